@@ -16,9 +16,9 @@ from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
-from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub import instance as this_process

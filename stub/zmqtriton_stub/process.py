@@ -11,8 +11,8 @@ import traceback
 from typing import Any, Optional
 
 from zmqtriton_floor import prctl
-from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import instance, output
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.ensemble_members import check_members, member_problems
+from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 
 

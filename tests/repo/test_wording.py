@@ -174,7 +174,7 @@ MAX_PARTICIPLES = 200
 
 
 def bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Return line and name of all that gets a name: variables, parameters, attributes, functions."""
+    """Return line and name of variables, parameters, attributes and functions."""
     for node in ast.walk(tree):
         name: str | None = None
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):

@@ -91,7 +91,7 @@ class HostedStub(RunningStub):
         self.lifeline = Lifeline(ours)
         page = os.memfd_create("page")
         os.truncate(page, execution_progress.SIZE)
-        self.progress = progress.Progress(page)
+        self.progress = execution_progress.Progress(page)
         os.close(page)
         self.events: list[str] = []
         self.config = {"name": "m", **config}

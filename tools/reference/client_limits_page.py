@@ -29,6 +29,7 @@ from zmqtriton_frontends.tensors import arena_body
 Row = tuple[str, str, str, str]
 
 _BUDGET = "`--client-memory-byte-size`"
+_LEAST = client_progress.MIN_BYTES
 _STALL = f"{client_progress.STALL_S:.0f} s without progress"
 
 
@@ -53,7 +54,7 @@ def page() -> list[str]:
         "|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows),
         "",
-        f"*Its share*: of {_BUDGET}, as above. *Progress* is {_size(client_progress.MIN_BYTES)} of a",
+        f"*Its share*: of {_BUDGET}, as above. *Progress* is {_size(_LEAST)} of a",
         f"request, or 1/{client_progress.PART} of the held memory if that is more; of an answer",
         f"over gRPC, and at the door, it is 1/{client_progress.PART} of the waiting bytes.",
         "",

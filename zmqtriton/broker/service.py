@@ -24,8 +24,8 @@ from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
 from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.variables import stub_mark

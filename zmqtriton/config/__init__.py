@@ -16,12 +16,13 @@ _NAMES = {
     "find_runtime",
     "defaults": "apply_defaults",
     "document": "to_dict to_json to_text",
+    "ensemble_members": "check_members member_problems no_loaded_version_text "
+    "version_not_loaded_text",
     "ensembles": "check_cycle member_names",
     "errors": "ConfigError FieldPath Problem",
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems",
-    "ensemble_members": "check_members member_problems no_loaded_version_text version_not_loaded_text",
     "model_config": "Host load_config merge_completion",
     "names": "unknown_name_problems",
     "own_parameters": "own_parameter_problems",
@@ -44,17 +45,17 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.defaults import apply_defaults
     from zmqtriton.config.document import to_dict, to_json, to_text
-    from zmqtriton.config.ensembles import check_cycle, member_names
-    from zmqtriton.config.errors import ConfigError, FieldPath, Problem
-    from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
-    from zmqtriton.config.instances import apply_group_defaults, group_problems, instance_specs
-    from zmqtriton.config.known_parameters import misspelt_parameter_problems
     from zmqtriton.config.ensemble_members import (
         check_members,
         member_problems,
         no_loaded_version_text,
         version_not_loaded_text,
     )
+    from zmqtriton.config.ensembles import check_cycle, member_names
+    from zmqtriton.config.errors import ConfigError, FieldPath, Problem
+    from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
+    from zmqtriton.config.instances import apply_group_defaults, group_problems, instance_specs
+    from zmqtriton.config.known_parameters import misspelt_parameter_problems
     from zmqtriton.config.model_config import Host, load_config, merge_completion
     from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.own_parameters import own_parameter_problems

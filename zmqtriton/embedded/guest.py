@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from zmqtriton.embedded.pending_stream import PendingStream
 from zmqtriton.embedded.hosting import Hosting
+from zmqtriton.embedded.pending_stream import PendingStream
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline

@@ -10,8 +10,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.guest import Guest
+from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 

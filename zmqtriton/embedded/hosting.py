@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 from zmqtriton.embedded.hosted_process import Descriptors, HostedProcess, ProcessOfClass
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory

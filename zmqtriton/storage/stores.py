@@ -76,9 +76,7 @@ class ObjectStore:
                 changed = item["last_modified"]
                 found.append(StoredObject(path[len(start) :], int(item["size"]), tag, changed))
             if len(found) > _MAX_OBJECTS:
-                raise InternalError(
-                    f"{self._bucket_path.url} has more than {_MAX_OBJECTS} objects"
-                )
+                raise InternalError(f"{self._bucket_path.url} has more than {_MAX_OBJECTS} objects")
         return sorted(found)
 
     async def _list_pages(self, start: str) -> AsyncIterator[Any]:

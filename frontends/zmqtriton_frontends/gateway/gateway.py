@@ -19,8 +19,8 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable, Unsupported, from
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine

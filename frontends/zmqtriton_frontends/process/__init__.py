@@ -10,16 +10,16 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "allocator": "keep_freed_memory",
     "arrivals": "Arrivals",
+    "client_progress": "Progress",
     "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
-    "client_progress": "Progress",
 }
 
 if TYPE_CHECKING:
     from zmqtriton_frontends.process.allocator import keep_freed_memory
     from zmqtriton_frontends.process.arrivals import Arrivals
+    from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
-    from zmqtriton_frontends.process.client_progress import Progress
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.inference import sender_lock
 from zmqtriton_stub.execution.responses import state_lock
-from zmqtriton_stub.forks.fork_client import ForkedBlsClient, ForkClient
+from zmqtriton_stub.forks.fork_client import ForkClient, ForkedBlsClient
 from zmqtriton_stub.forks.relay import Relay
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ def split(weight: int, header: str = "", value: str = "", shadow: int = 0) -> Tr
 @pytest.fixture
 def catalogue() -> Catalogue:
     found = Catalogue()
-    found.hear(split(0))
+    found.apply(split(0))
     for version in (1, 2):
-        found.hear(news(version))
+        found.apply(news(version))
     return found
 
 

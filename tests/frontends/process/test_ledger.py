@@ -8,7 +8,6 @@ import random
 import pytest
 
 from zmqtriton_frontends.process.allocator import Freed
-from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger, Share
 from zmqtriton_frontends.process.client_progress import (
     MIN_BYTES,
     PART,
@@ -17,6 +16,7 @@ from zmqtriton_frontends.process.client_progress import (
     STALL_S,
     Progress,
 )
+from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger, Share
 
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.forks.fork_client import ForkedBlsClient, ForkClient
+from zmqtriton_stub.forks.fork_client import ForkClient, ForkedBlsClient
 from zmqtriton_stub.forks.relay import Relay
 
 _BOOTSTRAP = wire.Bootstrap(7, b"0123456789abcdef", "stub", "", 1, encode(StubSettings()))

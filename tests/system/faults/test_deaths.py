@@ -62,7 +62,9 @@ class TritonPythonModel:
 def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"])
     code = server.repository / "add_sub" / "1" / "model.py"
-    code.write_text(_SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE)))
+    code.write_text(
+        _SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE))
+    )
 
     with server:
         first = server.stub_pids("add_sub")

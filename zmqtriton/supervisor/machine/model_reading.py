@@ -25,10 +25,10 @@ from zmqtriton.config.backends import (
 )
 from zmqtriton.config.canaries import CanarySettings, canary_problems
 from zmqtriton.config.document import to_json
+from zmqtriton.config.ensemble_members import complete_ensemble
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, inherit_labels, read_client_files
-from zmqtriton.config.ensemble_members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
 from zmqtriton.config.parameters import (
     chosen_user,

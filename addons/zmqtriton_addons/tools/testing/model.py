@@ -27,8 +27,8 @@ from zmqtriton_addons.tools.testing.outputs import check_names, check_tensors
 from zmqtriton_addons.tools.testing.reading import read_model
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, from_number
-from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_floor.execution_progress import SIZE, Progress
+from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.execution import Execution, Executions, OutcomeWithBody, Pending
 from zmqtriton_stub.instance import Instance

@@ -86,19 +86,27 @@ class Health:
 
     def _is_ready(self) -> bool:
         is_ready = not self._gateway.is_stopping and self._gateway.catalogue.is_ready()
-        return is_ready and (self._models_say or not self._gateway.catalogue.generations_with_is_ready())
+        return is_ready and (
+            self._models_say or not self._gateway.catalogue.generations_with_is_ready()
+        )
 
     async def _ask_models(self) -> None:
         """Ask once and return; go on asking as long as somebody watches."""
         if self._asking is None:
             self._asking = asyncio.create_task(self._go_on_asking())
-            if self._gateway.catalogue.generations_with_is_ready() and self._gateway.catalogue.is_ready():
+            if (
+                self._gateway.catalogue.generations_with_is_ready()
+                and self._gateway.catalogue.is_ready()
+            ):
                 self._models_say = await self._readiness.of_server()
 
     async def _go_on_asking(self) -> None:
         while True:
             await asyncio.sleep(_ASK_S)
-            if self._gateway.catalogue.generations_with_is_ready() and self._gateway.catalogue.is_ready():
+            if (
+                self._gateway.catalogue.generations_with_is_ready()
+                and self._gateway.catalogue.is_ready()
+            ):
                 self._models_say = await self._readiness.of_server()
 
     async def _changed(self, told: bool) -> None:

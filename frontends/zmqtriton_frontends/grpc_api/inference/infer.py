@@ -30,8 +30,11 @@ from zmqtriton_frontends.grpc_api.inference.infer_request import (
     find_in_metadata,
     parse_request,
 )
-from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import StageTimeMetadata, StatisticsSource
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
+from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import (
+    StageTimeMetadata,
+    StatisticsSource,
+)
 from zmqtriton_frontends.grpc_api.unary import Answer
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.classification import classify
@@ -129,7 +132,9 @@ class PendingGrpcInference(PendingRequest):
 
     SENDING = "GRPC_SEND"
 
-    def __init__(self, gateway: Gateway, answer: Answer, metadata: StageTimeMetadata | None) -> None:
+    def __init__(
+        self, gateway: Gateway, answer: Answer, metadata: StageTimeMetadata | None
+    ) -> None:
         """Set up; `metadata` is what its client wants to hear besides."""
         super().__init__(gateway)
         self._answer = answer

@@ -9,8 +9,8 @@ from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.process import client_progress
-from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.client_progress import Progress
+from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 
 #: How much a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18

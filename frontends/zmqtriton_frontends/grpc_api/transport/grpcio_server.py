@@ -22,8 +22,8 @@ from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
-from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
+from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,

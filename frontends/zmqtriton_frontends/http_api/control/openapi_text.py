@@ -90,7 +90,9 @@ OPERATIONS = {
         "CanaryRequest",
     ),
     "Operations.promote_canary": _answers("Let the canary serve all requests", "Canary"),
-    "Operations.abort_canary": _answers("Let the stable version serve all requests again", "Canary"),
+    "Operations.abort_canary": _answers(
+        "Let the stable version serve all requests again", "Canary"
+    ),
     "Operations.restart": _answers(
         "Restart the processes of a model; the requests that they execute fail", "Restarted"
     ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.control.operations import Operations
 from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
 from zmqtriton_frontends.http_api.control.status import Status
-from zmqtriton_frontends.http_api.control.operations import Operations
 
 
 def routes(gateway: Gateway) -> list[Route]:

@@ -22,8 +22,8 @@ from zmqtriton_frontends.http_api.inference.generate_response import (
     Writer,
     error_document,
 )
-from zmqtriton_frontends.http_api.inference.stage_time_headers import StageTimeHeaders
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
+from zmqtriton_frontends.http_api.inference.stage_time_headers import StageTimeHeaders
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
@@ -65,7 +65,9 @@ class Generate:
             resp.data = documents_written[0]
         else:
             resp.data = error_document(_NOT_ONE)
-        resp.set_headers(await self._stage_time_headers.headers(req.header, checked.model, checked.stages))
+        resp.set_headers(
+            await self._stage_time_headers.headers(req.header, checked.model, checked.stages)
+        )
 
     async def generate_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -88,7 +90,9 @@ class Generate:
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
-        resp.set_headers(await self._stage_time_headers.headers(req.header, checked.model, checked.stages))
+        resp.set_headers(
+            await self._stage_time_headers.headers(req.header, checked.model, checked.stages)
+        )
         if first.is_final:
             resp.data = event
         else:

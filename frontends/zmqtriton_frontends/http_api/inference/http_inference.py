@@ -19,12 +19,12 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import binary, json_documents
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest
-from zmqtriton_frontends.http_api.inference.stage_time_headers import STAGE_HEADERS
 from zmqtriton_frontends.http_api.inference.response_encoding import (
     Encoded,
     ResponseFormat,
     size_of_response,
 )
+from zmqtriton_frontends.http_api.inference.stage_time_headers import STAGE_HEADERS
 from zmqtriton_frontends.inference import admission, request_timeout
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded

@@ -23,8 +23,8 @@ from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
-from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.client_progress import Progress
+from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.task_turns import Effort, TaskTurns, WorkTurn
 
 #: From the first byte of a request to the end of its headers.

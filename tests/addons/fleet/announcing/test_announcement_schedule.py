@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 
-from zmqtriton_addons.fleet.announcing.announcement_schedule import APART_S, FIRST_PAUSE_S, MAX_PAUSE_S, AnnouncementSchedule
+from zmqtriton_addons.fleet.announcing.announcement_schedule import (
+    APART_S,
+    FIRST_PAUSE_S,
+    MAX_PAUSE_S,
+    AnnouncementSchedule,
+)
 
 INTERVAL_S = 5.0
 
