@@ -54,13 +54,21 @@ class Connection:
             return False
 
     def metadata(self) -> dict[str, Any]:
-        """Return the name and version of the server."""
-        settings = self._guest.ask(lambda: self._guest.gateway.settings)
-        return {"name": settings.server.id, "version": settings.server.server_version}
+        """Return the name, version and extensions of the server."""
+        server = self._guest.ask(lambda: self._guest.gateway.settings).server
+        return {
+            "name": server.id,
+            "version": server.server_version,
+            "extensions": [*server.extensions],
+        }
 
     def metrics(self) -> str:
         """Return the server's metrics as Prometheus reads them."""
         return self._guest.wait(Scraper(self._guest.gateway).scrape())
+
+    def call(self, verb: str, /, **arguments: Any) -> Any:
+        """Return the answer of a control call, as the commands of `zmqtriton-ctl` make them."""
+        return self._guest.wait(self._guest.gateway.call(verb, arguments))
 
     def close(self) -> None:
         """Leave the server: cancel requests in flight, and nobody else's.

@@ -156,6 +156,9 @@ class AsyncResponses:
             raise StopAsyncIteration
         return response
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Cancel the request, if it is not answered."""
         self._responses.close()
+
+    async def aclose(self) -> None:
+        self.close()

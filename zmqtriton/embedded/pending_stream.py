@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from zmqtriton.embedded.reading import read_body, read_options
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays
-from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
+from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
@@ -21,6 +21,8 @@ from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 
 #: The next response; None if there is none any more.
 Coming = Future[InferenceResponse | None]
+
+_CANCELLED = "request was cancelled"
 
 
 class PendingStream(PendingRequest):
@@ -87,9 +89,9 @@ class PendingStream(PendingRequest):
         self._await(_next(self._stream), self._take_item)
 
     def close(self) -> None:
-        """Cancel the request, if it is not answered."""
-        self._open.discard(self)
+        """Cancel the request, if it is not answered; a thread that waits for it is told."""
         self.cancel()
+        self._refuse(Cancelled(_CANCELLED))
         if self._stream is not None:
             asyncio.get_running_loop().create_task(_close(self._stream))
 

@@ -130,8 +130,8 @@ class Server(Connection):
 
     def _is_open(self) -> bool:
         """True once clients can connect, if there are ports for them."""
-        found: bool = self._guest.wait(self._guest.gateway.call("is_open", {}))
-        return found
+        is_open: bool = self.call("is_open")
+        return is_open
 
     def _check(self, deadline_s: float) -> None:
         assert self._process is not None

@@ -1,7 +1,8 @@
 """Tensors between Python's values and those of a request or a response.
 
-Inputs are whatever numpy understands, or has `__dlpack__`; outputs are numpy arrays. Those of large
-tensors are views into the memory of the model's process, which is theirs until they are dropped.
+Inputs are whatever numpy understands, has `__dlpack__`, or is a tensor as it travels; outputs are
+numpy arrays. Those of large tensors are views into the memory of the model's process, which is
+theirs until they are dropped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> list[Ten
 
 
 def _tensor(name: str, value: Any, data_type: str) -> Tensor:
+    if type(value) is Tensor:
+        return value
     array = _array(name, value, data_type)
     if array.dtype.kind == "U":
         array = array.astype(np.object_)

@@ -17,7 +17,7 @@ import pytest
 import zmqtriton
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
-from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.errors import Cancelled, InternalError, InvalidArgument, NotFound
 from zmqtriton_frontends.tensors.placement import Placement
 
 pytestmark = pytest.mark.system
@@ -231,6 +231,29 @@ def test_a_stream_that_is_dropped_is_cancelled(
     next(server.model("tokens").infer(inputs=inputs, request_id="dropped"))
 
     eventually(lambda: "dropped" in repository.journal.read_text(), 30, "the cancelling")
+
+
+def test_a_thread_that_waits_is_told_that_another_closes_the_stream(
+    server: zmqtriton.Server,
+) -> None:
+    inputs = {"COUNT": [1000], "DELAY_US": [600_000]}
+    stream = server.model("tokens").infer(inputs=inputs, request_id="elsewhere")
+    next(stream)
+    ends: list[Any] = []
+
+    def wait() -> None:
+        try:
+            ends.append(list(stream))
+        except Cancelled as error:
+            ends.append(error.text)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    stream.close()  # type: ignore[attr-defined]
+
+    # nothing, if it was closed before the thread asked
+    thread.join(60)
+    assert ends in (["request was cancelled"], [[]])
 
 
 def test_ensembles_and_models_that_ask_others_answer(server: zmqtriton.Server) -> None:
