@@ -85,6 +85,25 @@ LAYERS = (
         "is a library in the user's own process",
     ),
     Layer(
+        "zmqtriton_addons.tritonserver",
+        (
+            _FLOOR,
+            "zmqtriton.embedded",
+            "zmqtriton.options",
+            "zmqtriton_addons.tritonserver",
+            "zmqtriton_frontends.metrics_api.model_metrics",
+            "zmqtriton_stub.api",
+        ),
+        ("numpy",),
+        "is a library in the user's own process",
+    ),
+    Layer(
+        "zmqtriton_addons.tritonserver.devices",
+        ("zmqtriton_addons.tritonserver.memory",),
+        ("cupy",),
+        "is imported where a tensor is on a GPU, and nowhere else",
+    ),
+    Layer(
         "zmqtriton_addons.door",
         (_FLOOR, "zmqtriton_addons.door"),
         ("msgpack", "zmq"),

@@ -27,6 +27,7 @@ SURFACE = {
     # models in the user's process
     "zmqtriton.embedded": "a server, or a connection to one, in a script",
     "zmqtriton_stub.api": "the classes that models meet",
+    "zmqtriton_stub.api.dlpack": "tensors of other libraries, and given to them",
     # models in the process of a test, which plays the broker
     "zmqtriton.broker.sequences.controls": "control tensors, as the broker adds them",
     "zmqtriton_stub.broker": "calls of models, and the books on their answers",
@@ -41,6 +42,7 @@ SURFACE = {
     "zmqtriton_frontends.http_api.asgi.problems": "the form of errors",
     "zmqtriton_frontends.http_api.inference.json_documents": "JSON, in a thread if it is long",
     "zmqtriton_frontends.inference": "models that are served; requests checked and traced",
+    "zmqtriton_frontends.metrics_api.model_metrics": "numbers of programs as Prometheus reads them",
     "zmqtriton_frontends.metrics_api.machine": "the machine's metrics",
     "zmqtriton_frontends.metrics_api.scraper": "the page of metrics",
     "zmqtriton_frontends.process": "a frontend's memory and connections, and slow clients",

@@ -28,6 +28,7 @@ NOT_RUN = {
     "deploy/prometheus/README.md": "installs files on the machine",
     "deploy/systemd/README.md": "installs files on the machine",
     "packages/pytriton/README.md": "changes the environment",
+    "packages/tritonserver/README.md": "changes the environment",
 }
 
 

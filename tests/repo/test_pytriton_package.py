@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.repo.distributions import run, unpacked
 from zmqtriton_floor import __version__
 
 PACKAGE = ROOT / "packages" / "pytriton"
 #: The public names of PyTriton 0.7.0's modules, as far as scripts have a use for them.
 NAMES = {
+    "__main__": "main",
     "check": "",
-    "check.add_sub": "add_sub_example",
+    "check.add_sub": "add_sub_example add_sub_example_thread",
     "check.env_checks": "env_checks",
+    "check.utils": "DEFAULT_LOG_FORMAT ScriptThread find_free_port",
     "client": "AsyncioDecoupledModelClient AsyncioModelClient DecoupledModelClient "
     "FuturesModelClient ModelClient",
     "client.asyncio_utils": "asyncio_get_model_config asyncio_get_model_state "
@@ -66,6 +63,8 @@ NAMES = {
     "utils": "",
     "utils.dataclasses": "kwonly_dataclass",
     "utils.distribution": "get_root_module_path is_editable_install",
+    "utils.endpoint_utils": "get_endpoint",
+    "utils.logging": "silence_3rd_party_loggers",
     "utils.workspace": "Workspace",
 }
 
@@ -83,37 +82,8 @@ print(json.dumps([theirs.__file__, found]))
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel of a copy, and unpack it where a script finds it."""
-    directory = tmp_path_factory.mktemp("pytriton")
-    shutil.copytree(PACKAGE, directory / "source", ignore=shutil.ignore_patterns("*.egg-info"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-    result = subprocess.run(
-        [*command, "--outdir", str(directory), str(directory / "source")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    (wheel,) = directory.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(directory / "target")
-    return directory / "target"
-
-
-def run(target: Path, code: str, document: Any = None) -> str:
-    """Return what a script prints that has the distribution installed."""
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(document),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=target,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(target), str(ROOT)])},
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    """The place where a script finds its wheel, unpacked."""
+    return unpacked(PACKAGE, tmp_path_factory.mktemp("pytriton"))
 
 
 def test_scripts_find_our_names_under_pytritons(target: Path) -> None:
