@@ -58,17 +58,23 @@ CORE_BUILDERS = {"zmqtriton.supervisor.service"}
 FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util utils".split())
 #: Modules with such names, and why.
 FORBIDDEN_NAMES_IN_USE = {
+    "zmqtriton.pytriton.check.utils": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.client.utils": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.model_config.common": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils.distribution": "scripts written for PyTriton import it",
+    "zmqtriton.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
+    "zmqtriton.pytriton.utils.logging": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils.workspace": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.check.utils": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.client.utils": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.model_config.common": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.utils": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.utils.distribution": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.utils.logging": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.utils.workspace": "scripts written for PyTriton import it",
 }
 
@@ -93,6 +99,7 @@ ONLY_IN = (
 )
 SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
 SPAWNERS = {
+    "zmqtriton_addons.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server

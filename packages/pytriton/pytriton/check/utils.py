@@ -1,0 +1,3 @@
+"""Scripts on threads: the names of `zmqtriton.pytriton.check.utils`."""
+
+from zmqtriton.pytriton.check.utils import *

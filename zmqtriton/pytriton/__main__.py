@@ -1,0 +1,8 @@
+"""The command `python -m zmqtriton.pytriton`, which checks an installation."""
+
+import sys
+
+from zmqtriton_addons.pytriton.check.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

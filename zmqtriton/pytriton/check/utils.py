@@ -1,0 +1,3 @@
+"""Scripts on threads: the names of `zmqtriton_addons.pytriton.check.utils`."""
+
+from zmqtriton_addons.pytriton.check.utils import *
