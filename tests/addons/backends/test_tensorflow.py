@@ -82,20 +82,16 @@ def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
 
 
 def test_controls_and_states_of_sequences(tmp_path: Path) -> None:
-    module = tensorflow.Module()
-    cells = [
-        tensorflow.TensorSpec([None, 1], tensorflow.int32, name=name)
-        for name in ("VALUE", "READY", "BEFORE")
-    ]
-
-    @tensorflow.function(input_signature=cells)
-    def add(VALUE: Any, READY: Any, BEFORE: Any) -> Any:
-        total = READY * (BEFORE + VALUE)
-        return {"TOTAL": total, "AFTER": total}
-
-    module.add = add
     path = tmp_path / "m" / "1" / "model.savedmodel"
-    tensorflow.saved_model.save(module, str(path), signatures={"serving_default": add})
+    old = tensorflow.compat.v1  # whose names keep their capitals
+    with tensorflow.Graph().as_default(), old.Session() as session:
+        given = {
+            name: old.placeholder(tensorflow.int32, [None, 1], name)
+            for name in ("VALUE", "READY", "BEFORE")
+        }
+        total = given["READY"] * (given["BEFORE"] + given["VALUE"])
+        found = {name: tensorflow.identity(total, name) for name in ("TOTAL", "AFTER")}
+        old.saved_model.simple_save(session, str(path), given, found)
 
     assert summing.EXPECTED == summing.answers(Served(tmp_path / "m", summing.CONFIG))
     with pytest.raises(TritonModelException, match="sequence control 'BUSY', but model does not"):
