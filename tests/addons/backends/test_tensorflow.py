@@ -76,23 +76,45 @@ def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
 
     path = write(tmp_path / "m")
     assert "has no signature 'two'; it has one, serving_default" in refused(signature("two"))
-    assert "is a GraphDef, which is not supported" in refused('platform: "tensorflow_graphdef"')
     (path / "saved_model.pb").write_bytes(b"x")
     assert f"tensorflow: cannot load {path}: " in refused("")
+    graph = path.with_name("model.graphdef")
+    graph.write_bytes(b"x")
+    assert f"tensorflow: cannot load {graph}: " in refused('platform: "tensorflow_graphdef"')
 
 
-def test_controls_and_states_of_sequences(tmp_path: Path) -> None:
-    path = tmp_path / "m" / "1" / "model.savedmodel"
-    old = tensorflow.compat.v1  # whose names keep their capitals
-    with tensorflow.Graph().as_default(), old.Session() as session:
+def write_graph(directory: Path) -> None:
+    """The same sums as a SavedModel and as a GraphDef of TensorFlow 1, which keeps capitals."""
+    old = tensorflow.compat.v1
+    with tensorflow.Graph().as_default() as graph, old.Session() as session:
         given = {
             name: old.placeholder(tensorflow.int32, [None, 1], name)
             for name in ("VALUE", "READY", "BEFORE")
         }
-        total = given["READY"] * (given["BEFORE"] + given["VALUE"])
+        total = given["BEFORE"] + given["VALUE"]
         found = {name: tensorflow.identity(total, name) for name in ("TOTAL", "AFTER")}
+        path = directory / "saved" / "1" / "model.savedmodel"
         old.saved_model.simple_save(session, str(path), given, found)
+    path = directory / "graph" / "1" / "model.graphdef"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(graph.as_graph_def().SerializeToString())
 
-    assert summing.EXPECTED == summing.answers(Served(tmp_path / "m", summing.CONFIG))
-    with pytest.raises(TritonModelException, match="sequence control 'BUSY', but model does not"):
-        Served(tmp_path / "m", summing.CONFIG.replace('"READY"', '"BUSY"'))
+
+@pytest.mark.row("K05")
+def test_graphdefs_and_the_controls_and_states_of_sequences(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    _, _, batching = summing.CONFIG.partition("sequence_batching")
+
+    for name in ("saved", "graph"):
+        whole = Served(tmp_path / name, summing.CONFIG)
+        bare = Served(tmp_path / name, f"max_batch_size: 4 sequence_batching{batching}")
+
+        assert summing.EXPECTED == summing.answers(whole)
+        assert ["VALUE"] == [entry["name"] for entry in bare.config["input"]]
+        assert ["AFTER", "TOTAL"] == [entry["name"] for entry in bare.config["output"]]
+        with pytest.raises(TritonModelException, match="control 'BUSY', but model does not"):
+            Served(tmp_path / name, summing.CONFIG.replace('"READY"', '"BUSY"'))
+        with pytest.raises(TritonModelException, match="output 'V', allowed outputs are: AFTER"):
+            Served(tmp_path / name, summing.CONFIG.replace('"TOTAL"', '"V"'))
+    whole = Served(tmp_path / "graph", summing.CONFIG)
+    assert "tensorflow_graphdef" == whole.config["platform"]

@@ -1,4 +1,4 @@
-"""Runs SavedModels with TensorFlow, as Triton's backend of this name does."""
+"""Runs SavedModels and GraphDefs with TensorFlow, as Triton's backend of this name does."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from zmqtriton_addons.backends.signature import Io
 
 try:
     import tensorflow
+
+    from zmqtriton_addons.backends.tensorflow import graphs
 except ImportError as error:
     raise configuration.require("tensorflow", "tensorflow", "tensorflow", error) from error
 
@@ -42,8 +44,9 @@ class TritonPythonModel:
         document = config.as_dict()
         if not signature.is_complete(document):
             _set_threads(document)
-            cls._loaded = loaded = _load(document)
+            loaded = _load(document)
             signature.complete(config, *_tensors(_signature(document, loaded)))
+            cls._loaded = loaded
         return config
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -84,10 +87,7 @@ def _set_threads(config: dict[str, Any]) -> None:
 
 def _load(config: dict[str, Any]) -> Any:
     if config.get("platform") == "tensorflow_graphdef":
-        raise pb_utils.TritonModelException(
-            f"model '{config['name']}' is a GraphDef, which is not supported; save it as a "
-            "SavedModel"
-        )
+        return graphs.load(config)
     path = configuration.find_file(config, "model.savedmodel")
     tag = configuration.parameter(config, "TF_GRAPH_TAG", "serve")
     try:
@@ -97,6 +97,9 @@ def _load(config: dict[str, Any]) -> Any:
 
 
 def _signature(config: dict[str, Any], loaded: Any) -> Any:
+    if isinstance(loaded, graphs.Graph):
+        # without a configured output it is to tell all
+        return loaded.call(signature.read(config).outputs if config.get("output") else [])
     name = configuration.parameter(config, "TF_SIGNATURE_DEF", "serving_default")
     if name not in loaded.signatures:
         known = ", ".join(sorted(loaded.signatures)) or "none"

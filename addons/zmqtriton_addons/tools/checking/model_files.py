@@ -22,6 +22,8 @@ _GRAPH, _INITIALIZER, _INPUT, _OUTPUT = 7, 5, 11, 12
 _INITIALIZER_NAME, _VALUE_NAME = 8, 1
 #: Fields of saved_model.proto and of what it has inside; maps are messages of key and value.
 _META_GRAPH, _SIGNATURE, _KEY, _VALUE, _INPUTS, _OUTPUTS = 2, 5, 1, 2, 1, 2
+#: Fields of graph.proto: of a graph its nodes, of these their names and operations.
+_NODE, _NODE_NAME, _OPERATION = 1, 1, 2
 #: model_type of `fil` -> the file, and the bytes that it may begin with.
 _FORESTS = {
     "xgboost_json": ("xgboost.json", (b"{",)),
@@ -178,7 +180,7 @@ def _read_openvino(path: Path, _: Any) -> Tensors:
 
 def _read_tensorflow(path: Path, config: Any) -> Tensors:
     if config.platform == "tensorflow_graphdef":
-        raise ValueError("is a GraphDef, which is not supported; save it as a SavedModel")
+        return _read_graph(path)
     file = path / "saved_model.pb"
     if not file.exists() and (path / "saved_model.pbtxt").exists():
         return Tensors()
@@ -201,6 +203,20 @@ def _read_tensorflow(path: Path, config: Any) -> Tensors:
     except ValueError as error:
         raise ValueError(f"is no SavedModel that can be served: {error}") from None
     return Tensors(inputs, outputs)
+
+
+def _read_graph(path: Path) -> Tensors:
+    """Return the inputs of a GraphDef; any of its operations may be an output."""
+    try:
+        nodes = [
+            (text(node, _NODE_NAME), text(node, _OPERATION))
+            for node in messages(memoryview(path.read_bytes()), _NODE)
+        ]
+    except ValueError as error:
+        raise ValueError(f"is no GraphDef: {error}") from None
+    if not nodes:
+        raise ValueError("is no GraphDef: it has no nodes")
+    return Tensors([name for name, operation in nodes if operation == "Placeholder"])
 
 
 def _read_forest(path: Path, config: Any) -> Tensors:

@@ -124,6 +124,10 @@ def _pytorch(directory: Path) -> None:
     put(directory, "model.pt", "weights or anything")
 
 
+#: A GraphDef of one node.
+_PLACEHOLDER = b"\n\x10\n\x01V\x12\x0bPlaceholder"
+
+
 def _graphdef(directory: Path) -> None:
     put(directory, "model.graphdef", b"")
 
@@ -138,7 +142,12 @@ def _graphdef(directory: Path) -> None:
         (lambda d: put(d, "model.xml", "<html/>"), "", "is no model of OpenVINO: it begins with"),
         (lambda d: put(d, "model.xml", NET), "", "/model.bin' for model 'm'"),
         (_pytorch, io("pytorch", "a", "b"), "model.pt: is no TorchScript, no exported program"),
-        (_graphdef, "", "is a GraphDef, which is not supported; save it as a SavedModel"),
+        (_graphdef, "", "model.graphdef: is no GraphDef: it has no nodes"),
+        (
+            lambda d: put(d, "model.graphdef", _PLACEHOLDER),
+            io("tensorflow", "W", "any"),
+            "unexpected inference input 'W', allowed inputs are: V",
+        ),
         (
             lambda d: put(d, "model.savedmodel/saved_model.pb", "x"),
             "",
