@@ -147,7 +147,6 @@ def test_what_has_no_effect_changes_nothing_and_stands_in_the_readme() -> None:
         ({"server_id": 1}, TypeError, "server_id must be a str, got int"),
         ({"log_verbose": "much"}, TypeError, "log_verbose must be a int, got str"),
         ({"model_control_mode": "explicit"}, TypeError, "model_control_mode must be a Model"),
-        ({"metrics_configuration": {"": {"c": "d"}}}, InvalidArgumentError, "metrics-config"),
         ({"model_load_thread_count": -1}, InvalidArgumentError, "model-load-thread-count"),
         (
             {"model_load_device_limits": [ModelLoadDeviceLimit(InstanceGroupKind.CPU, 0, 0.5)]},
