@@ -6,7 +6,7 @@ Knows vLLM's objects by their attributes, and imports none of it.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -22,6 +22,8 @@ _INPUTS = (
     ("return_logprobs", "TYPE_BOOL", [1], True),
     ("return_num_input_tokens", "TYPE_BOOL", [1], True),
     ("return_num_output_tokens", "TYPE_BOOL", [1], True),
+    # ours: what OpenAI's clients ask for, and Triton's backend has no input for
+    ("response_format", "TYPE_STRING", [1], True),
 )
 _OUTPUTS = (
     ("text_output", "TYPE_STRING", [-1]),
@@ -55,6 +57,10 @@ class Question(NamedTuple):
     has_prompt_in_output: bool
     #: Arguments of SamplingParams.
     sampling: Dict[str, Any]
+    #: The adapter, "" for none.
+    adapter: str
+    #: The form of the text, by OpenAI's document; None for any.
+    form: Optional[Dict[str, Any]]
     #: The other outputs that the request asks for.
     more: List[str]
 
@@ -74,13 +80,18 @@ class Question(NamedTuple):
         sampling = json.loads(text or "{}")
         if not isinstance(sampling, dict):
             raise ValueError(f"sampling_parameters must be a JSON object, got '{text}'")
+        if "logit_bias" in sampling:  # the keys of JSON are texts
+            biases = sampling["logit_bias"] or {}
+            sampling["logit_bias"] = {int(token): bias for token, bias in biases.items()}
+        adapter = str(sampling.pop("lora_name", None) or "")
+        form = json.loads(given["response_format"][0]) if "response_format" in given else None
         more = [
             name[len("return_") :]
             for name, array in given.items()
             if name.startswith("return_") and array[0]
         ]
         prompt = given["text_input"][0].decode()
-        return cls(prompt, is_streamed, has_prompt, sampling, more)
+        return cls(prompt, is_streamed, has_prompt, sampling, adapter, form, more)
 
 
 class Answer:
@@ -127,7 +138,10 @@ def _additional(name: str, found: Any, counts: list[int]) -> Iterator[Any]:
         values = [one.cumulative_logprob or 0.0 for one in outputs]
         yield pb_utils.Tensor(name, np.array(values, dtype=np.float32))
     elif name == "logprobs":
-        yield _strings(name, [_log_probabilities(one.logprobs) for one in outputs])
+        texts = [
+            _log_probabilities(one.logprobs, counts[place]) for place, one in enumerate(outputs)
+        ]
+        yield _strings(name, texts)
     elif name == "num_input_tokens":
         count = len(found.prompt_token_ids or ())
         yield pb_utils.Tensor(name, np.array([count], dtype=np.uint32))
@@ -139,8 +153,8 @@ def _strings(name: str, texts: list[str]) -> Any:
     return pb_utils.Tensor(name, np.array([t.encode() for t in texts], dtype=np.object_))
 
 
-def _log_probabilities(steps: Any) -> str:
-    """Return the alternatives of each token as JSON, "null" if nobody has asked for them."""
+def _log_probabilities(steps: Any, count: int) -> str:
+    """Return the alternatives of the last tokens as JSON, "null" if nobody has asked for them."""
     if steps is None:
         return "null"
     return json.dumps(
@@ -153,6 +167,26 @@ def _log_probabilities(steps: Any) -> str:
                 }
                 for token, one in step.items()
             }
-            for step in steps
+            for step in steps[max(0, len(steps) - count) :]
         ]
     )
+
+
+def structured_output(sampling_params: Any, form: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    """Return the arguments of SamplingParams for the form of a text, of whichever name vLLM has.
+
+    Gets the module of SamplingParams. Raises ValueError if the document is no form.
+    """
+    kind = form.get("type") if isinstance(form, dict) else None
+    if form is None or kind == "text":
+        return {}
+    if kind == "json_object":
+        wish: Dict[str, Any] = {"json_object": True}
+    elif kind == "json_schema":
+        wish = {"json": form["json_schema"]["schema"]}
+    else:
+        raise ValueError(f"response_format must be a form of text, got {json.dumps(form)}")
+    newer = getattr(sampling_params, "StructuredOutputsParams", None)
+    if newer is not None:
+        return {"structured_outputs": newer(**wish)}
+    return {"guided_decoding": sampling_params.GuidedDecodingParams(**wish)}

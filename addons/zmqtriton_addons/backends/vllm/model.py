@@ -15,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration, execution
 from zmqtriton_addons.backends.vllm import generation
+from zmqtriton_addons.backends.vllm.adapters import Adapters
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _ARGUMENTS = "model.json"
@@ -40,6 +41,8 @@ class TritonPythonModel:
         except ImportError as error:
             raise configuration.require("vllm", "vllm", "vllm", error) from error
         self._sampling = vllm.SamplingParams
+        self._sampling_params = getattr(vllm, "sampling_params", None)
+        self._adapters = Adapters(os.path.dirname(configuration.find_file(config, _ARGUMENTS)))
         engine_arguments = vllm.AsyncEngineArgs(**arguments)
         self._engine = vllm.AsyncLLMEngine.from_engine_args(engine_arguments)
         #: asyncio itself would forget them
@@ -62,8 +65,10 @@ class TritonPythonModel:
         number = uuid.uuid4().hex
         answer = generation.Answer(question)
         found = None
-        sampling = self._sampling(**question.sampling)
-        async for found in self._engine.generate(question.prompt, sampling, number):
+        form = generation.structured_output(self._sampling_params, question.form)
+        sampling = self._sampling(**question.sampling, **form)
+        more = self._adapters.arguments(question.adapter)
+        async for found in self._engine.generate(question.prompt, sampling, number, **more):
             if sender.is_cancelled():
                 await self._engine.abort(number)
                 sender.send(flags=_FINAL)

@@ -21,7 +21,12 @@ pytestmark = pytest.mark.system
 #: Says the prompt backwards, a word at a time, again and again up to max_tokens.
 ENGINE = """
 import asyncio
+import json
 from types import SimpleNamespace
+
+
+def probability(word):
+    return SimpleNamespace(logprob=-0.5, rank=1, decoded_token=word)
 
 
 class AsyncEngineArgs:
@@ -30,8 +35,23 @@ class AsyncEngineArgs:
 
 
 class SamplingParams:
-    def __init__(self, max_tokens=16, n=1):
-        self.max_tokens, self.n = max_tokens, n
+    def __init__(
+        self, max_tokens=16, n=1, logprobs=None, logit_bias=None, structured_outputs=None
+    ):
+        self.max_tokens, self.n, self.logprobs = max_tokens, n, logprobs
+        #: What the engine says in place of the prompt.
+        self.told = [text for text in (logit_bias, structured_outputs) if text]
+
+
+class StructuredOutputsParams:
+    def __init__(self, **wish):
+        self.wish = wish
+
+    def __repr__(self):
+        return json.dumps(self.wish).replace(" ", "")
+
+
+sampling_params = SimpleNamespace(StructuredOutputsParams=StructuredOutputsParams)
 
 
 class AsyncLLMEngine:
@@ -41,8 +61,12 @@ class AsyncLLMEngine:
         engine.journal = arguments.journal
         return engine
 
-    async def generate(self, prompt, sampling, request_id):
+    async def generate(self, prompt, sampling, request_id, lora_request=None):
         words = prompt.split()[::-1]
+        if lora_request is not None:
+            words = [f"{lora_request.name}:{lora_request.number}:{lora_request.path}"]
+        elif sampling.told:
+            words = [repr(one).replace(" ", "") for one in sampling.told]
         said = []
         for number in range(sampling.max_tokens):
             await asyncio.sleep(0.002)
@@ -52,7 +76,7 @@ class AsyncLLMEngine:
                 token_ids=list(range(len(said))),
                 finish_reason="length" if number + 1 == sampling.max_tokens else None,
                 cumulative_logprob=-0.5 * len(said),
-                logprobs=None,
+                logprobs=sampling.logprobs and [{7: probability(word)} for word in said],
             )
             yield SimpleNamespace(
                 outputs=[one] * sampling.n,
@@ -68,6 +92,11 @@ class AsyncLLMEngine:
         with open(self.journal, "a") as file:
             file.write("shut down\\n")
 """
+LORA = """
+class LoRARequest:
+    def __init__(self, name, number, path):
+        self.name, self.number, self.path = name, number, path
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +104,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("vllm")
     (directory / "packages" / "vllm").mkdir(parents=True)
     (directory / "packages" / "vllm" / "__init__.py").write_text(ENGINE)
+    (directory / "packages" / "vllm" / "lora").mkdir()
+    (directory / "packages" / "vllm" / "lora" / "request.py").write_text(LORA)
     server = Server(
         directory / "s",
         options=("--strict-readiness=false", "--exit-on-error=false", "--allow-openai"),
@@ -85,7 +116,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         version.mkdir(parents=True)
         arguments = {"model": "none", "journal": str(server.journal)}
         (version / "model.json").write_text(text or json.dumps(arguments))
-        (version.parent / "config.pbtxt").write_text('backend: "vllm"')
+        (version / "multi_lora.json").write_text('{"doll": "/d", "sheep": "/s"}')
+        (version.parent / "config.pbtxt").write_text(
+            'backend: "vllm" parameters { key: "openai_lora_adapters" '
+            'value { string_value: "doll sheep" } }'
+        )
     with server:
         yield server
 
@@ -207,3 +242,34 @@ def test_arguments_that_are_no_json_are_the_reason(server: Server) -> None:
 
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.row("L08")
+def test_what_openai_s_clients_wish_reaches_the_engine(server: Server) -> None:
+    def text(**fields: Any) -> str:
+        document = {"model": "talker", "prompt": "a", "max_tokens": 1, **fields}
+        status, answer = server.request_json("/v1/completions", document)
+        assert 200 == status, answer
+        return str(answer["choices"][0]["text"])
+
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "string"}}}
+
+    assert "{7:-100}" == text(logit_bias={"7": -100})
+    assert '{"json":{"type":"string"}}' == text(response_format=schema)
+    assert "sheep:2:/s" == text(model="talker_lora_sheep")
+
+
+@pytest.mark.row("L08")
+def test_streamed_probabilities_are_those_of_the_new_tokens(server: Server) -> None:
+    wish = {"text_input": "b a", "sampling_parameters": '{"max_tokens": 2, "logprobs": 1}'}
+
+    found = answers(server, **wish, stream=True, return_logprobs=True)
+    [whole] = answers(server, **wish, return_logprobs=True)
+
+    assert [["a"], ["b"]] == [_tokens(one) for one in found]
+    assert ["a", "b"] == _tokens(whole)
+
+
+def _tokens(answer: Any) -> list[str]:
+    steps = json.loads(answer.as_numpy("logprobs")[0])
+    return [one["decoded_token"] for step in steps for one in step.values()]
