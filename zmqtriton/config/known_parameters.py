@@ -180,30 +180,99 @@ _OF_CANARIES = tuple(
     Parameter(name, what_is_expected(setting), *_CANARY_TEXTS[setting])
     for name, setting in ((name, name.removeprefix("canary_")) for name in CANARY_PARAMETERS)
 )
+_TEXT, _FLAG, _COUNT = (f"{_TENSOR} of type {one}" for one in ("STRING", "BOOL", "integer"))
 _OF_OPENAI = (
     Parameter(
         "openai_text_input",
-        _TENSOR,
+        _TEXT,
         "`text_input`",
         "The prompt.",
     ),
-    Parameter("openai_messages_input", _TENSOR, "", "The messages of a chat, as JSON."),
-    Parameter("openai_stream_input", _TENSOR, "`stream`", "Several responses are welcome."),
+    Parameter(
+        "openai_messages_input",
+        _TEXT,
+        "",
+        "The messages of a chat, as JSON, in place of the prompt.",
+    ),
+    Parameter(
+        "openai_stream_input",
+        _FLAG,
+        "`stream`",
+        "Several responses are welcome; false if the model is not decoupled.",
+    ),
     Parameter(
         "openai_sampling_parameters_input",
-        _TENSOR,
+        _TEXT,
         "`sampling_parameters`",
         "A JSON object: temperature, limits and the like.",
     ),
-    Parameter("openai_exclude_input", _TENSOR, "`exclude_input_in_output`", "Always true."),
-    Parameter("openai_text_output", _TENSOR, "`text_output`", "The text, for each choice."),
     Parameter(
-        "openai_finish_reason_output", _TENSOR, "`finish_reason`", "`stop`, `length` and the like."
+        "openai_exclude_input",
+        _FLAG,
+        "`exclude_input_in_output`",
+        "Always true.",
     ),
     Parameter(
-        "openai_prompt_tokens_output", _TENSOR, "`num_input_tokens`", "Tokens of the prompt."
+        "openai_tools_input",
+        _TEXT,
+        "`tools`",
+        "The tools of a chat, as JSON.",
     ),
-    Parameter("openai_completion_tokens_output", _TENSOR, "`num_output_tokens`", "Tokens made."),
+    Parameter(
+        "openai_tool_choice_input",
+        _TEXT,
+        "`tool_choice`",
+        "Which of them are to be called, as JSON.",
+    ),
+    Parameter(
+        "openai_response_format_input",
+        _TEXT,
+        "`response_format`",
+        "The form of the text, as JSON.",
+    ),
+    Parameter(
+        "openai_lora_input",
+        _TEXT,
+        "`lora_name`",
+        "The adapter; without this input a member of `sampling_parameters`.",
+    ),
+    Parameter(
+        "openai_text_output",
+        _TEXT,
+        "`text_output`",
+        "An element for each choice; of several responses each has its new part.",
+    ),
+    Parameter(
+        "openai_finish_reason_output",
+        _TEXT,
+        "`finish_reason`",
+        "`stop`, `length` and the like; `None` in a response after which others come.",
+    ),
+    Parameter(
+        "openai_prompt_tokens_output",
+        _COUNT,
+        "`num_input_tokens`",
+        "Tokens of the prompt.",
+    ),
+    Parameter(
+        "openai_completion_tokens_output",
+        _COUNT,
+        "`num_output_tokens`",
+        "Tokens made; those of all responses are added.",
+    ),
+    Parameter(
+        "openai_logprobs_output",
+        _TEXT,
+        "`logprobs`",
+        "For each choice a JSON list of its new tokens, as in Triton's vLLM backend: objects of "
+        "alternatives with `decoded_token`, `logprob` and `rank`, the taken one first.",
+    ),
+    Parameter(
+        "openai_tool_calls_output",
+        _TEXT,
+        "`tool_calls`",
+        "For each choice a JSON list of its new calls: objects with `name` and `arguments`.",
+    ),
     Parameter("openai_embedding_output", _TENSOR, "`embedding`", "The vectors."),
     Parameter(
         "openai_chat_template",
@@ -216,6 +285,22 @@ _OF_OPENAI = (
         "JSON object",
         "`{}`",
         "What the template finds besides the messages.",
+    ),
+    Parameter(
+        "openai_tool_call_parser",
+        "`hermes`, `llama3_json` or `mistral`",
+        "",
+        "The form in which the model writes calls of tools.",
+    ),
+    Parameter(
+        "openai_structured_outputs_key",
+        "member of `sampling_parameters`",
+        "",
+        "The form of the text, as Triton's vLLM backend takes it.",
+    ),
+    Parameter("openai_lora_adapters", "names", "", "Adapters that clients may name."),
+    Parameter(
+        "openai_lora_separator", "text", "`_lora_`", "Between the names of model and adapter."
     ),
 )
 #: By what they are for.

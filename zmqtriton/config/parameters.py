@@ -45,13 +45,23 @@ OPENAI_PARAMETERS = (
     "openai_stream_input",
     "openai_sampling_parameters_input",
     "openai_exclude_input",
+    "openai_tools_input",
+    "openai_tool_choice_input",
+    "openai_response_format_input",
+    "openai_lora_input",
     "openai_text_output",
     "openai_finish_reason_output",
     "openai_prompt_tokens_output",
     "openai_completion_tokens_output",
+    "openai_logprobs_output",
+    "openai_tool_calls_output",
     "openai_embedding_output",
     "openai_chat_template",
     "openai_chat_template_variables",
+    "openai_tool_call_parser",
+    "openai_structured_outputs_key",
+    "openai_lora_adapters",
+    "openai_lora_separator",
 )
 CANARY_PREFIX = "canary_"
 #: Say which version is tried beside the one that serves, see canaries.py.

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from zmqtriton_addons.web_apis.openai import adapters
 from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
+from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
@@ -59,6 +61,17 @@ class Calls:
             return await attempt(lambda: self._gateway.catalogue.find(model), req.deadline_ns)
         except (InvalidArgument, NotFound):
             raise ModelNotFound(model) from None
+
+    async def find_adapted(self, req: Request, name: str) -> tuple[ModelVersion, str]:
+        """Find a model with the adapter that a request names with it, "" for none.
+
+        Raises what find raises.
+        """
+        model, adapter = adapters.split(self._gateway.catalogue, name)
+        version = await self.find(req, model)
+        if adapter and adapter not in adapters.adapters_of(names_of(version)):
+            raise ModelNotFound(name)
+        return version, adapter
 
     def current(self, model: str) -> ModelVersion:
         """Return the version that serves now; a call that has waited since find() asks again."""

@@ -1,11 +1,15 @@
-"""The answer to one prompt as it grows: texts, why they ended, and counts of tokens."""
+"""The answer to one prompt as it grows: texts, calls of tools, why they ended, counts of tokens."""
 
 from __future__ import annotations
 
 import codecs
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from zmqtriton_addons.web_apis.openai.logprobs import TokenLogprob, read_logprobs
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.tools.call_text import CallPart, CallReader
+from zmqtriton_addons.web_apis.openai.tools.own_calls import read_calls
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import decode_bytes, to_numpy
@@ -14,39 +18,126 @@ from zmqtriton_floor.wire import ResponseBody, Tensor
 #: Bytes of text for one token, where the model does not count them.
 _BYTES_PER_TOKEN = 4
 _REASONS = ("stop", "length", "content_filter", "tool_calls")
-_STOP = "stop"
+_STOP, _CALLS = "stop", "tool_calls"
 #: vLLM's, in a stream that goes on.
 _NOT_YET = ("", "None")
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
+class Addition(NamedTuple):
+    """Something new of a choice."""
+
+    #: The choice's.
+    number: int
+    text: str = ""
+    calls: tuple[CallPart, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Call:
+    """A call of a tool."""
+
+    def __init__(self, first: CallPart) -> None:
+        self.id = first.id
+        self.name = first.name
+        self._pieces: list[str] = []
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self._pieces)
+
+    def add(self, arguments: str) -> None:
+        self._pieces.append(arguments)
+
+
+class ChoiceRules(NamedTuple):
+    """Rules for all choices of a request."""
+
+    #: Choices for each prompt.
+    limit: int = 1
+    #: Each text begins with its prompt.
+    has_echo: bool = False
+    #: Texts are kept; others are sent as they grow.
+    are_kept: bool = True
+    #: Makes the reader of calls in a text; None if there are none.
+    new_reader: Callable[[], CallReader] | None = None
+    #: Calls make the reason of the end; they do not if the client has forced one.
+    are_calls_a_reason: bool = True
+    is_parallel: bool = True
+    #: Alternatives of each token; None if their probabilities are not told.
+    logprobs: int | None = None
+
+
+ONE_TEXT = ChoiceRules()
+
+
 class Choice:
     """One text; bytes that are no UTF-8 become U+FFFD, characters may be cut between responses."""
 
-    def __init__(self, beginning: str = "", *, is_kept: bool = True) -> None:
-        """Set up; a text that is not kept is sent as it grows."""
+    def __init__(self, beginning: str = "", rules: ChoiceRules = ONE_TEXT) -> None:
         self._decoder = _Decoder("replace")
-        self._is_kept = is_kept
+        self._rules = rules
+        self._reader = rules.new_reader() if rules.new_reader is not None else None
         self._pieces = [beginning]
         #: How many bytes have come.
         self.size = 0
-        self.reason = _STOP
+        #: Kept as texts are.
+        self.calls: list[Call] = []
+        self.logprobs: list[TokenLogprob] = []
+        self._call_count = 0
+        self._reason = _STOP
 
     @property
     def text(self) -> str:
         return "".join(self._pieces)
 
     @property
+    def reason(self) -> str:
+        """Why it has ended."""
+        is_by_calls = self._call_count and self._rules.are_calls_a_reason
+        return _CALLS if is_by_calls and self._reason == _STOP else self._reason
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self._reason = reason if reason in _REASONS else _STOP
+
+    @property
+    def call_count(self) -> int:
+        return self._call_count
+
+    @property
     def estimated_tokens(self) -> int:
         return estimate_tokens(self.size)
 
-    def take(self, data: bytes, *, is_final: bool = False) -> str:
-        """Add new bytes; return the complete characters."""
+    def take(self, data: bytes, *, is_final: bool = False) -> tuple[str, tuple[CallPart, ...]]:
+        """Add new bytes; return the complete characters, and what they have of calls."""
         text = self._decoder.decode(data, is_final)
         self.size += len(data)
-        if self._is_kept:
-            self._pieces.append(text)
-        return text
+        if self._reader is None:
+            pieces: list[str | CallPart] = [text]
+        else:
+            pieces = self._reader.feed(text) + (self._reader.end() if is_final else [])
+        said = "".join(part for part in pieces if isinstance(part, str))
+        if self._rules.are_kept:
+            self._pieces.append(said)
+        return said, self.add_calls([part for part in pieces if isinstance(part, CallPart)])
+
+    def add_calls(self, parts: list[CallPart]) -> tuple[CallPart, ...]:
+        """Add parts of calls; return those that the client wants."""
+        if not self._rules.is_parallel:
+            parts = [part for part in parts if part.number == 0]
+        for part in parts:
+            if part.name:
+                self._call_count += 1
+            if self._rules.are_kept:
+                if part.name:
+                    self.calls.append(Call(part))
+                self.calls[-1].add(part.arguments)
+        return tuple(parts)
+
+    def add_logprobs(self, tokens: list[TokenLogprob]) -> None:
+        if self._rules.are_kept:
+            self.logprobs += tokens
 
 
 class Choices:
@@ -56,26 +147,20 @@ class Choices:
         self,
         names: TensorNames,
         prompt: str,
-        limit: int = 1,
+        rules: ChoiceRules = ONE_TEXT,
         *,
         first_index: int = 0,
-        has_echo: bool = False,
-        are_kept: bool = True,
     ) -> None:
-        """Set up for so many choices; those of other prompts stand before the first index.
-
-        Texts that are not kept are sent as they grow.
-        """
+        """Set up; the choices of other prompts stand before the first index."""
         self._names = names
         self._prompt_bytes = len(prompt.encode())
-        self._limit = limit
+        self._rules = rules
         self.first_index = first_index
         #: What each choice begins with.
-        self.echo = prompt if has_echo else ""
+        self.echo = prompt if rules.has_echo else ""
         self._prompt_tokens: int | None = None
         self._completion_tokens: int | None = None
-        self._are_kept = are_kept
-        self.all = [Choice(self.echo, is_kept=are_kept)]
+        self.all = [Choice(self.echo, rules)]
 
     @property
     def size(self) -> int:
@@ -86,7 +171,7 @@ class Choices:
     @property
     def most_echoed(self) -> int:
         """The bytes of all repetitions of the prompt that there may be."""
-        return self._prompt_bytes * self._limit if self.echo else 0
+        return self._prompt_bytes * self._rules.limit if self.echo else 0
 
     @property
     def prompt_tokens(self) -> int:
@@ -99,43 +184,76 @@ class Choices:
             return self._completion_tokens
         return sum(choice.estimated_tokens for choice in self.all)
 
-    def take(self, body: ResponseBody) -> list[tuple[int, str]]:
+    def take(self, body: ResponseBody) -> list[Addition]:
         """Take a response; return what it adds to which choices.
 
         Raises InternalError for outputs that cannot be what their names say.
         """
-        added: list[tuple[int, str]] = []
+        texts: list[bytes] = []
+        calls: list[bytes] = []
+        logprobs: list[bytes] = []
+        reasons: list[bytes] = []
+        names = self._names
         for tensor in body.outputs:
-            if tensor.name == self._names.text_output:
-                added = self._take_texts(_strings(tensor))
-            elif tensor.name == self._names.finish_reason:
-                self._take_reasons(_strings(tensor))
-            elif tensor.name == self._names.prompt_tokens and self._prompt_tokens is None:
+            if tensor.name == names.text_output:
+                texts = _strings(tensor)
+            elif tensor.name == names.finish_reason:
+                reasons = _strings(tensor)
+            elif tensor.name == names.tool_calls:
+                calls = _strings(tensor)
+            elif tensor.name == names.logprobs and self._rules.logprobs is not None:
+                logprobs = _strings(tensor)
+            elif tensor.name == names.prompt_tokens and self._prompt_tokens is None:
                 self._prompt_tokens = count_tokens(tensor)
-            elif tensor.name == self._names.completion_tokens:
+            elif tensor.name == names.completion_tokens:
                 self._completion_tokens = (self._completion_tokens or 0) + count_tokens(tensor)
-        return added
+        self._make_room(max(len(texts), len(calls)))
+        self._take_reasons(reasons)
+        return [
+            self._add(index, _element(texts, index), _element(calls, index), tokens)
+            for index, tokens in enumerate(self._tokens(logprobs))
+            if max(len(texts), len(calls), len(logprobs)) > index
+        ]
 
-    def end(self) -> list[tuple[int, str]]:
-        """Return the kept beginning of a character, after the last response."""
-        rests = [(i, choice.take(b"", is_final=True)) for i, choice in enumerate(self.all)]
-        return [(i, rest) for i, rest in rests if rest]
+    def end(self) -> list[Addition]:
+        """Return the kept beginning of a character or call, after the last response."""
+        rests = [(i, *choice.take(b"", is_final=True)) for i, choice in enumerate(self.all)]
+        return [Addition(i, text, calls) for i, text, calls in rests if text or calls]
 
-    def _take_texts(self, texts: list[bytes]) -> list[tuple[int, str]]:
-        if len(texts) > self._limit:
+    def _tokens(self, logprobs: list[bytes]) -> list[list[TokenLogprob]]:
+        output, limit = self._names.logprobs, self._rules.logprobs or 0
+        elements = [_element(logprobs, index) for index in range(len(self.all))]
+        return [read_logprobs(output, data, limit) if data else [] for data in elements]
+
+    def _add(self, index: int, text: bytes, calls: bytes, tokens: list[TokenLogprob]) -> Addition:
+        choice = self.all[index]
+        said, parts = choice.take(text)
+        if calls:
+            own = read_calls(self._names.tool_calls, calls, choice.call_count)
+            parts += choice.add_calls(own)
+        choice.add_logprobs(tokens)
+        return Addition(index, said, parts, tuple(tokens))
+
+    def _make_room(self, count: int) -> None:
+        """Make choices for so many texts."""
+        limit = self._rules.limit
+        if count > limit:
             raise InternalError(
-                f"output '{self._names.text_output}' has {len(texts)} texts, {self._limit} of them "
+                f"output '{self._names.text_output}' has {count} texts, {limit} of them "
                 "were asked for"
             )
-        while len(self.all) < len(texts):
-            self.all.append(Choice(self.echo, is_kept=self._are_kept))
-        return [(i, self.all[i].take(text)) for i, text in enumerate(texts)]
+        while len(self.all) < count:
+            self.all.append(Choice(self.echo, self._rules))
 
     def _take_reasons(self, reasons: list[bytes]) -> None:
         for choice, data in zip(self.all, reasons, strict=False):
             reason = data.decode("utf-8", "replace")
             if reason not in _NOT_YET:
-                choice.reason = reason if reason in _REASONS else _STOP
+                choice.reason = reason
+
+
+def _element(elements: list[bytes], index: int) -> bytes:
+    return elements[index] if index < len(elements) else b""
 
 
 def estimate_tokens(size: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai import fields
+from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_frontends.http_api import (
     BOOLEAN,
     COUNT,
@@ -33,10 +34,18 @@ _OPERATIONS = {
         "Completion",
         _JSON,
     ),
+    "Texts.respond": Operation(
+        "Continue a chat; with `stream` as server-sent events, each with its type",
+        "ResponseRequest",
+        "ResponseDocument",
+        _JSON,
+    ),
     "Embeddings.embed": Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),
-    "Models.list_all": Operation("All models that serve", "", "OpenAIModels", _JSON),
+    "Models.list_all": Operation(
+        "All models that serve, and their adapters", "", "OpenAIModels", _JSON
+    ),
     "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
 }
 
@@ -45,50 +54,67 @@ _TEXT = "a few words of text"
 
 
 def _chat(model: ModelVersion) -> dict[str, Any] | None:
-    if not _names(model).makes_chats:
+    if not names_of(model).makes_chats:
         return None
     return {"model": model.name, "messages": [{"role": "user", "content": _TEXT}]}
 
 
+def _response(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "input": _TEXT} if names_of(model).makes_chats else None
+
+
 def _completion(model: ModelVersion) -> dict[str, Any] | None:
-    return {"model": model.name, "prompt": _TEXT} if _names(model).makes_texts else None
+    return {"model": model.name, "prompt": _TEXT} if names_of(model).makes_texts else None
 
 
 def _embedding(model: ModelVersion) -> dict[str, Any] | None:
-    return {"model": model.name, "input": [_TEXT]} if _names(model).makes_embeddings else None
-
-
-def _names(model: ModelVersion) -> TensorNames:
-    return TensorNames(model.config, model.signature)
+    return {"model": model.name, "input": [_TEXT]} if names_of(model).makes_embeddings else None
 
 
 _EXAMPLES: dict[str, Example] = {
     "Texts.chat": _chat,
     "Texts.complete": _completion,
+    "Texts.respond": _response,
     "Embeddings.embed": _embedding,
 }
 
 
-_NUMBER = {"type": "number"}
+def _number(values: fields.Range) -> dict[str, Any]:
+    kind = "integer" if values.is_integer else "number"
+    return {"type": kind, "description": f"{values.text[0].upper()}{values.text[1:]}."}
+
+
 _TEXTS = {"type": ["string", "array"], "description": "One, or a list of them."}
 _USAGE = object_of(
     {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT},
     *("prompt_tokens", "total_tokens"),
 )
-_SAMPLING = {
+_SAMPLING: dict[str, Any] = {
+    **{field: _number(values) for field, values in fields.SAMPLING.items()},
+    **dict.fromkeys(fields.FLAGS, BOOLEAN),
+    "stop": _TEXTS,
+    "logit_bias": {"type": "object", "description": "By the numbers of tokens, from -100 to 100."},
+}
+_COMMON: dict[str, Any] = {
+    **_SAMPLING,
     "stream": BOOLEAN,
     "stream_options": object_of({"include_usage": BOOLEAN}),
     "n": COUNT,
-    "max_tokens": COUNT,
-    "stop": _TEXTS,
-    "seed": {"type": "integer"},
-    "temperature": _NUMBER,
-    "top_p": _NUMBER,
-    "frequency_penalty": _NUMBER,
-    "presence_penalty": _NUMBER,
+    "response_format": object_of({"type": STRING, "json_schema": {"type": "object"}}, "type"),
+}
+_TOOLS: dict[str, Any] = {
+    "tools": array_of({"type": "object"}),
+    "tool_choice": {"type": ["string", "object"]},
+    "parallel_tool_calls": BOOLEAN,
+    "top_logprobs": _number(fields.TOP_LOGPROBS),
 }
 _MESSAGE = object_of(
-    {"role": STRING, "content": {"type": ["string", "array"]}}, *("role", "content")
+    {
+        "role": STRING,
+        "content": {"type": ["string", "array", "null"]},
+        "tool_calls": array_of({"type": "object"}),
+    },
+    "role",
 )
 
 
@@ -124,13 +150,52 @@ _SCHEMAS: dict[str, Any] = {
     ),
     "Usage": _USAGE,
     "ChatCompletionRequest": object_of(
-        {"model": STRING, "messages": array_of(_MESSAGE), **_SAMPLING}, "model", "messages"
+        {
+            "model": STRING,
+            "messages": array_of(_MESSAGE),
+            "logprobs": BOOLEAN,
+            **_TOOLS,
+            **_COMMON,
+        },
+        *("model", "messages"),
     ),
     "ChatCompletion": _answer({"message": _MESSAGE}),
     "CompletionRequest": object_of(
-        {"model": STRING, "prompt": _TEXTS, "echo": BOOLEAN, **_SAMPLING}, "model", "prompt"
+        {
+            "model": STRING,
+            "prompt": _TEXTS,
+            "echo": BOOLEAN,
+            "logprobs": _number(fields.COMPLETION_LOGPROBS),
+            **_COMMON,
+        },
+        *("model", "prompt"),
     ),
     "Completion": _answer({"text": STRING}),
+    "ResponseRequest": object_of(
+        {
+            "model": STRING,
+            "input": {"type": ["string", "array"]},
+            "instructions": STRING,
+            "max_output_tokens": COUNT,
+            "text": object_of({"format": {"type": "object"}}),
+            "stream": BOOLEAN,
+            **_TOOLS,
+            **_SAMPLING,
+        },
+        *("model", "input"),
+    ),
+    "ResponseDocument": object_of(
+        {
+            "id": STRING,
+            "object": STRING,
+            "created_at": COUNT,
+            "status": STRING,
+            "model": STRING,
+            "output": array_of({"type": "object"}),
+            "usage": {"type": "object"},
+        },
+        *("id", "object", "status", "model", "output"),
+    ),
     "EmbeddingRequest": object_of(
         {
             "model": STRING,

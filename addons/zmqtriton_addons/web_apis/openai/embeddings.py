@@ -14,7 +14,7 @@ import falcon.asgi
 
 from zmqtriton_addons.web_apis.openai import vectors
 from zmqtriton_addons.web_apis.openai.calls import Calls, together
-from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_addons.web_apis.openai.vectors import Batch, EmbeddingRequest
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Request
@@ -37,7 +37,7 @@ class Embeddings:
         begun_ns = now_ns()
         request = await self._calls.read(req, vectors.read)
         model = await self._calls.find(req, request.model)
-        names = TensorNames(model.config, model.signature)
+        names = names_of(model)
         own_id = f"embd-{uuid.uuid4().hex}"
         room = asyncio.Semaphore(_AT_ONCE)
 

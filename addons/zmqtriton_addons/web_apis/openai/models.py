@@ -1,4 +1,4 @@
-"""GET /v1/models and /v1/models/{model}: the models that serve."""
+"""GET /v1/models and /v1/models/{model}: the models that serve, and their adapters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import falcon.asgi
 import orjson
 
+from zmqtriton_addons.web_apis.openai.adapters import ids_of
 from zmqtriton_addons.web_apis.openai.calls import Calls
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
@@ -24,13 +25,13 @@ class Models:
         self._calls = Calls(gateway)
 
     async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
-        names = [model.name for model in self._gateway.catalogue.newest()]
-        found = [self._describe(name) for name in names if may_see(req.grant, name)]
-        resp.data = orjson.dumps({"object": "list", "data": found})
+        seen = [m for m in self._gateway.catalogue.newest() if may_see(req.grant, m.name)]
+        documents = [self._describe(name) for model in seen for name in ids_of(model)]
+        resp.data = orjson.dumps({"object": "list", "data": documents})
 
     async def show(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
-        found = await self._calls.find(req, model)
-        resp.data = orjson.dumps(self._describe(found.name))
+        await self._calls.find_adapted(req, model)
+        resp.data = orjson.dumps(self._describe(model))
 
     def _describe(self, name: str) -> dict[str, Any]:
         # when each was loaded is known to nobody here, and all workers must say the same

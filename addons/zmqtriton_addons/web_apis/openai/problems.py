@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_frontends.http_api.asgi import problems
 
 #: The paths whose errors have this form.
@@ -31,7 +31,15 @@ class ModelNotFound(NotFound):
         super().__init__(f"The model '{model}' does not exist or is not loaded.")
 
 
-def told(error: ZmqTritonError) -> tuple[int, bytes]:
+class UnfitAnswer(InternalError):
+    """Raised when a text is not of the form that the client asked for."""
+
+    def __init__(self, model: str, fault: str, field: str) -> None:
+        super().__init__(f"the answer of model '{model}' is not of '{field}': {fault}")
+        self.field = field
+
+
+def answer_to(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
     field, code = getattr(error, "field", None), getattr(error, "openai_code", None)
     return error.http_status, document(error.http_status, problems.shortened(error), field, code)
@@ -47,13 +55,13 @@ def refusal(status: int, text: str) -> tuple[int, bytes]:
 class Form:
     """The form of errors below `PREFIX`."""
 
-    of_error = staticmethod(told)
+    of_error = staticmethod(answer_to)
     of_refusal = staticmethod(refusal)
 
 
 def event(error: ZmqTritonError) -> bytes:
     """Return the event that ends a stream which has begun."""
-    return b"data: %b\n\n" % told(error)[1]
+    return b"data: %b\n\n" % answer_to(error)[1]
 
 
 def document(status: int, text: str, field: str | None = None, code: str | None = None) -> bytes:

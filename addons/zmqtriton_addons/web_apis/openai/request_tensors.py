@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
+from zmqtriton_addons.web_apis.openai import abilities
+from zmqtriton_addons.web_apis.openai.formats.request import of_schema
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.requests import TextRequest
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
@@ -19,23 +22,27 @@ from zmqtriton_frontends.http_api import json_to_bytes
 DEFAULT_MAX_TOKENS = 16
 #: Inputs of models like those of TensorRT-LLM whose names are not OpenAI's.
 _OWN_NAMES = {"stop": "stop_words"}
+_ANY_TEXT = {"type": "text"}
+_FORCED_CALL = "tool_call"
+#: What the sampling calls an adapter, as in Triton's vLLM backend.
+_ADAPTER = "lora_name"
 
 
 def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames) -> RequestBody:
     """Return the request for one prompt.
 
     For a model that takes the messages of a chat it is these, as JSON. Raises InvalidArgument if
-    the model is not one for text.
+    the model is not one for text, or lacks an ability that the request needs.
     """
     if not names.text_output:
         raise _unfit(names, "output", "openai_text_output")
+    abilities.check(request, names)
     tensors = [_prompt(request, prompt, names), *_sampling(request, names)]
     if names.stream is not None:
         tensors.append(_boolean(names.stream, request.is_streamed and names.is_decoupled))
     if names.exclude_input is not None:
         tensors.append(_boolean(names.exclude_input, True))
-    wanted = (names.finish_reason, names.prompt_tokens, names.completion_tokens)
-    tensors += [_boolean(wish, True) for wish in names.wishes(wanted)]
+    tensors += [*_tools(request, names), *_format(request, names), *_wishes(request, names)]
     return RequestBody(own_id, {}, [], tensors)
 
 
@@ -49,33 +56,86 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
 
 def _sampling(request: TextRequest, names: TensorNames) -> list[Tensor]:
     """Return what the client says of the sampling, as one input or as one for each wish."""
-    if names.sampling is not None:
-        return [_text(names.sampling, orjson.dumps(request.sampling))]
-    if request.choices > 1 and names.input("n") is None:
-        raise RefusedField(f"model '{names.model}' makes one choice only", "n")
     wishes = dict(request.sampling)
-    most = names.input("max_tokens")
-    if most is not None and not most.optional:
+    tensors = []
+    document, schema = _format_for_engine(request, names)
+    if names.structured_key and names.response_format is None and document is not None:
+        form = {"json_object": True} if schema is None else {"json": schema}
+        wishes[names.structured_key] = orjson.dumps(form).decode()
+    if request.adapter and names.lora is not None:
+        tensors.append(_text(names.lora, request.adapter.encode()))
+    elif request.adapter:
+        wishes[_ADAPTER] = request.adapter
+    if names.sampling is not None:
+        return [*tensors, _text(names.sampling, orjson.dumps(wishes))]
+    limit = names.input("max_tokens")
+    if limit is not None and not limit.optional:
         wishes.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
-    found = []
     for key, value in wishes.items():
-        wanted = names.input(_OWN_NAMES.get(key, key))
-        if wanted is not None:
-            found.append(_values(wanted, key, value))
-    return found
+        target = names.input(_OWN_NAMES.get(key, key))
+        if target is not None:
+            tensors.append(_values(target, key, value))
+    return tensors
 
 
-def _values(wanted: Input, key: str, value: Any) -> Tensor:
+def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+    tools = request.tools
+    for target, document in (
+        (names.tools, tools.documents),
+        (names.tool_choice, tools.choice_document()),
+    ):
+        if target is not None and (tools.documents or not target.optional):
+            yield _text(target, orjson.dumps(document))
+
+
+def _format_for_engine(request: TextRequest, names: TensorNames) -> tuple[Any, Any]:
+    """Return the form of the text, or of a call in its place, and its schema; None for none."""
+    if abilities.is_forced_by_format(request, names):
+        schema = request.tools.forced_schema()
+        return of_schema(_FORCED_CALL, schema), schema
+    return request.format.document, request.format.json_schema
+
+
+def _format(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+    """Return what the engine is to keep to."""
+    document, schema = _format_for_engine(request, names)
+    target, guides = names.response_format, names.guides
+    if target is not None:
+        if document is not None or not target.optional:
+            yield _text(target, orjson.dumps(document or _ANY_TEXT))
+    elif guides is not None and document is not None:
+        kind, guide = guides
+        yield _text(kind, b"json" if schema is None else b"json_schema")
+        yield _text(guide, b"" if schema is None else orjson.dumps(schema))
+
+
+def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+    """Return the inputs that ask for outputs."""
+    always = (names.finish_reason, names.prompt_tokens, names.completion_tokens)
+    for wish in names.wishes(always):
+        yield _boolean(wish, True)
+    for output, is_asked_for in (
+        (names.logprobs, request.logprobs is not None),
+        (names.tool_calls, bool(request.tools.documents)),
+    ):
+        for wish in names.wishes((output,)):
+            if is_asked_for or not wish.optional:
+                yield _boolean(wish, is_asked_for)
+
+
+def _values(target: Input, key: str, value: Any) -> Tensor:
+    if type(value) is dict:
+        value = orjson.dumps(value).decode()
     elements = value if type(value) is list else [value]
-    shape = shape_of_one(wanted)
+    shape = shape_of_one(target)
     if len(elements) > 1:
         shape[-1:] = [len(elements)]
-    datatype = BY_NUMBER[wanted.datatype]
+    datatype = BY_NUMBER[target.datatype]
     try:
-        data = json_to_bytes(wanted.name, datatype, len(elements), elements)
+        data = json_to_bytes(target.name, datatype, len(elements), elements)
     except InvalidArgument as error:
         raise RefusedField(error.text, key) from None
-    return Tensor(wanted.name, wanted.datatype, shape, data)
+    return Tensor(target.name, target.datatype, shape, data)
 
 
 def _unfit(names: TensorNames, kind: str, parameter: str) -> RefusedField:
@@ -86,17 +146,17 @@ def _unfit(names: TensorNames, kind: str, parameter: str) -> RefusedField:
     )
 
 
-def _text(wanted: Input, text: bytes) -> Tensor:
-    return Tensor(wanted.name, BYTES, shape_of_one(wanted), len(text).to_bytes(4, "little") + text)
+def _text(target: Input, text: bytes) -> Tensor:
+    return Tensor(target.name, BYTES, shape_of_one(target), len(text).to_bytes(4, "little") + text)
 
 
-def _boolean(wanted: Input, value: bool) -> Tensor:
-    return Tensor(wanted.name, wanted.datatype, shape_of_one(wanted), b"\1" if value else b"\0")
+def _boolean(target: Input, value: bool) -> Tensor:
+    return Tensor(target.name, target.datatype, shape_of_one(target), b"\1" if value else b"\0")
 
 
-def shape_of_one(wanted: Input) -> list[int]:
+def shape_of_one(target: Input) -> list[int]:
     """Return the shape of one element. Raises InvalidArgument if the input takes more."""
-    shape = [1 if dim < 0 else dim for dim in wanted.dims]
+    shape = [1 if dim < 0 else dim for dim in target.dims]
     if count_elements(shape) != 1:
-        raise InvalidArgument(f"input '{wanted.name}' must take one element")
+        raise InvalidArgument(f"input '{target.name}' must take one element")
     return shape

@@ -7,37 +7,29 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from zmqtriton_addons.web_apis.openai import fields as read
+from zmqtriton_addons.web_apis.openai.formats.request import ANY_TEXT, Format, read_format
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.tools.request import NO_TOOLS, Tools, read_tools
 
 #: Choices of one request, for all of its prompts together.
 MAX_CHOICES = 128
-_MAX_STOPS = 64
-_MAX_INTEGER = 2**63 - 1
 
-_INTEGERS = {"min_tokens": 0, "max_tokens": 0, "max_completion_tokens": 0, "top_k": -1}
-_SEEDS = ("seed",)
-_NUMBERS = (
-    *("temperature", "top_p", "frequency_penalty", "presence_penalty"),
-    *("min_p", "repetition_penalty", "length_penalty"),
-)
-_BOOLEANS = (
-    *("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens"),
-    "include_stop_str_in_output",
-)
 #: They change what an answer is, so they are refused and not ignored: all values but these.
 _REFUSED: dict[str, tuple[Any, ...]] = {
-    "tools": (None, []),
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
-    "tool_choice": (None, "none", "auto"),
-    "response_format": (None, {"type": "text"}),
-    "logprobs": (None, False, 0),
-    "top_logprobs": (None, 0),
-    "logit_bias": (None, {}),
     "best_of": (None, 1),
     "suffix": (None, ""),
     "modalities": (None, ["text"]),
     "audio": (None,),
+}
+#: The same, where a text is continued.
+_REFUSED_OF_COMPLETIONS: dict[str, tuple[Any, ...]] = {
+    **_REFUSED,
+    "tools": (None, []),
+    "tool_choice": (None, "none", "auto"),
+    "top_logprobs": (None, 0),
 }
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -58,66 +50,51 @@ class TextRequest(NamedTuple):
     has_echo: bool
     #: By vLLM's names, `n` among them if it is not 1.
     sampling: dict[str, Any]
+    #: So many alternatives of each token are asked for; None if probabilities are not.
+    logprobs: int | None = None
+    tools: Tools = NO_TOOLS
+    format: Format = ANY_TEXT
+    #: The model's adapter.
+    adapter: str = ""
 
 
 def read_chat(document: Any) -> TextRequest:
     """Read the document of a chat completion. Raises RefusedField."""
-    fields = fields_of(document)
-    return _text_request(fields, _messages(fields), [], has_echo=False)
+    fields = read.fields_of(document)
+    name = read.model_name(fields)
+    messages = _messages(fields)
+    _refuse(fields, _REFUSED)
+    request = _text_request(fields, name, messages, [], _chat_logprobs(fields))
+    return request._replace(tools=read_tools(fields))
 
 
 def read_completion(document: Any) -> TextRequest:
     """Read the document of a completion. Raises RefusedField."""
-    fields = fields_of(document)
-    prompts = texts(fields, "prompt", MAX_CHOICES)
-    return _text_request(fields, None, prompts, has_echo=_flag(fields, "echo"))
+    fields = read.fields_of(document)
+    name = read.model_name(fields)
+    prompts = read.texts(fields, "prompt", MAX_CHOICES)
+    _refuse(fields, _REFUSED_OF_COMPLETIONS)
+    request = _text_request(fields, name, None, prompts, _completion_logprobs(fields))
+    return request._replace(has_echo=read.flag(fields, "echo"))
 
 
-def fields_of(document: Any) -> dict[str, Any]:
-    """Return the members of a document. Raises RefusedField if it has none."""
-    if type(document) is not dict:
-        raise RefusedField("the request must be a JSON object", "")
-    return document
-
-
-def model_name(fields: dict[str, Any]) -> str:
-    """Return the model that a request names. Raises RefusedField."""
-    name = fields.get("model")
-    if type(name) is not str or not name:
-        raise RefusedField("'model' must be the name of a model", "model")
-    return name
-
-
-def texts(fields: dict[str, Any], field: str, limit: int) -> list[str]:
-    """Return the texts of a field that holds one or many. Raises RefusedField."""
-    value = fields.get(field)
-    found = [value] if type(value) is str else value
-    if type(found) is list and len(found) > limit:
-        raise RefusedField(f"'{field}' must not have more than {limit} elements", field)
-    if type(found) is not list or not found or any(type(text) is not str for text in found):
-        raise RefusedField(
-            f"'{field}' must be a string or a list of strings; numbers of tokens are not supported",
-            field,
-        )
-    return found
+def with_logprobs(sampling: dict[str, Any], logprobs: int | None) -> dict[str, Any]:
+    """Return what the model is told, with the alternatives that are asked for."""
+    return sampling if logprobs is None else {**sampling, "logprobs": logprobs}
 
 
 def _text_request(
     fields: dict[str, Any],
+    name: str,
     messages: list[dict[str, Any]] | None,
     prompts: list[str],
-    *,
-    has_echo: bool,
+    logprobs: int | None,
 ) -> TextRequest:
-    name = model_name(fields)
-    for field, accepted in _REFUSED.items():
-        if fields.get(field) not in accepted:
-            raise RefusedField(f"'{field}' is not supported", field)
-    choices = _integer(fields, "n", 1)
-    choices = 1 if choices is None else choices
+    choices = read.number(fields, "n", read.CHOICES) or 1
     if choices * max(1, len(prompts)) > MAX_CHOICES:
         raise RefusedField(f"'n' asks for more than {MAX_CHOICES} choices", "n")
-    is_streamed = _flag(fields, "stream")
+    is_streamed = read.flag(fields, "stream")
+    several = {"n": choices} if choices > 1 else {}
     return TextRequest(
         name,
         messages,
@@ -125,9 +102,31 @@ def _text_request(
         choices,
         is_streamed,
         _has_usage(fields, is_streamed=is_streamed),
-        has_echo,
-        _sampling(fields, choices),
+        has_echo=False,
+        sampling=with_logprobs({**several, **read.sampling(fields)}, logprobs),
+        logprobs=logprobs,
+        format=read_format(fields),
     )
+
+
+def _refuse(fields: dict[str, Any], refused: dict[str, tuple[Any, ...]]) -> None:
+    for field, accepted in refused.items():
+        if fields.get(field) not in accepted:
+            raise RefusedField(f"'{field}' is not supported", field)
+
+
+def _chat_logprobs(fields: dict[str, Any]) -> int | None:
+    is_asked_for = read.flag(fields, "logprobs")
+    alternatives = read.number(fields, "top_logprobs", read.TOP_LOGPROBS)
+    if alternatives and not is_asked_for:
+        raise RefusedField("'top_logprobs' needs 'logprobs' to be true", "top_logprobs")
+    return (alternatives or 0) if is_asked_for else None
+
+
+def _completion_logprobs(fields: dict[str, Any]) -> int | None:
+    if fields.get("logprobs") is False:  # as a chat says it
+        return None
+    return read.number(fields, "logprobs", read.COMPLETION_LOGPROBS) or None
 
 
 def _messages(fields: dict[str, Any]) -> list[dict[str, Any]]:
@@ -135,78 +134,31 @@ def _messages(fields: dict[str, Any]) -> list[dict[str, Any]]:
     if type(messages) is not list or not messages:
         raise RefusedField("'messages' must be a list of at least one message", "messages")
     for position, message in enumerate(messages):
-        field = f"messages[{position}]"
-        if type(message) is not dict:
-            raise RefusedField(f"'{field}' must be an object", field)
-        if message.get("role") not in _ROLES:
-            raise RefusedField(
-                f"'{field}.role' must be one of {', '.join(_ROLES)}", f"{field}.role"
-            )
-        if type(message.get("content")) not in (str, list, type(None)):
-            raise RefusedField(
-                f"'{field}.content' must be a string or a list of parts", f"{field}.content"
-            )
+        check_message(message, f"messages[{position}]")
     return messages
 
 
+def check_message(message: Any, field: str) -> None:
+    """Raise RefusedField if it is no message."""
+    if type(message) is not dict:
+        raise RefusedField(f"'{field}' must be an object", field)
+    if message.get("role") not in _ROLES:
+        raise RefusedField(f"'{field}.role' must be one of {', '.join(_ROLES)}", f"{field}.role")
+    if type(message.get("content")) not in (str, list, type(None)):
+        raise RefusedField(
+            f"'{field}.content' must be a string or a list of parts", f"{field}.content"
+        )
+    calls = message.get("tool_calls")
+    if type(calls) not in (list, type(None)) or any(type(call) is not dict for call in calls or ()):
+        raise RefusedField(f"'{field}.tool_calls' must be a list of calls", f"{field}.tool_calls")
+
+
 def _has_usage(fields: dict[str, Any], *, is_streamed: bool) -> bool:
-    options = fields.get("stream_options")
+    options = read.member(fields, "stream_options")
     if options is None:
         return False
     if not is_streamed:
         raise RefusedField(
             "'stream_options' can only be used when 'stream' is true", "stream_options"
         )
-    if type(options) is not dict:
-        raise RefusedField("'stream_options' must be an object", "stream_options")
-    return _flag(options, "include_usage")
-
-
-def _sampling(fields: dict[str, Any], choices: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"n": choices} if choices > 1 else {}
-    for field, least in _INTEGERS.items():
-        found[field] = _integer(fields, field, least)
-    for field in _SEEDS:
-        found[field] = _integer(fields, field, -_MAX_INTEGER)
-    for field in _NUMBERS:
-        found[field] = _number(fields, field)
-    for field in _BOOLEANS:
-        found[field] = fields[field] if fields.get(field) is not None else None
-        _flag(fields, field)
-    found["stop"] = _stop(fields)
-    # the newer name of OpenAI; models know the older one
-    newer = found.pop("max_completion_tokens")
-    found["max_tokens"] = found["max_tokens"] if newer is None else newer
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _stop(fields: dict[str, Any]) -> list[str] | None:
-    value = fields.get("stop")
-    if value is None or value == []:
-        return None
-    return texts(fields, "stop", _MAX_STOPS)
-
-
-def _integer(fields: dict[str, Any], field: str, least: int) -> int | None:
-    value = fields.get(field)
-    if value is None:
-        return None
-    if type(value) is not int or not least <= value <= _MAX_INTEGER:
-        raise RefusedField(f"'{field}' must be an integer of at least {least}", field)
-    return value
-
-
-def _number(fields: dict[str, Any], field: str) -> float | None:
-    value = fields.get(field)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not -1e9 < value < 1e9:
-        raise RefusedField(f"'{field}' must be a number", field)
-    return float(value)
-
-
-def _flag(fields: dict[str, Any], field: str) -> bool:
-    value = fields.get(field)
-    if type(value) not in (bool, type(None)):
-        raise RefusedField(f"'{field}' must be true or false", field)
-    return bool(value)
+    return read.flag(options, "include_usage")

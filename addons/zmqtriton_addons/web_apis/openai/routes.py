@@ -17,6 +17,7 @@ def routes(gateway: Gateway) -> list[Route]:
     return [
         Route("POST", "/v1/chat/completions", _CATEGORY, texts.chat, "inference"),
         Route("POST", "/v1/completions", _CATEGORY, texts.complete, "inference"),
+        Route("POST", "/v1/responses", _CATEGORY, texts.respond, "inference"),
         Route("POST", "/v1/embeddings", _CATEGORY, embeddings.embed, "inference"),
         Route("GET", "/v1/models", _CATEGORY, models.list_all, "metadata"),
         Route("GET", "/v1/models/{model:name}", _CATEGORY, models.show, "metadata"),

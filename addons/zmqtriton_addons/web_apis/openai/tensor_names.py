@@ -10,6 +10,7 @@ from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.signature import Input, Signature
+from zmqtriton_frontends.inference import ModelVersion
 
 _BOOL = BY_NAME["BOOL"].number
 
@@ -20,14 +21,29 @@ INPUTS = {
     "openai_stream_input": ("stream", _BOOL),
     "openai_sampling_parameters_input": ("sampling_parameters", BYTES),
     "openai_exclude_input": ("exclude_input_in_output", _BOOL),
+    "openai_tools_input": ("tools", BYTES),
+    "openai_tool_choice_input": ("tool_choice", BYTES),
+    "openai_response_format_input": ("response_format", BYTES),
+    "openai_lora_input": ("lora_name", BYTES),
 }
 OUTPUTS = {
     "openai_text_output": "text_output",
     "openai_finish_reason_output": "finish_reason",
     "openai_prompt_tokens_output": "num_input_tokens",
     "openai_completion_tokens_output": "num_output_tokens",
+    "openai_logprobs_output": "logprobs",
+    "openai_tool_calls_output": "tool_calls",
     "openai_embedding_output": "embedding",
 }
+#: Other parameters.
+TOOL_CALL_PARSER = "openai_tool_call_parser"
+_STRUCTURED_KEY = "openai_structured_outputs_key"
+VALUES = (
+    *(TOOL_CALL_PARSER, _STRUCTURED_KEY),
+    *("openai_lora_adapters", "openai_lora_separator"),
+)
+#: The inputs by which models of TensorRT-LLM take the form of a text.
+_GUIDES = ("guided_decoding_guide_type", "guided_decoding_guide")
 #: An output of this name behind it may have to be asked for, by an input of type BOOL.
 _WISH = "return_"
 
@@ -35,19 +51,28 @@ _WISH = "return_"
 class TensorNames:
     """The tensors of one model; an input is None and an output "" if it has none such."""
 
-    def __init__(self, config: Mapping[str, Any], signature: Signature) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], signature: Signature, *, has_template: bool = False
+    ) -> None:
         self._parameters = config.get("parameters") or {}
         self._signature = signature
         self.model = signature.model
+        self.has_template = has_template
         self.text = self._input("openai_text_input")
         self.messages = self._input("openai_messages_input")
         self.stream = self._input("openai_stream_input")
         self.sampling = self._input("openai_sampling_parameters_input")
         self.exclude_input = self._input("openai_exclude_input")
+        self.tools = self._input("openai_tools_input")
+        self.tool_choice = self._input("openai_tool_choice_input")
+        self.response_format = self._input("openai_response_format_input")
+        self.lora = self._input("openai_lora_input")
         self.text_output = self._output("openai_text_output")
         self.finish_reason = self._output("openai_finish_reason_output")
         self.prompt_tokens = self._output("openai_prompt_tokens_output")
         self.completion_tokens = self._output("openai_completion_tokens_output")
+        self.logprobs = self._text_output("openai_logprobs_output")
+        self.tool_calls = self._text_output("openai_tool_calls_output")
         self.embedding = self._output("openai_embedding_output")
 
     @property
@@ -70,10 +95,37 @@ class TensorNames:
     def max_batch_size(self) -> int:
         return self._signature.max_batch_size
 
+    @property
+    def tool_call_parser(self) -> str:
+        """The form in which it writes calls of tools."""
+        return self.value(TOOL_CALL_PARSER)
+
+    @property
+    def guides(self) -> tuple[Input, Input] | None:
+        """The inputs for the kind of a text's form, and for its schema."""
+        kind, guide = (self.input(name) for name in _GUIDES)
+        if kind is None or guide is None or (kind.datatype, guide.datatype) != (BYTES, BYTES):
+            return None
+        return kind, guide
+
+    @property
+    def structured_key(self) -> str:
+        """The member of the sampling parameters for the form of a text."""
+        return self.value(_STRUCTURED_KEY) if self.sampling is not None else ""
+
+    @property
+    def keeps_to_formats(self) -> bool:
+        is_taken = self.response_format is not None or self.guides is not None
+        return is_taken or bool(self.structured_key)
+
+    def takes(self, field: str) -> bool:
+        """Return True if a field of the sampling reaches the model."""
+        return self.sampling is not None or self.input(field) is not None
+
     def wishes(self, outputs: Sequence[str]) -> list[Input]:
         """Return the inputs that ask for these outputs."""
-        found = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
-        return [wish for wish in found if wish is not None and wish.datatype == _BOOL]
+        inputs = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
+        return [wish for wish in inputs if wish is not None and wish.datatype == _BOOL]
 
     def input(self, name: str) -> Input | None:
         """Return an input by its own name."""
@@ -89,10 +141,19 @@ class TensorNames:
         return str((self._parameters.get(parameter) or {}).get("string_value", ""))
 
     def _input(self, parameter: str) -> Input | None:
-        found = self._signature.inputs.get(self.wanted_name(parameter))
-        is_right = found is not None and found.datatype == INPUTS[parameter][1]
-        return found if is_right else None
+        tensor = self._signature.inputs.get(self.wanted_name(parameter))
+        is_right = tensor is not None and tensor.datatype == INPUTS[parameter][1]
+        return tensor if is_right else None
 
     def _output(self, parameter: str) -> str:
         name = self.wanted_name(parameter)
         return name if name in self._signature.outputs else ""
+
+    def _text_output(self, parameter: str) -> str:
+        name = self._output(parameter)
+        return name if self._signature.outputs.get(name) == BYTES else ""
+
+
+def names_of(model: ModelVersion) -> TensorNames:
+    """Return the tensors of a model."""
+    return TensorNames(model.config, model.signature, has_template=bool(model.chat_template))

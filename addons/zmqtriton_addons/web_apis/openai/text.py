@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions and /v1/completions.
+"""POST /v1/chat/completions, /v1/completions and /v1/responses.
 
 The first response decides the status; an error after it is the last event of a stream. When a
 client goes away, the connection cancels the task, and that cancels the requests.
@@ -13,18 +13,21 @@ from typing import NamedTuple
 
 import falcon.asgi
 
-from zmqtriton_addons.web_apis.openai import problems, requests
+from zmqtriton_addons.web_apis.openai import abilities, requests
 from zmqtriton_addons.web_apis.openai.calls import Calls, together
-from zmqtriton_addons.web_apis.openai.choices import Choices
+from zmqtriton_addons.web_apis.openai.choices import ChoiceRules, Choices
 from zmqtriton_addons.web_apis.openai.documents import (
     AnswerEvents,
     ChatCompletion,
     Completion,
 )
+from zmqtriton_addons.web_apis.openai.problems import UnfitAnswer
 from zmqtriton_addons.web_apis.openai.prompts import prompt_of
 from zmqtriton_addons.web_apis.openai.request_tensors import text_body
 from zmqtriton_addons.web_apis.openai.requests import TextRequest
-from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.responses.documents import Response
+from zmqtriton_addons.web_apis.openai.responses.request import read_response
+from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_addons.web_apis.templates.children import Children
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
@@ -37,18 +40,25 @@ from zmqtriton_frontends.inference import now_ns
 _STEP_BYTES = 64 << 10
 
 
-class _Asked(NamedTuple):
+class _Exchange(NamedTuple):
     """A request of a client as it has come, and what it is answered with."""
 
     req: Request
     request: TextRequest
+    #: Without the adapter that the client may name with it.
+    model: str
     prompts: list[str]
     form: Completion
     begun_ns: int
 
+    @property
+    def keeps_texts(self) -> bool:
+        """True if a stream remembers what it has sent."""
+        return self.request.format.is_checked or self.form.repetitions > 0
+
 
 class Texts:
-    """The two responders and what they share."""
+    """The three responders and what they share."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
@@ -57,48 +67,72 @@ class Texts:
     async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_chat)
-        model = await self._calls.find(req, request.model)
-        names = TensorNames(model.config, model.signature)
-        prompt = await prompt_of(
-            request.messages or [], names, model.chat_template, self._templates
-        )
         form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
-        await self._answer(resp, _Asked(req, request, [prompt], form, begun_ns))
+        await self._continue_chat(req, resp, request, form, begun_ns)
+
+    async def respond(self, req: Request, resp: falcon.asgi.Response) -> None:
+        begun_ns = now_ns()
+        request, repeated = await self._calls.read(req, read_response)
+        await self._continue_chat(req, resp, request, Response(request.model, repeated), begun_ns)
 
     async def complete(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_completion)
-        await self._calls.find(req, request.model)
+        model, adapter = await self._calls.find_adapted(req, request.model)
         form = Completion(request.model, has_usage=request.has_usage_in_stream)
-        await self._answer(resp, _Asked(req, request, request.prompts, form, begun_ns))
+        adapted = request._replace(adapter=adapter)
+        await self._answer(
+            resp, _Exchange(req, adapted, model.name, request.prompts, form, begun_ns)
+        )
 
-    async def _answer(self, resp: falcon.asgi.Response, asked: _Asked) -> None:
-        if asked.request.is_streamed:
-            chunks = self._chunks(asked)
+    async def _continue_chat(
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        request: TextRequest,
+        form: Completion,
+        begun_ns: int,
+    ) -> None:
+        model, adapter = await self._calls.find_adapted(req, request.model)
+        names = names_of(model)
+        request = request._replace(adapter=adapter)
+        abilities.check(request, names)
+        prompt = await prompt_of(
+            request.messages or [],
+            request.tools.documents,
+            names,
+            model.chat_template,
+            self._templates,
+        )
+        await self._answer(resp, _Exchange(req, request, model.name, [prompt], form, begun_ns))
+
+    async def _answer(self, resp: falcon.asgi.Response, exchange: _Exchange) -> None:
+        if exchange.request.is_streamed:
+            chunks = self._chunks(exchange)
             first = await anext(chunks)
             resp.content_type = "text/event-stream; charset=utf-8"
-            req = asked.req
+            req = exchange.req
             resp.stream = Events(
-                first, chunks, _as_it_is, problems.event, turn=req.turn, made=req.made
+                first, chunks, _as_it_is, exchange.form.failure, turn=req.turn, made=req.made
             )
         else:
-            take, numbers = asked.req.turn.take, range(len(asked.prompts))
-            answers = await together(take(self._read, asked, number) for number in numbers)
+            take, numbers = exchange.req.turn.take, range(len(exchange.prompts))
+            answers = await together(take(self._read, exchange, number) for number in numbers)
             size = sum(answer.size for answer in answers)
-            resp.data = await _write(size, asked.form.document, answers)
-        resp.set_header("x-request-id", asked.form.id)
+            resp.data = await _write(size, exchange.form.document, answers)
+        resp.set_header("x-request-id", exchange.form.id)
 
-    async def _chunks(self, asked: _Asked) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
         """Iterate over the events of the answer to one prompt after the other.
 
         Raises the model's error.
         """
         answers: list[Choices] = []
-        for number in range(len(asked.prompts)):
-            items, choices = self._begin(asked, number)
+        for number in range(len(exchange.prompts)):
+            items, choices = self._begin(exchange, number)
             answers.append(choices)
-            echoed = choices.most_echoed
-            events = AnswerEvents(asked.form, choices)
+            echoed, kept = choices.most_echoed, 0
+            events = AnswerEvents(exchange.form, choices)
             async with aclosing(items):
                 async for item in items:
                     if item.error is not None:
@@ -108,21 +142,27 @@ class Texts:
                     if body is None:
                         continue
                     size, echoed = size_of_response(body) + echoed, 0
+                    kept += size if exchange.keeps_texts else 0
+                    if kept >= _STEP_BYTES:
+                        exchange.req.hold(kept)
+                        kept = 0
                     work = partial(_add, choices, events, body)
                     del body
                     if size > INLINE_BYTES:
-                        await asked.req.wait_for_room(size)
+                        await exchange.req.wait_for_room(size)
                     added = await _write(size, work)
                     del work
                     if added:
                         yield added
                     del added
-            yield events.end()
-        yield asked.form.finish(answers)
+            last = await _end(exchange, choices.size, events.end)
+            await _check(exchange.request, choices)
+            yield last
+        yield await _end(exchange, sum(one.size for one in answers), exchange.form.finish, answers)
 
-    async def _read(self, asked: _Asked, number: int) -> Choices:
+    async def _read(self, exchange: _Exchange, number: int) -> Choices:
         """Return the whole answer to one prompt. Raises the model's error."""
-        items, choices = self._begin(asked, number)
+        items, choices = self._begin(exchange, number)
         unbooked = choices.most_echoed
         async with aclosing(items):
             async for item in items:
@@ -132,28 +172,54 @@ class Texts:
                     continue
                 unbooked += size_of_response(item.body)
                 if unbooked >= _STEP_BYTES:
-                    await asked.req.wait_for_room(unbooked)
+                    await exchange.req.wait_for_room(unbooked)
                     unbooked = 0
                 choices.take(item.body)
         choices.end()
+        await _check(exchange.request, choices)
         return choices
 
     def _begin(
-        self, asked: _Asked, number: int
+        self, exchange: _Exchange, number: int
     ) -> tuple[AsyncGenerator[StreamItem, None], Choices]:
-        request, prompt = asked.request, asked.prompts[number]
-        model = self._calls.current(request.model)
-        names = TensorNames(model.config, model.signature)
-        body = text_body(asked.form.id, request, prompt, names)
-        choices = Choices(
-            names,
-            prompt,
-            request.choices,
-            first_index=number * request.choices,
+        request, prompt = exchange.request, exchange.prompts[number]
+        model = self._calls.current(exchange.model)
+        names = names_of(model)
+        body = text_body(exchange.form.id, request, prompt, names)
+        rules = ChoiceRules(
+            limit=request.choices,
             has_echo=request.has_echo,
-            are_kept=not request.is_streamed,
+            are_kept=request.format.is_checked or not request.is_streamed,
+            new_reader=abilities.call_reader(request, names),
+            are_calls_a_reason=not request.tools.is_forced,
+            is_parallel=request.tools.is_parallel,
+            logprobs=request.logprobs,
         )
-        return self._calls.begin(asked.req, model, body, asked.begun_ns), choices
+        choices = Choices(names, prompt, rules, first_index=number * request.choices)
+        return self._calls.begin(exchange.req, model, body, exchange.begun_ns), choices
+
+
+async def _check(request: TextRequest, choices: Choices) -> None:
+    """Raise UnfitAnswer for a complete text that is not of the form that the client asked for."""
+    form = request.format
+    if not form.is_checked:
+        return
+    for choice in choices.all:
+        if choice.reason == "stop" and not choice.call_count:
+            # in a thread: how long it takes is up to the client's schema
+            fault = await json_documents.aside(choice.size, form.fault, choice.text)
+            if fault:
+                raise UnfitAnswer(request.model, fault, form.field)
+
+
+async def _end(
+    exchange: _Exchange, size: int, write: Callable[..., bytes], *arguments: object
+) -> bytes:
+    """Return events that end a stream, and may repeat its texts."""
+    repeated = size * exchange.form.repetitions
+    if repeated > INLINE_BYTES:
+        await exchange.req.wait_for_room(repeated)
+    return await _write(repeated, write, *arguments)
 
 
 async def _write(size: int, write: Callable[..., bytes], *arguments: object) -> bytes:

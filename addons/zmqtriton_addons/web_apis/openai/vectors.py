@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 
 from zmqtriton_addons.web_apis.openai.choices import count_tokens, estimate_tokens
+from zmqtriton_addons.web_apis.openai.fields import fields_of, model_name, texts
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.requests import fields_of, model_name, texts
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.datatypes import BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
@@ -41,7 +41,9 @@ def read(document: Any) -> EmbeddingRequest:
     if fields.get("dimensions") is not None:
         raise RefusedField("'dimensions' is not supported", "dimensions")
     name = model_name(fields)
-    return EmbeddingRequest(name, texts(fields, "input", MAX_TEXTS), encoding == "base64")
+    return EmbeddingRequest(
+        name, texts(fields, "input", MAX_TEXTS, may_be_empty=True), encoding == "base64"
+    )
 
 
 class Batch:

@@ -29,16 +29,24 @@ class _Refused(Exception):
     """Raised by a template that does not take the messages."""
 
 
-def render(model: str, text: str, messages: list[dict[str, Any]], variables: str) -> str:
+def render(
+    model: str,
+    text: str,
+    messages: list[dict[str, Any]],
+    variables: str,
+    tools: list[dict[str, Any]] | None = None,
+) -> str:
     """Return the prompt that a template makes of a chat; `variables` is a JSON object, or "".
 
     Raises Unsupported without Jinja, InternalError for a template that is none, InvalidArgument for
     variables that are none, RefusedChatError if it fails for these messages, MemoryError.
     """
     template = _compile(model, text)
-    given = _variables(model, variables)
+    values = {**_variables(model, variables), "messages": messages, "add_generation_prompt": True}
+    if tools:
+        values["tools"] = tools
     try:
-        return str(template.render({**given, "messages": messages, "add_generation_prompt": True}))
+        return str(template.render(values))
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it raises, it is about these messages

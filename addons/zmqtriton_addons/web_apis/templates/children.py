@@ -118,11 +118,18 @@ class Child:
             await process.wait()
 
 
-def request_of(model: str, template: str, messages: list[dict[str, Any]], variables: str) -> bytes:
-    """Return a request for the prompt that a template makes of a chat."""
-    return json.dumps(
-        {"model": model, "text": template, "messages": messages, "variables": variables}
-    ).encode()
+def request_of(
+    model: str,
+    template: str,
+    messages: list[dict[str, Any]],
+    variables: str,
+    tools: Sequence[dict[str, Any]] = (),
+) -> bytes:
+    """Return a request for the prompt that a template makes of a chat with tools."""
+    request = {"model": model, "text": template, "messages": messages, "variables": variables}
+    if tools:
+        request["tools"] = list(tools)
+    return json.dumps(request).encode()
 
 
 class Children:

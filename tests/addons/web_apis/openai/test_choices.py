@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.frontends.http_api.text_models import response, text_model
-from zmqtriton_addons.web_apis.openai.choices import Choices
+from zmqtriton_addons.web_apis.openai.choices import Addition, ChoiceRules, Choices
 from zmqtriton_addons.web_apis.openai.tensor_names import OUTPUTS, TensorNames
+from zmqtriton_addons.web_apis.openai.tools.call_text import FORMS, CallText
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -18,13 +20,13 @@ NAMES = TensorNames(MODEL.config, MODEL.signature)
 
 
 def test_texts_of_several_responses_are_put_together() -> None:
-    choices = Choices(NAMES, "prompt", 2)
+    choices = Choices(NAMES, "prompt", ChoiceRules(2))
 
     first = choices.take(response(text_output=[b"a", b"b"]))
     second = choices.take(response(text_output=[b"", b" c"]))
 
-    assert [(0, "a"), (1, "b")] == first
-    assert [(0, ""), (1, " c")] == second
+    assert [Addition(0, "a"), Addition(1, "b")] == first
+    assert [Addition(0), Addition(1, " c")] == second
     assert ["a", "b c"] == [choice.text for choice in choices.all]
 
 
@@ -35,7 +37,7 @@ def test_a_character_may_be_cut_between_responses() -> None:
     found = [choices.take(response(text_output=[whole[i : i + 1]])) for i in range(len(whole))]
 
     assert "é😀" == choices.all[0].text
-    assert ["", "é", "", "", "", "😀"] == [text for ((_, text),) in found]
+    assert ["", "é", "", "", "", "😀"] == [one.text for (one,) in found]
     assert [] == choices.end()
 
 
@@ -44,12 +46,12 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 
     choices.take(response(text_output=[b"\xff\x00a\xc3"]))
 
-    assert [(0, "�")] == choices.end()
+    assert [Addition(0, "�")] == choices.end()
     assert "�\x00a�" == choices.all[0].text
 
 
 def test_each_choice_has_its_reason() -> None:
-    choices = Choices(NAMES, "", 4)
+    choices = Choices(NAMES, "", ChoiceRules(4))
 
     choices.take(response(text_output=[b""] * 4, finish_reason=[b"None", b"length", b"None", b""]))
     choices.take(response(finish_reason=[b"stop", b"None", b"abort", b"\xff"]))
@@ -58,7 +60,7 @@ def test_each_choice_has_its_reason() -> None:
 
 
 def test_tokens_are_those_that_the_model_counts() -> None:
-    choices = Choices(NAMES, "a prompt that is long", 2)
+    choices = Choices(NAMES, "a prompt that is long", ChoiceRules(2))
 
     choices.take(response(num_input_tokens=[7], num_output_tokens=[1, 2]))
     choices.take(response(num_input_tokens=[7], num_output_tokens=[3, 0]))
@@ -67,7 +69,7 @@ def test_tokens_are_those_that_the_model_counts() -> None:
 
 
 def test_tokens_that_nobody_counts_are_estimated() -> None:
-    choices = Choices(NAMES, "é" * 3, 2, has_echo=True)
+    choices = Choices(NAMES, "é" * 3, ChoiceRules(2, has_echo=True))
 
     choices.take(response(text_output=[b"abcd", b"abcde"]))
 
@@ -83,6 +85,8 @@ def test_tokens_that_nobody_counts_are_estimated() -> None:
         (response(text_output=[7]), "'text_output' must hold strings"),
         (response(finish_reason=[7]), "'finish_reason' must hold strings"),
         (response(num_output_tokens=[b"a"]), "'num_output_tokens' must hold numbers"),
+        (response(tool_calls=[7]), "'tool_calls' must hold strings"),
+        (response(text_output=[b""], tool_calls=[b"{"]), "'tool_calls' must hold JSON"),
         (
             ResponseBody({}, [Tensor("text_output", 13, [1], b"\7\0\0\0a")]),
             "'text_output' is invalid: incomplete string data",
@@ -100,3 +104,79 @@ def test_outputs_that_cannot_be_meant_are_errors(body: Any, text: str) -> None:
 
 def test_other_outputs_are_nobodys() -> None:
     assert [] == Choices(NAMES, "").take(response(logprobs=[b"null"]))
+
+
+CALLS = ChoiceRules(new_reader=partial(CallText, FORMS["hermes"]))
+CALL = b'<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+
+
+def test_calls_in_a_text_are_why_it_ends() -> None:
+    choices = Choices(NAMES, "", CALLS)
+
+    choices.take(response(text_output=[b"See. " + CALL[:30]], finish_reason=[b"None"]))
+    choices.take(response(text_output=[CALL[30:] + CALL], finish_reason=[b"stop"]))
+    choices.end()
+
+    (choice,) = choices.all
+    assert ("See. ", "tool_calls") == (choice.text, choice.reason)
+    assert [("f", '{"a": 1}')] * 2 == [(call.name, call.arguments) for call in choice.calls]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told", "reason"),
+    [
+        (CALLS._replace(are_calls_a_reason=False), b"stop", "stop"),
+        (CALLS, b"length", "length"),
+    ],
+)
+def test_calls_need_not_be_why_it_ends(rules: ChoiceRules, told: bytes, reason: str) -> None:
+    choices = Choices(NAMES, "", rules)
+
+    choices.take(response(text_output=[CALL], finish_reason=[told]))
+
+    assert reason == choices.all[0].reason
+
+
+def test_a_client_that_wants_one_call_gets_one() -> None:
+    choices = Choices(NAMES, "", CALLS._replace(is_parallel=False))
+
+    choices.take(response(text_output=[CALL + CALL]))
+
+    assert 1 == len(choices.all[0].calls)
+
+
+def test_a_stream_that_keeps_nothing_tells_calls_as_they_grow() -> None:
+    choices = Choices(NAMES, "", CALLS._replace(are_kept=False))
+
+    (first,) = choices.take(response(text_output=[CALL[:40]]))
+    (second,) = choices.take(response(text_output=[CALL[40:]]))
+
+    assert ["f", ""] == [part.name for part in (*first.calls, *second.calls)]
+    assert ("", [], "tool_calls") == (
+        choices.all[0].text,
+        choices.all[0].calls,
+        choices.all[0].reason,
+    )
+
+
+def test_a_model_may_tell_its_calls_by_an_output() -> None:
+    choices = Choices(NAMES, "", ChoiceRules(2))
+    one, two = b'[{"name": "f", "arguments": {}}]', b'[{"name": "g"}, {"name": "h"}]'
+
+    choices.take(response(text_output=[b"a", b"b"], tool_calls=[one, b""]))
+    (addition, _) = choices.take(response(text_output=[b"", b""], tool_calls=[two, b"null"]))
+
+    assert [1, 2] == [part.number for part in addition.calls]
+    assert [["f", "g", "h"], []] == [[call.name for call in one.calls] for one in choices.all]
+
+
+def test_probabilities_are_told_to_clients_that_ask_for_them() -> None:
+    step = b'[{"5": {"decoded_token": "a", "logprob": -1.0, "rank": 1}}]'
+    asked, other = Choices(NAMES, "", ChoiceRules(logprobs=1)), Choices(NAMES, "")
+
+    for choices in (asked, other):
+        choices.take(response(text_output=[b"a"], logprobs=[step]))
+        choices.take(response(text_output=[b"a"], logprobs=[b"null"]))
+
+    assert [("a", -1.0)] == [token.taken for token in asked.all[0].logprobs]
+    assert [] == other.all[0].logprobs

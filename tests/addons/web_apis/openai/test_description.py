@@ -4,6 +4,7 @@ from tests.frontends.http_api.control.test_description import described, operati
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.text_models import text_model
 from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
+from zmqtriton_addons.web_apis.openai.responses.request import read_response
 from zmqtriton_addons.web_apis.openai.vectors import read as read_embedding
 
 
@@ -14,7 +15,8 @@ def test_all_that_infers_takes_a_timeout() -> None:
         if "X-Request-Timeout" in [one["name"] for one in operation.get("parameters", ())]
     }
 
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= timed
+    names = ("chat/completions", "completions", "responses", "embeddings")
+    assert {f"/v1/{name}" for name in names} <= timed
 
 
 def test_models_of_texts_and_vectors_have_examples_for_openai_s_clients() -> None:
@@ -23,13 +25,18 @@ def test_models_of_texts_and_vectors_have_examples_for_openai_s_clients() -> Non
     gateway.catalogue.update(text_model("vectors", outputs=(("embedding", "FP32"),)))
     document = described(gateway)
 
-    chats, texts, vectors = (
+    chats, texts, responses, vectors = (
         document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
-        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+        for path in (
+            *("/v1/chat/completions", "/v1/completions"),
+            *("/v1/responses", "/v1/embeddings"),
+        )
     )
 
     assert ["texts"] == [read_chat(one["value"]).model for one in chats.values()]
     assert ["texts"] == [read_completion(one["value"]).model for one in texts.values()]
+    read = [read_response(one["value"]).text.model for one in responses.values()]
+    assert ["texts"] == read
     assert ["vectors"] == [read_embedding(one["value"]).model for one in vectors.values()]
 
 

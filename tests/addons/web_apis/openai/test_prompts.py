@@ -22,14 +22,16 @@ CHAT: list[dict[str, Any]] = [
 ]
 
 
-def prompt(messages: list[dict[str, Any]], template: str = "", **parameters: str) -> str:
+def prompt(
+    messages: list[dict[str, Any]], template: str = "", tools: Any = (), **parameters: str
+) -> str:
     model = ModelVersion(text_model(parameters=parameters))
     names = TensorNames(model.config, model.signature)
 
     async def ask() -> str:
         children = Children()
         try:
-            return await prompt_of(messages, names, template, children)
+            return await prompt_of(messages, tools, names, template, children)
         finally:
             await children.close()
 
@@ -88,3 +90,30 @@ def test_others_are_answered_while_a_long_chat_becomes_a_prompt(
     prompt(CHAT[:1] * 257)
 
     assert [True, False] == [thread is threading.main_thread() for thread in threads]
+
+
+def test_a_template_gets_the_tools_and_the_calls_of_the_chat() -> None:
+    function = {"name": "f", "arguments": '{"a": "é"}'}
+    odd = {"name": "g", "arguments": "{"}
+    chat: list[dict[str, Any]] = [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": function},
+                {"id": "2", "type": "function", "function": odd},
+                {"id": "3"},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "7"},
+    ]
+    template = (
+        "{{ tools | map(attribute='function.name') | join }}"
+        "{% for c in messages[0].tool_calls %} {{ c.id }}"
+        "{% if c.function %}={{ c.function.arguments.a or c.function.arguments }}{% endif %}"
+        "{% endfor %} {{ messages[1].tool_call_id }}"
+    )
+
+    # arguments that are JSON are objects, as language models' templates expect them
+    assert "weather 1=é 2={ 3 1" == prompt(chat, template, [{"function": {"name": "weather"}}])
+    assert "" == prompt(chat, "{{ tools or '' }}")

@@ -54,6 +54,26 @@ def test_what_is_null_or_means_nothing_to_a_model_is_left_out() -> None:
     assert chat() == chat(**ignored, **defaults, response_format={"type": "text"}, seed=None)
 
 
+def test_what_a_client_wants_of_tokens_is_told_to_the_model() -> None:
+    few, many = chat(logprobs=True), chat(logprobs=True, top_logprobs=3, logit_bias={"7": -100})
+
+    assert (0, {"logprobs": 0}) == (few.logprobs, few.sampling)
+    assert (3, {"logprobs": 3, "logit_bias": {"7": -100}}) == (many.logprobs, many.sampling)
+    assert (2, {"logprobs": 2}) == (
+        completion(logprobs=2).logprobs,
+        completion(logprobs=2).sampling,
+    )
+    assert completion() == completion(logprobs=0) == completion(logprobs=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", 0), ("temperature", 2), ("top_p", 1), ("frequency_penalty", -2), ("n", 128)],
+)
+def test_the_ends_of_ranges_are_within(field: str, value: Any) -> None:
+    assert {field: value} == completion(**{field: value}).sampling
+
+
 def test_the_newer_name_of_the_limit_wins() -> None:
     assert {"max_tokens": 5} == chat(max_tokens=7, max_completion_tokens=5).sampling
     assert {"max_tokens": 7} == chat(max_tokens=7).sampling
@@ -84,19 +104,40 @@ def test_the_newer_name_of_the_limit_wins() -> None:
         ({"stop": 7}, "stop"),
         ({"stop": ["a", 7]}, "stop"),
         ({"stop": ["a"] * 65}, "stop"),
+        ({"stop": ["a", ""]}, "stop"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": float("nan")}, "temperature"),
         ({"temperature": float("inf")}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"frequency_penalty": 3}, "frequency_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"presence_penalty": -2.1}, "presence_penalty"),
         ({"top_p": True}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"ignore_eos": 123}, "ignore_eos"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": 1e3}, "max_tokens"),
         ({"seed": 2**64}, "seed"),
         ({"ignore_eos": 1}, "ignore_eos"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"logprobs": True}, "logprobs"),
-        ({"logit_bias": {"1": 2}}, "logit_bias"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"logit_bias": {"1": "much"}}, "logit_bias"),
+        ({"logit_bias": {str(n): 1 for n in range(1025)}}, "logit_bias"),
+        ({"messages": [{**USER, "tool_calls": {}}]}, "messages[0].tool_calls"),
+        ({"messages": [{**USER, "tool_calls": [7]}]}, "messages[0].tool_calls"),
+        ({"functions": [{"name": "f"}]}, "functions"),
     ],
 )
 def test_a_chat_that_is_wrong_is_refused_by_the_name_of_its_field(
@@ -120,7 +161,12 @@ def test_a_chat_that_is_wrong_is_refused_by_the_name_of_its_field(
         ({"echo": "yes"}, "echo"),
         ({"suffix": "end"}, "suffix"),
         ({"best_of": 2}, "best_of"),
-        ({"logprobs": 3}, "logprobs"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": ["a", ""]}, "prompt"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
     ],
 )
 def test_a_completion_that_is_wrong_is_refused_by_the_name_of_its_field(

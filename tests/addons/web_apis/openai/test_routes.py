@@ -49,7 +49,9 @@ def test_keys_protect_openai_s_api(
     [
         ("GET", "/v1/completions", 405),
         ("POST", "/v1/models", 405),
-        ("POST", "/v1/responses", 404),
+        ("POST", "/v1/responses", 400),
+        ("GET", "/v1/responses", 405),
+        ("GET", "/v1/responses/resp_1", 404),
         ("GET", "/v1/models/nobody", 404),
     ],
 )

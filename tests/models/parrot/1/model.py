@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import threading
 import time
 
@@ -8,6 +9,7 @@ import triton_python_backend_utils as pb_utils
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 #: A word that fails the request where it stands, and one that is repeated until nobody listens.
+#: After INPUT comes the name of an input that is the answer.
 FAILURE, ENDLESS = "FAIL", "FOREVER"
 
 
@@ -25,7 +27,10 @@ class Question:
         last_line = prompt.removesuffix("\nassistant:").splitlines()[-1]
         self.words = last_line.removeprefix("user: ").split()
         self.reason = "stop"
-        if prompt.startswith("SAMPLING"):
+        self.has_logprobs = "logprobs" in sampling
+        if self.words[:1] == ["INPUT"]:
+            self.words = [value(request, self.words[1]).decode()]
+        elif prompt.startswith("SAMPLING"):
             self.words = [json.dumps(sampling, sort_keys=True)]
         elif len(self.words) > sampling.get("max_tokens", 10**6):
             self.words = self.words[: sampling["max_tokens"]]
@@ -42,6 +47,19 @@ def strings(name, text, count):
 
 def numbers(name, *values):
     return pb_utils.Tensor(name, np.array(values, dtype=np.uint32))
+
+
+def probabilities(text):
+    """Tell a word and its capitals, which are less probable, for each word."""
+    return json.dumps(
+        [
+            {
+                "1": {"decoded_token": word, "logprob": -0.25, "rank": 1},
+                "2": {"decoded_token": word.upper(), "logprob": -2.0, "rank": 2},
+            }
+            for word in re.findall(r"\s*\S+", text)
+        ]
+    )
 
 
 class TritonPythonModel:
@@ -88,6 +106,8 @@ class TritonPythonModel:
             numbers("num_input_tokens", question.prompt_tokens),
             numbers("num_output_tokens", *[tokens] * question.choices),
         ]
+        if question.has_logprobs:
+            outputs.append(strings("logprobs", probabilities(text), question.choices))
         question.sender.send(pb_utils.InferenceResponse(outputs), flags)
 
     def _fail(self, question):

@@ -1,0 +1,1 @@
+"""Calls of tools: what a client offers, and what a model calls."""

@@ -1,0 +1,290 @@
+"""Calls of tools in the text that a model makes, found while it grows.
+
+A model writes calls in the form that it was trained on. A reader gets the text in pieces of any
+size and returns texts and parts of calls. Text that turns out to be no call is text.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from zmqtriton_addons.web_apis.openai.tools.scanner import CallScanner
+
+#: Text before the name and the arguments of a call are known; more of it is no call.
+_MAX_UNDECIDED = 1 << 20
+#: In front of the arguments of a call, where its name stands alone.
+_MAX_NAME = 256
+#: In front of a text that is calls or has none.
+_MAX_BLANKS = 1024
+
+
+class CallPart(NamedTuple):
+    """A part of a call: its first has an id and the name, each has new arguments."""
+
+    number: int
+    arguments: str
+    id: str = ""
+    name: str = ""
+
+
+class Form(NamedTuple):
+    """The form in which a model writes calls."""
+
+    #: Before calls; "" if they need nothing.
+    begin: str
+    #: After a call.
+    end: str = ""
+    #: The text is calls from its beginning, or has none.
+    is_whole: bool = False
+    #: A name may stand before its arguments, outside of their object.
+    has_names: bool = False
+    id_form: str = "call_{:.24}"
+
+
+#: By the names that vLLM's and Triton's options have for them.
+FORMS = {
+    "hermes": Form("<tool_call>", "</tool_call>"),
+    "llama3_json": Form("<|python_tag|>", is_whole=True),
+    "llama3": Form("<|python_tag|>", is_whole=True),
+    "mistral": Form("[TOOL_CALLS]", has_names=True, id_form="{:.9}"),
+}
+#: A list that an engine was told to make.
+FORCED_LIST = Form("", is_whole=True)
+
+Parts = list[str | CallPart]
+
+
+class CallReader(Protocol):
+    """A reader of one text."""
+
+    def feed(self, text: str) -> Parts:
+        """Return the texts and the parts of calls in a new piece."""
+
+    def end(self) -> Parts:
+        """Return the rest, after the last piece."""
+
+
+class ForcedCall:
+    """The reader of a text that is the arguments of one call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def feed(self, text: str) -> Parts:
+        if not text:
+            return []
+        name, self._name = self._name, ""
+        return [CallPart(0, text, new_id(), name) if name else CallPart(0, text)]
+
+    def end(self) -> Parts:
+        return [CallPart(0, "", new_id(), self._name)] if self._name else []
+
+
+class CallText:
+    """The reader of a text with calls in a form."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._state: Callable[[], bool] = self._beginning if form.is_whole else self._text
+        #: The text that is looked at, and how far it was.
+        self._rest, self._at = "", 0
+        #: What is passed since calls may have begun; text if there was none.
+        self._undecided: list[str] = []
+        self._undecided_size = 0
+        #: Blanks at the beginning and after calls, which are text only if text follows.
+        self._blanks: str | None = ""
+        self._scanner = CallScanner()
+        self._calls = 0
+        #: No call has come since the last mark.
+        self._is_empty = True
+        #: A call has begun and has not ended.
+        self._is_within = False
+        #: A name may come next.
+        self._may_be_name = False
+        self._parts: Parts = []
+
+    def feed(self, text: str) -> Parts:
+        self._rest += text
+        while self._at < len(self._rest) and self._state():
+            pass
+        self._rest, self._at = self._rest[self._at :], 0
+        return self._take()
+
+    def end(self) -> Parts:
+        left = "".join([*self._undecided, self._rest])
+        # behind calls there may be marks, and pieces of them
+        if self._is_empty or "{" in left or self._state in (self._text, self._plain):
+            self._say(left)
+        if not self._calls and self._blanks:
+            self._parts.append(self._blanks)
+        self._undecided.clear()
+        self._rest = ""
+        return self._take()
+
+    def _take(self) -> Parts:
+        parts, self._parts = self._parts, []
+        return parts
+
+    # Each state looks at the rest from its place on; it returns False if it needs more.
+
+    def _beginning(self) -> bool:
+        """Look at the first characters of a text that is calls or has none."""
+        begin = self._form.begin
+        begun = self._rest[:_MAX_BLANKS].lstrip()
+        if not begun and len(self._rest) < _MAX_BLANKS:
+            return False
+        if begun and begun != begin and begin.startswith(begun):
+            return False
+        is_call = begun.startswith(begin) if begin else begun.startswith("[")
+        is_call |= begun.startswith("{")
+        self._state = self._between if is_call else self._plain
+        return True
+
+    def _plain(self) -> bool:
+        """Take text in which there are no calls any more."""
+        self._say_until(len(self._rest))
+        return False
+
+    def _text(self) -> bool:
+        """Take text until calls begin."""
+        begin = self._form.begin
+        at = self._rest.find(begin, self._at)
+        if at >= 0:
+            self._say_until(at)
+            self._state = self._between
+            return True
+        self._say_until(len(self._rest) - _beginning_at_end(self._rest, self._at, begin))
+        return False
+
+    def _between(self) -> bool:
+        """Look for the next call."""
+        form, rest, at = self._form, self._rest, self._at
+        for mark in (form.begin, form.end):
+            if mark and rest.startswith(mark, at):
+                self._take_mark(mark)
+                return True
+            if mark and len(rest) - at < len(mark) and mark.startswith(rest[at:]):
+                return False
+        first = rest[at]
+        if first == "{":
+            self._scanner = CallScanner()
+            self._state = self._object
+        elif first.isspace() or first in "[,;":
+            self._may_be_name &= first.isspace()
+            self._pass(1)
+        elif first == "]" and not self._is_empty:
+            self._pass(1)
+            self._leave()
+        elif self._may_be_name:
+            self._state = self._name
+        else:
+            self._give_up()
+        return True
+
+    def _take_mark(self, mark: str) -> None:
+        self._pass(len(mark))
+        if mark == self._form.begin:
+            self._is_empty = True
+            self._may_be_name = self._form.has_names
+        elif self._is_empty:
+            self._give_up()
+        else:
+            self._leave()
+
+    def _name(self) -> bool:
+        """Read the name in front of the object with its arguments."""
+        end = self._rest.find("{", self._at, self._at + _MAX_NAME)
+        if end < 0:
+            if len(self._rest) - self._at < _MAX_NAME:
+                return False
+            self._give_up()
+            return True
+        # further marks may stand behind it
+        name = self._rest[self._at : end].partition("[")[0].strip()
+        self._pass(end - self._at)
+        self._may_be_name = False
+        self._scanner = CallScanner(name)
+        self._state = self._object
+        return True
+
+    def _object(self) -> bool:
+        """Read the object of a call."""
+        scanner = self._scanner
+        end = scanner.feed(self._rest, self._at)
+        if self._is_within:
+            self._at = end
+            if arguments := scanner.take_arguments():
+                self._parts.append(CallPart(self._calls - 1, arguments))
+        else:
+            self._pass(end - self._at)
+            self._begin_call()
+        if self._is_within and (scanner.is_over or scanner.is_broken):
+            self._is_within = False
+            self._state = self._between
+        elif not self._is_within and (
+            scanner.is_over or scanner.is_broken or self._undecided_size > _MAX_UNDECIDED
+        ):
+            self._give_up()
+        return True
+
+    def _begin_call(self) -> None:
+        """Note the beginning of a call as soon as it is one."""
+        scanner = self._scanner
+        is_call = scanner.has_arguments or (scanner.is_over and not self._form.is_whole)
+        if not (scanner.name and is_call) or scanner.is_broken:
+            return
+        arguments = scanner.take_arguments() or ("{}" if scanner.is_over else "")
+        call_id = self._form.id_form.format(uuid.uuid4().hex)
+        self._parts.append(CallPart(self._calls, arguments, call_id, scanner.name))
+        self._calls += 1
+        self._is_within = True
+        self._is_empty = False
+        self._forget()
+        self._blanks = ""
+
+    def _pass(self, size: int) -> None:
+        """Pass over characters that are no text if a call follows."""
+        self._undecided.append(self._rest[self._at : self._at + size])
+        self._undecided_size += size
+        self._at += size
+
+    def _forget(self) -> None:
+        self._undecided.clear()
+        self._undecided_size = 0
+
+    def _leave(self) -> None:
+        """Go on with text, after calls."""
+        self._forget()
+        self._state = self._plain if self._form.is_whole else self._text
+
+    def _give_up(self) -> None:
+        """Take for text what seemed to be a call."""
+        self._say("".join(self._undecided))
+        self._leave()
+
+    def _say_until(self, end: int) -> None:
+        self._say(self._rest[self._at : end])
+        self._at = end
+
+    def _say(self, text: str) -> None:
+        if self._blanks is not None:
+            text = self._blanks + text
+            if not text or text.isspace():
+                self._blanks = text
+                return
+            self._blanks = None
+        if text:
+            self._parts.append(text)
+
+
+def new_id() -> str:
+    """Return the id of a call."""
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _beginning_at_end(text: str, at: int, mark: str) -> int:
+    """Return how many of the last characters may be the beginning of a mark."""
+    longest = min(len(mark) - 1, len(text) - at)
+    return next((size for size in range(longest, 0, -1) if text.endswith(mark[:size])), 0)
