@@ -36,6 +36,23 @@ def use_instances(server: Server, model: str = "journal") -> None:
     config.write_text(config.read_text("utf-8").replace("count: 1", f"count: {INSTANCES}"), "utf-8")
 
 
+def settle(server: Server) -> Server:
+    """Return a server as it was at its start, after tests that have killed some of its processes.
+
+    The journal is empty then.
+    """
+    roles = {"broker": 1, "http": 2, "grpc": 1, "metrics": 1}
+
+    def is_whole() -> bool:
+        pids = server.pids()
+        return server.is_ready() and all(len(pids.get(r, [])) == n for r, n in roles.items())
+
+    eventually(is_whole, 60, "the server is whole")
+    eventually(lambda: len(server.stub_pids("journal")) == INSTANCES, 60, "all instances")
+    os.truncate(server.journal, 0)  # models go on appending to it
+    return server
+
+
 @contextmanager
 def mixed_load(server: Server) -> Iterator[list[Load]]:
     with ExitStack() as stack:

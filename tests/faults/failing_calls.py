@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,22 +150,27 @@ def sweep(
         yield Result(fault, failed, (time.monotonic() - begun) * 1000)
 
 
-def run(faults: Sequence[Fault], seed: int, directory: Path) -> list[Result]:
-    """Sweep under load; every request has one right outcome, and none is executed twice."""
+@contextmanager
+def server_under_load(directory: Path) -> Iterator[tuple[Server, FailingCalls]]:
+    """Start a server under load; each request has one right outcome, and none executes twice."""
     calls = FailingCalls(directory)
-    results = []
     try:
         with start(directory / "s", calls) as server:
             with Load(server.http_port, clients=4, milliseconds=5, pause_s=0.01) as load:
-                for result in sweep(server, calls, faults, random.Random(seed)):
-                    results.append(result)
-                    if __name__ == "__main__":
-                        print(f"{result.fault!s:58} {result.failed:8} {result.whole_ms:8.0f} ms")
+                yield server, calls
             answered = [o for o in load.outcomes if o.status not in (0, 500)]
             broker_death.check_executed_once(server, answered)
             assert 0 == server.stop(30), "it ends in order"
     finally:
         calls.close()
+
+
+def run(faults: Sequence[Fault], seed: int, directory: Path) -> list[Result]:
+    results = []
+    with server_under_load(directory) as (server, calls):
+        for result in sweep(server, calls, faults, random.Random(seed)):
+            results.append(result)
+            print(f"{result.fault!s:58} {result.failed:8} {result.whole_ms:8.0f} ms")
     return results
 
 

@@ -33,21 +33,27 @@ from zmqtriton_floor.arena import INLINE_BYTES
 pytestmark = pytest.mark.system
 
 
-def start(tmp_path: Path) -> Server:
-    server = Server(tmp_path / "s", models=["journal"])
+MODELS = ["journal", "tokens", "counting"]
+
+
+def prepare(server: Server) -> None:
     broker_death.use_instances(server)
-    return server
 
 
-def test_a_killed_broker_costs_nothing_that_was_not_being_executed(tmp_path: Path) -> None:
-    with start(tmp_path) as server:
-        stubs = server.stub_pids("journal")
-        with broker_death.mixed_load(server) as loads:
-            for _ in range(3):
-                broker_death.kill_and_measure(server, loads)
-                time.sleep(0.3)
-        broker_death.check(server, broker_death.outcomes(loads), stubs, kills=3)
-        assert "has died: killed by SIGKILL" in server.log_text()
+@pytest.fixture
+def server(running: Server) -> Server:
+    return broker_death.settle(running)
+
+
+def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Server) -> None:
+    logged = len(server.log_text())
+    stubs = server.stub_pids("journal")
+    with broker_death.mixed_load(server) as loads:
+        for _ in range(3):
+            broker_death.kill_and_measure(server, loads)
+            time.sleep(0.3)
+    broker_death.check(server, broker_death.outcomes(loads), stubs, kills=3)
+    assert "has died: killed by SIGKILL" in server.log_text()[logged:]
 
 
 @pytest.mark.parametrize(
@@ -56,40 +62,39 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(tmp_path: Pat
     ids=["sent by a thread", "sent within execute"],
 )
 def test_streams_go_on_without_a_gap(
-    tmp_path: Path, model: str, output: str, parameters: dict[str, int]
+    server: Server, model: str, output: str, parameters: dict[str, int]
 ) -> None:
     count = 1200  # no more than what is kept for a reader, however long a new broker takes
     inputs = [_scalar("COUNT", count)]
     if model == "tokens":
         inputs.append(_scalar("DELAY_US", 1000))
-    with Server(tmp_path / "s", models=[model]) as server:
-        numbers: list[int] = []
-        problems: list[object] = []
-        is_over = threading.Event()
+    numbers: list[int] = []
+    problems: list[object] = []
+    is_over = threading.Event()
 
-        def take(result: grpcclient.InferResult | None, error: object) -> None:
-            if error is not None or result is None:
-                problems.append(error)
-                is_over.set()
-                return
-            if result.as_numpy(output) is not None:
-                numbers.append(int(result.as_numpy(output)[0]))
-            if result.get_response().parameters["triton_final_response"].bool_param:
-                is_over.set()
+    def take(result: grpcclient.InferResult | None, error: object) -> None:
+        if error is not None or result is None:
+            problems.append(error)
+            is_over.set()
+            return
+        if result.as_numpy(output) is not None:
+            numbers.append(int(result.as_numpy(output)[0]))
+        if result.get_response().parameters["triton_final_response"].bool_param:
+            is_over.set()
 
-        with grpcclient.InferenceServerClient(server.grpc_address) as client:
-            client.start_stream(take)
-            client.async_stream_infer(
-                model, inputs, parameters=parameters, enable_empty_final_response=True
-            )
-            eventually(lambda: len(numbers) > 50, 30, "the stream's begin")
-            [broker] = server.pids()["broker"]
-            os.kill(broker, signal.SIGKILL)
-            assert is_over.wait(60), len(numbers)
-            client.stop_stream()
+    with grpcclient.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(take)
+        client.async_stream_infer(
+            model, inputs, parameters=parameters, enable_empty_final_response=True
+        )
+        eventually(lambda: len(numbers) > 50, 30, "the stream's begin")
+        [broker] = server.pids()["broker"]
+        os.kill(broker, signal.SIGKILL)
+        assert is_over.wait(60), len(numbers)
+        client.stop_stream()
 
-        assert problems == []
-        assert numbers == list(range(count))
+    assert problems == []
+    assert numbers == list(range(count))
 
 
 def _scalar(name: str, value: int) -> grpcclient.InferInput:
@@ -145,9 +150,9 @@ def _ask(server: Server, own_id: str, milliseconds: int, model: str = "journal")
 
 
 def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes(
-    tmp_path: Path,
+    server: Server,
 ) -> None:
-    with start(tmp_path) as server, ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(16) as pool:
         held = [pool.submit(_ask, server, name, UNTIL_RELEASED) for name in ("long", "short")]
         eventually(lambda: len(executions(server.journal)) == 2, 30, "both instances execute")
         waiting = [pool.submit(_ask, server, f"waiting{n}", 1) for n in range(8)]
@@ -245,7 +250,10 @@ def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path
     executed, count = tmp_path / "executed", 60
     calls = FailingCalls(tmp_path)
     server = Server(
-        tmp_path / "s", models=[], environment=calls.environment, options=["--http-workers=1"]
+        tmp_path / "s",
+        models=[],
+        environment=calls.environment,
+        options=["--http-workers=1"],
     )
     directory = server.repository / "large"
     (directory / "1").mkdir(parents=True)
@@ -276,83 +284,76 @@ def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path
         assert count + 20 == len(times)
 
 
-def test_a_stopped_broker_is_replaced(tmp_path: Path) -> None:
-    with start(tmp_path) as server:
-        stubs = server.stub_pids("journal")
-        with broker_death.mixed_load(server) as loads:
-            broker_death.kill_and_measure(server, loads, signal.SIGSTOP)
-        broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
+def test_a_stopped_broker_is_replaced(server: Server) -> None:
+    stubs = server.stub_pids("journal")
+    with broker_death.mixed_load(server) as loads:
+        broker_death.kill_and_measure(server, loads, signal.SIGSTOP)
+    broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
 
 
 def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
-    tmp_path: Path,
+    server: Server,
 ) -> None:
-    with start(tmp_path) as server:
-        with broker_death.mixed_load(server) as loads:
-            time.sleep(0.5)
-            [broker] = server.pids()["broker"]
-            stub = server.stub_pids("journal")[0]
-            killed_ns = time.monotonic_ns()
-            for pid in (stub, broker):
-                os.kill(pid, signal.SIGKILL)
+    with broker_death.mixed_load(server) as loads:
+        time.sleep(0.5)
+        [broker] = server.pids()["broker"]
+        stub = server.stub_pids("journal")[0]
+        killed_ns = time.monotonic_ns()
+        for pid in (stub, broker):
+            os.kill(pid, signal.SIGKILL)
 
-            def back() -> bool:
-                answers = broker_death.outcomes(loads)
-                return any(o.sent_ns > killed_ns and o.is_right for o in answers)
+        def back() -> bool:
+            answers = broker_death.outcomes(loads)
+            return any(o.sent_ns > killed_ns and o.is_right for o in answers)
 
-            eventually(back, 30, "answers")
-            eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
-            time.sleep(0.5)
-        broker_death.check_executed_once(server, broker_death.outcomes(loads))
+        eventually(back, 30, "answers")
+        eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
+        time.sleep(0.5)
+    broker_death.check_executed_once(server, broker_death.outcomes(loads))
 
 
 def test_many_brokers_that_die_at_once_cost_neither_the_server_nor_its_models(
-    tmp_path: Path,
+    server: Server,
 ) -> None:
-    with start(tmp_path) as server:
-        stubs = server.stub_pids("journal")
-        killed: set[int] = set()
+    stubs = server.stub_pids("journal")
+    killed: set[int] = set()
 
-        def kill_new_broker() -> bool:
-            for broker in set(server.pids().get("broker", [])) - killed:
-                with suppress(ProcessLookupError):
-                    os.kill(broker, signal.SIGKILL)
-                    killed.add(broker)
-            return len(killed) >= 10
+    def kill_new_broker() -> bool:
+        for broker in set(server.pids().get("broker", [])) - killed:
+            with suppress(ProcessLookupError):
+                os.kill(broker, signal.SIGKILL)
+                killed.add(broker)
+        return len(killed) >= 10
 
-        eventually(kill_new_broker, 60, "ten brokers have died")
+    eventually(kill_new_broker, 60, "ten brokers have died")
 
-        eventually(server.is_ready, 60, "the server is ready again")
-        assert stubs == server.stub_pids("journal")
-        assert 200 == _ask(server, "after", 1)
+    eventually(server.is_ready, 60, "the server is ready again")
+    assert stubs == server.stub_pids("journal")
+    assert 200 == _ask(server, "after", 1)
 
 
 @pytest.mark.parametrize(
     "choose", [frontend_death.http_worker_pid, frontend_death.http_arbiter_pid]
 )
 def test_a_killed_http_process_costs_its_connections(
-    tmp_path: Path, choose: Callable[[Server], int]
+    server: Server, choose: Callable[[Server], int]
 ) -> None:
-    with start(tmp_path) as server:
-        clients = 4
-        with Load(
-            server.http_port, clients=clients, milliseconds=frontend_death.EXECUTION_MS
-        ) as load:
-            for _ in range(2):
-                frontend_death.kill_http_and_measure(server, load, choose)
-        # While nobody listens each new connection is refused, too.
-        most = 2 * clients if choose is frontend_death.http_worker_pid else len(load.outcomes)
-        frontend_death.check(server, load.outcomes, most)
-
-
-def test_a_killed_grpc_process_is_replaced(tmp_path: Path) -> None:
-    with start(tmp_path) as server:
+    clients = 4
+    with Load(server.http_port, clients=clients, milliseconds=frontend_death.EXECUTION_MS) as load:
         for _ in range(2):
-            frontend_death.kill_grpc_and_measure(server)
+            frontend_death.kill_http_and_measure(server, load, choose)
+    # While nobody listens each new connection is refused, too.
+    most = 2 * clients if choose is frontend_death.http_worker_pid else len(load.outcomes)
+    frontend_death.check(server, load.outcomes, most)
 
 
-def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(tmp_path: Path) -> None:
-    with start(tmp_path) as server, ThreadPoolExecutor() as threads:
+def test_a_killed_grpc_process_is_replaced(server: Server) -> None:
+    for _ in range(2):
+        frontend_death.kill_grpc_and_measure(server)
+
+
+def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(server: Server) -> None:
+    with ThreadPoolExecutor() as threads:
         pids = server.pids()
         [supervisor], [grpc_process], [metrics] = (
             pids[role] for role in ("supervisor", "grpc", "metrics")

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tests.faults import failing_calls
+from tests.support.failing import FailingCalls
+from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
 
+@pytest.fixture(scope="module")
+def under_load(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Server, FailingCalls]]:
+    """One server for all roles: after each fault it is whole."""
+    with failing_calls.server_under_load(tmp_path_factory.mktemp("failing")) as pair:
+        yield pair
+
+
 @pytest.mark.parametrize("role", failing_calls.ROLES)
 def test_the_server_is_whole_again_after_calls_of_a_process_have_failed(
-    tmp_path: Path, role: str
+    under_load: tuple[Server, FailingCalls], role: str
 ) -> None:
     chance = random.Random(role)
     faults = [fault for fault in failing_calls.all_faults() if fault.role == role]
 
-    results = failing_calls.run(chance.sample(faults, 3), 1, tmp_path)
+    results = list(failing_calls.sweep(*under_load, chance.sample(faults, 3), random.Random(1)))
 
     assert [] == [r for r in results if r.whole_ms > 60_000]

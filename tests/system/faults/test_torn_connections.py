@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,22 @@ BREAK = pytest.mark.parametrize("break_off", [tear, confuse], ids=["torn", "stra
 Break = Callable[[int, int], int]
 
 
-def start(tmp_path: Path) -> Server:
-    server = Server(tmp_path / "s", models=["journal"])
+MODELS = ["journal", "bls_sync", "add_sub", "tokens"]
+
+
+def prepare(server: Server) -> None:
     broker_death.use_instances(server)
-    return server
+
+
+@pytest.fixture(scope="module")
+def torn(running: Server) -> Iterator[Server]:
+    yield running
+    assert 0 == running.stop(20), "it ends in order"
+
+
+@pytest.fixture
+def server(torn: Server) -> Server:
+    return broker_death.settle(torn)
 
 
 def state(server: Server) -> str:
@@ -31,88 +43,84 @@ def state(server: Server) -> str:
 
 
 @BREAK
-def test_an_idle_stub_is_replaced(tmp_path: Path, break_off: Break) -> None:
-    with start(tmp_path) as server:
-        [broker], before = server.pids()["broker"], server.stub_pids("journal")
+def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
+    [broker], before = server.pids()["broker"], server.stub_pids("journal")
+    logged = len(server.log_text())
 
-        assert break_off(broker, before[0])
+    assert break_off(broker, before[0])
 
-        eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "the stub is gone")
-        eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "another one")
-        eventually(lambda: state(server) == "READY", 30, "the model is ready")
-        with broker_death.mixed_load(server) as loads:
-            eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
-        assert [broker] == server.pids()["broker"]
-        assert [] == [o for o in broker_death.outcomes(loads) if not o.is_right]
-        assert "its connection to the broker has ended" in server.log_text()
-        assert 0 == server.stop(20)
+    eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "the stub is gone")
+    eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "another one")
+    eventually(lambda: state(server) == "READY", 30, "the model is ready")
+    with broker_death.mixed_load(server) as loads:
+        eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+    assert [broker] == server.pids()["broker"]
+    assert [] == [o for o in broker_death.outcomes(loads) if not o.is_right]
+    assert "its connection to the broker has ended" in server.log_text()[logged:]
 
 
 @BREAK
 def test_a_busy_stub_loses_what_it_executes_and_nothing_else(
-    tmp_path: Path, break_off: Break
+    server: Server, break_off: Break
 ) -> None:
-    with start(tmp_path) as server:
-        [broker], before = server.pids()["broker"], server.stub_pids("journal")
-        with broker_death.mixed_load(server) as loads:
-            eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+    [broker], before = server.pids()["broker"], server.stub_pids("journal")
+    with broker_death.mixed_load(server) as loads:
+        eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
 
-            assert break_off(broker, before[0])
+        assert break_off(broker, before[0])
 
-            eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "it is gone")
-            counts = [len(load.outcomes) for load in loads]
-            eventually(
-                lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
-                30,
-                "answers again",
-            )
-        wrong = broker_death.check_executed_once(server, broker_death.outcomes(loads))
+        eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "it is gone")
+        counts = [len(load.outcomes) for load in loads]
+        eventually(
+            lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
+            30,
+            "answers again",
+        )
+    wrong = broker_death.check_executed_once(server, broker_death.outcomes(loads))
 
-        assert len(wrong) <= 2
+    assert len(wrong) <= 2
 
 
 @BREAK
 @pytest.mark.parametrize("role", ["http", "grpc", "metrics"])
 def test_frontends_are_connected_again_and_no_request_is_lost(
-    tmp_path: Path, break_off: Break, role: str
+    server: Server, break_off: Break, role: str
 ) -> None:
-    with start(tmp_path) as server:
-        [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
-        frontends = server.pids()[role]
-        with broker_death.mixed_load(server) as loads:
-            eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+    [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
+    frontends = server.pids()[role]
+    with broker_death.mixed_load(server) as loads:
+        eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
 
-            assert sum(break_off(broker, pid) for pid in frontends)
+        assert sum(break_off(broker, pid) for pid in frontends)
 
-            eventually(
-                lambda: server.pids().get("broker", [broker]) not in ([], [broker]),
-                30,
-                "another broker",
-            )
-            counts = [len(load.outcomes) for load in loads]
-            eventually(
-                lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
-                30,
-                "answers again",
-            )
-        answers = broker_death.outcomes(loads)
-        failed = broker_death.check(server, answers, stubs, kills=1)
+        eventually(
+            lambda: server.pids().get("broker", [broker]) not in ([], [broker]),
+            30,
+            "another broker",
+        )
+        counts = [len(load.outcomes) for load in loads]
+        eventually(
+            lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
+            30,
+            "answers again",
+        )
+    answers = broker_death.outcomes(loads)
+    failed = broker_death.check(server, answers, stubs, kills=1)
 
-        assert frontends == server.pids()[role]
-        assert failed <= 2
+    assert frontends == server.pids()[role]
+    assert failed <= 2
 
 
 @BREAK
-def test_a_model_whose_calls_go_nowhere_is_replaced(tmp_path: Path, break_off: Break) -> None:
-    with Server(tmp_path / "s", models=["bls_sync", "add_sub"]) as server:
-        [broker], [stub] = server.pids()["broker"], server.stub_pids("bls_sync")
-        ask(server)
+def test_a_model_whose_calls_go_nowhere_is_replaced(server: Server, break_off: Break) -> None:
+    [broker], [stub] = server.pids()["broker"], server.stub_pids("bls_sync")
+    ask(server)
 
-        assert break_off(broker, stub) >= 2
+    assert break_off(broker, stub) >= 2
 
-        eventually(lambda: server.stub_pids("bls_sync") not in ([], [stub]), 30, "another stub")
-        eventually(lambda: server.status("/v2/models/bls_sync/ready") == 200, 30, "it is ready")
-        ask(server)
+    eventually(lambda: server.stub_pids("bls_sync") not in ([], [stub]), 30, "another stub")
+    eventually(lambda: server.status("/v2/models/bls_sync/ready") == 200, 30, "it is ready")
+    ask(server)
 
 
 def ask(server: Server) -> None:
@@ -128,18 +136,17 @@ def ask(server: Server) -> None:
 
 
 @BREAK
-def test_streams_past_the_broker_find_their_way_again(tmp_path: Path, break_off: Break) -> None:
-    with Server(tmp_path / "s", models=["tokens"]) as server:
-        [stub], frontend = server.stub_pids("tokens"), server.pids()["grpc"][-1]
-        streams = StreamClient(server, 0)
-        assert ["right"] * 3 == [streams.ask() for _ in range(3)]
+def test_streams_past_the_broker_find_their_way_again(server: Server, break_off: Break) -> None:
+    [stub], frontend = server.stub_pids("tokens"), server.pids()["grpc"][-1]
+    streams = StreamClient(server, 0)
+    assert ["right"] * 3 == [streams.ask() for _ in range(3)]
 
-        assert break_off(stub, frontend)
+    assert break_off(stub, frontend)
 
-        eventually(lambda: streams.ask() == "right", 30, "a stream is whole")
-        assert ["right"] * 3 == [streams.ask() for _ in range(3)]
-        assert [stub] == server.stub_pids("tokens")
-        assert tear(stub, frontend) > 0, "they go straight again"
+    eventually(lambda: streams.ask() == "right", 30, "a stream is whole")
+    assert ["right"] * 3 == [streams.ask() for _ in range(3)]
+    assert [stub] == server.stub_pids("tokens")
+    assert tear(stub, frontend) > 0, "they go straight again"
 
 
 # ------------------------------------------------------------- a stub that hears nobody
