@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import re
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.bench import autoscale_plot, results
+from tests.faults.overload import Clients, open_clients
 from tests.support.server import Server
+from zmqtriton_addons.tools.benching.results import percentile
 
 MODEL = "journal"
 MILLISECONDS_EACH = 20
@@ -30,6 +31,7 @@ _AUTOSCALE = """
 parameters { key: "autoscale_max_instances" value { string_value: "8" } }
 parameters { key: "autoscale_down_after_seconds" value { string_value: "10" } }
 """
+_STAGE_TIMES = "x-stage-times: 1\r\n"
 _QUEUE = re.compile(rb"queue;dur=([0-9.]+)")
 
 
@@ -49,47 +51,27 @@ class Load:
         self.instances: list[tuple[float, int]] = []
         self._server = server
         self._began_s = time.monotonic()
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        tensors = [
-            {"name": name, "datatype": datatype, "shape": [1, 1], "data": [value]}
-            for name, datatype, value in (("ID", "BYTES", "a"), ("MS", "INT32", MILLISECONDS_EACH))
-        ]
-        self._request = self._post(f"/v2/models/{MODEL}/infer", {"inputs": tensors})
-
-    def _post(self, path: str, document: Any) -> bytes:
-        body = json.dumps(document).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Stage-Times: 1\r\n"
-        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     async def run(self) -> None:
         chance, asked = random.Random(1), []
         watching = asyncio.create_task(self._watch_instances())
-        for seconds, per_second in PHASES:
-            due_s = time.monotonic()
-            end_s = due_s + seconds
-            while due_s < end_s:
-                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-                asked.append(asyncio.create_task(self._ask()))
-                due_s += chance.expovariate(per_second)
-        await asyncio.gather(*asked)
+        with open_clients(self._server, MODEL, MILLISECONDS_EACH, _STAGE_TIMES) as clients:
+            for seconds, per_second in PHASES:
+                due_s = time.monotonic()
+                end_s = due_s + seconds
+                while due_s < end_s:
+                    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                    asked.append(asyncio.create_task(self._ask(clients)))
+                    due_s += chance.expovariate(per_second)
+            await asyncio.gather(*asked)
         watching.cancel()
-        for _, writer in self._idle:
-            writer.close()
 
-    async def _ask(self) -> None:
+    async def _ask(self, clients: Clients) -> None:
         sent_s = time.monotonic() - self._began_s
-        reader, writer = self._idle.pop() if self._idle else await self._connect()
-        writer.write(self._request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head.lower())
-        assert length is not None, head
-        await reader.readexactly(int(length[1]))
-        self._idle.append((reader, writer))
-        queue = _QUEUE.search(head)
-        self.answers.append(Answer(sent_s, float(queue[1]) if queue else 0.0, b" 200 " in head))
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self._server.http_port)
+        answer = await clients.request()
+        queue = _QUEUE.search(answer.head)
+        waited_ms = float(queue[1]) if queue else 0.0
+        self.answers.append(Answer(sent_s, waited_ms, answer.status == 200))
 
     async def _watch_instances(self) -> None:
         while True:
@@ -135,7 +117,7 @@ def measure(name: str, config: str) -> Run:
 
 
 def _p99(values: list[float]) -> float:
-    return sorted(values)[int(len(values) * 0.99)]
+    return percentile(sorted(values), 99)
 
 
 def main() -> None:

@@ -15,12 +15,13 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench import clients
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_addons.tools.benching.connections import make_connection
 
 COUNTING = """
 import json, os, signal, sys
@@ -47,7 +48,7 @@ signal.signal(signal.SIGRTMIN, begin)
 signal.signal(signal.SIGRTMIN + 1, end)
 """  # noqa: E501
 ROLES = ("http", "grpc", "broker", "stub")
-KINDS: dict[str, tuple[Callable[[int], clients.SendRequest], str]] = {
+KINDS: dict[str, tuple[clients.MakePlan, str]] = {
     "http binary": (clients.http_binary, "http"),
     "http json": (clients.http_json, "http"),
     "grpc unary": (clients.grpc_unary, "grpc"),
@@ -69,15 +70,17 @@ class Counter:
 
     def count(self, kind: str) -> dict[str, dict[str, float]]:
         """Return calls per request, by role and function."""
-        connect, protocol = KINDS[kind]
+        make_plan, protocol = KINDS[kind]
         server = self._server
-        ask = connect(server.http_port if protocol == "http" else _port_of_grpc(server))
+        port = server.http_port if protocol == "http" else _port_of_grpc(server)
+        connection = make_connection(make_plan(port))
         for _ in range(_WARM):
-            ask()
+            connection.ask()
         self._signal(signal.SIGRTMIN)
         for _ in range(_REQUESTS):
-            ask()
+            connection.ask()
         found = self._collect()
+        connection.close()
         roles = [role for role in ROLES if role in (protocol, "broker", "stub")]
         # what runs by the clock is in there, too, and rounds to nothing
         return {

@@ -1,48 +1,112 @@
-"""Load for the benchmark: blocking sockets with prepared bytes, so that it costs little itself."""
+"""Plans of load for the benchmarks, which `zmqtriton-ctl bench`'s clients run.
+
+Its generator has connections of HTTP and gRPC with prepared bytes; here are those that only a
+benchmark has: over shared memory, from Python, through the door, and many that take turns.
+"""
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
 import json
 import math
-import multiprocessing
 import os
-import queue
-import socket
 import struct
-import threading
-import time
 import urllib.request
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Asks once over an open connection.
-SendRequest = Callable[[], None]
+from zmqtriton_addons.tools.benching.clients import Clients
+from zmqtriton_addons.tools.benching.connections import (
+    Connection,
+    HttpConnection,
+    make_connection,
+)
+from zmqtriton_addons.tools.benching.results import percentile
+
+Plan = dict[str, Any]
+#: Returns the plan for a server's port.
+MakePlan = Callable[[int], Plan]
 
 _numbers = itertools.count()
 
 
 class LoadResult(NamedTuple):
-    """The result of one run of closed-loop clients."""
+    """The result of closed-loop clients."""
 
     requests: int
     seconds: float
     p50_ms: float
     p99_ms: float
+    #: What the numbers that were read have grown by.
+    growth: dict[str, float]
+    #: Of the clients.
+    client_us: float
+
+    @property
+    def per_s(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def cpu_us(self) -> dict[str, float]:
+        """Return the microseconds for each request, where seconds of CPU were read."""
+        return {role: spent / self.requests * 1e6 for role, spent in self.growth.items()}
 
 
-def http_json(port: int) -> SendRequest:
+def measure(
+    plan: Mapping[str, Any],
+    connections: int,
+    seconds: float,
+    read: Callable[[], Mapping[str, float]] = dict,
+    *,
+    rate: float = 0.0,
+) -> LoadResult:
+    """Measure in a process of its own; `read` returns numbers, such as the CPU by role.
+
+    Raises AssertionError if requests fail.
+    """
+    with Clients(1) as clients:
+        measured, before, after = clients.measure(
+            plan, connections, seconds=seconds, rate=rate, read=read
+        )
+        if clients.is_interrupted:
+            raise KeyboardInterrupt
+    assert not measured.failures, measured.failures
+    assert measured.latencies, "no request was answered in time"
+    latencies, count = sorted(measured.latencies), len(measured.latencies)
+    return LoadResult(
+        count,
+        measured.seconds,
+        percentile(latencies, 50) / 1e3,
+        percentile(latencies, 99) / 1e3,
+        {name: after[name] - before.get(name, 0) for name in after},
+        measured.client_cores * measured.seconds / count * 1e6,
+    )
+
+
+def _plan(kind: str, port: int, request: bytes = b"", **more: Any) -> Plan:
+    return {
+        **{"kind": kind, "address": f"127.0.0.1:{port}", "port": port, "timeout_s": 60.0},
+        **{"has_tls": False, "headers": {}, "is_decoupled": False},
+        **{"request": base64.b64encode(request).decode(), **more},
+    }
+
+
+def _of_this_module(connection: type[Any]) -> str:
+    return f"tests.bench.clients:{connection.__name__}"
+
+
+def http_json(port: int) -> Plan:
     """identity_fp32 with 16 numbers as JSON."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
-    return _http(port, json.dumps({"inputs": [tensor]}).encode(), "")
+    return http(port, json.dumps({"inputs": [tensor]}).encode())
 
 
 def http_binary(
     port: int, floats: int = 16, model: str = "identity_fp32", shape: Sequence[int] = ()
-) -> SendRequest:
+) -> Plan:
     """A model with the binary extension, both ways; a shape goes before a number of floats."""
     floats = math.prod(shape) if shape else floats
     tensor = {
@@ -53,140 +117,30 @@ def http_binary(
     }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     extra = f"Inference-Header-Content-Length: {len(head)}\r\n"
-    return _http(port, head + struct.pack("<f", 0.5) * floats, extra, model)
+    return http(port, head + struct.pack("<f", 0.5) * floats, model, extra)
 
 
-def http_shared(port: int, floats: int = 150_528) -> SendRequest:
-    """identity_fp32 from shared memory into shared memory, each connection with a region."""
-    size = floats * 4
-    name = f"zmqtriton_bench_{os.getpid()}_{next(_numbers)}"
-    path = Path("/dev/shm", name)
-    path.write_bytes(struct.pack("<f", 0.5) * (2 * floats))
-    register = {"key": f"/{name}", "offset": 0, "byte_size": 2 * size}
-    url = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/{name}/register"
-    urllib.request.urlopen(url, json.dumps(register).encode()).close()
-    path.unlink()  # the server has it open
-    place = {"shared_memory_region": name, "shared_memory_byte_size": size}
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [floats], "parameters": place}
-    target = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": size}}
-    return _http(port, json.dumps({"inputs": [tensor], "outputs": [target]}).encode(), "")
+def http(port: int, body: bytes, model: str = "identity_fp32", extra: str = "") -> Plan:
+    """A body for a model, with more lines for the head."""
+    return _plan("http", port, _http_request(body, model, extra))
 
 
-def _http(port: int, body: bytes, extra: str, model: str = "identity_fp32") -> SendRequest:
-    connection = socket.create_connection(("127.0.0.1", port))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    request = (
+def _http_request(body: bytes, model: str = "identity_fp32", extra: str = "") -> bytes:
+    head = (
         f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\n"
         f"{extra}Content-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
-
-    def receive(most: int) -> bytes:
-        data = connection.recv(most)
-        if not data:
-            raise ConnectionError("the server hung up")
-        return data
-
-    def ask() -> None:
-        connection.sendall(request)
-        data = receive(1 << 20)
-        end = data.find(b"\r\n\r\n")
-        while end < 0:
-            data += receive(1 << 20)
-            end = data.find(b"\r\n\r\n")
-        head = data[:end].lower()
-        if not head.startswith(b"http/1.1 200"):
-            raise RuntimeError(data[:300].decode("latin-1"))
-        start = head.index(b"\r\ncontent-length:") + 17  # not Inference-Header-Content-Length
-        left = int(head[start : head.find(b"\r", start) if b"\r" in head[start:] else None])
-        left -= len(data) - end - 4
-        while left > 0:
-            left -= len(receive(min(left, 1 << 20)))
-
-    return ask
+    )
+    return head.encode() + body
 
 
-def grpc_unary(port: int, floats: int = 16, model: str = "identity_fp32") -> SendRequest:
+def grpc_unary(port: int, floats: int = 16, model: str = "identity_fp32") -> Plan:
     """An identity with raw contents."""
-    channel, data = _grpc(port, floats, model)
-    call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-
-    def ask() -> None:
-        call(data)
-
-    return ask
+    return _plan("grpc", port, grpc_request(floats, model))
 
 
-def grpc_stream(port: int, floats: int = 16) -> SendRequest:
+def grpc_stream(port: int, floats: int = 16) -> Plan:
     """The same over one stream: a request goes in when the answer to the one before has come."""
-    channel, data = _grpc(port, floats)
-    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    method = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-    answers = method(iter(requests.get, b""))
-
-    def ask() -> None:
-        requests.put(data)
-        next(answers)
-
-    return ask
-
-
-@functools.cache
-def _connection(port: int) -> Any:
-    import zmqtriton
-
-    return zmqtriton.connect(str(port))
-
-
-def python(port: int, floats: int = 16) -> SendRequest:
-    """identity_fp32 without HTTP, over one connection for all threads."""
-    import numpy as np
-
-    model, data = _connection(port).model("identity_fp32"), np.full(floats, 0.5, np.float32)
-
-    def ask() -> None:
-        next(model.infer(inputs={"INPUT0": data}))
-
-    return ask
-
-
-@functools.cache
-def _door(port: int) -> str:
-    """The path of the door of the server with this port."""
-    from zmqtriton.control_client import client
-
-    with client.connect(client.ServerSelector("", str(port))) as server:
-        return server.identity.addresses["door"]
-
-
-def door(port: int, floats: int = 16) -> SendRequest:
-    """identity_fp32 over ZeroMQ, each connection its own."""
-    import numpy as np
-
-    import zmqtriton
-
-    model = zmqtriton.Door(_door(port)).model("identity_fp32")
-    data = np.full(floats, 0.5, np.float32)
-
-    def ask() -> None:
-        next(model.infer(inputs={"INPUT0": data}))
-
-    return ask
-
-
-def door_tokens(port: int, count: int = 100) -> SendRequest:
-    """A stream of so many tokens over ZeroMQ."""
-    import numpy as np
-
-    import zmqtriton
-
-    model = zmqtriton.Door(_door(port)).model("tokens")
-    inputs = {"COUNT": np.array([count], np.int32)}
-
-    def ask() -> None:
-        if sum(len(response.outputs) > 0 for response in model.infer(inputs=inputs)) != count:
-            raise RuntimeError("tokens are missing")
-
-    return ask
+    return _plan("stream", port, grpc_request(floats))
 
 
 def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
@@ -201,62 +155,146 @@ def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
     return data
 
 
-def _grpc(port: int, floats: int, model: str = "identity_fp32") -> tuple[Any, bytes]:
-    """A channel of its own, and a request."""
-    import grpc
-
-    data = grpc_request(floats, model)
-    options = [
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_receive_message_length", -1),
-    ]
-    return grpc.insecure_channel(f"127.0.0.1:{port}", options=options), data
+def http_shared(port: int, floats: int = 150_528) -> Plan:
+    """identity_fp32 from shared memory into shared memory."""
+    return _plan(_of_this_module(SharedMemoryConnection), port, floats=floats)
 
 
-def measure(
-    connect: Callable[[int], SendRequest], port: int, connections: int, seconds: float
-) -> LoadResult:
-    """In a process of its own, so that its CPU is not the server's."""
-    ours, theirs = multiprocessing.Pipe()
-    arguments = (theirs, connect, port, connections, seconds)
-    process = multiprocessing.get_context("spawn").Process(target=_clients, args=arguments)
-    process.start()
-    theirs.close()
-    try:
-        figures: LoadResult = ours.recv()
-    finally:
-        process.join()
-    return figures
+class SharedMemoryConnection(HttpConnection):
+    """A connection over HTTP that has a region of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        floats, port = plan["floats"], plan["port"]
+        size = floats * 4
+        name = f"zmqtriton_bench_{os.getpid()}_{next(_numbers)}"
+        path = Path("/dev/shm", name)
+        path.write_bytes(struct.pack("<f", 0.5) * (2 * floats))
+        register = {"key": f"/{name}", "offset": 0, "byte_size": 2 * size}
+        url = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/{name}/register"
+        urllib.request.urlopen(url, json.dumps(register).encode()).close()
+        path.unlink()  # the server has it open
+        place = {"shared_memory_region": name, "shared_memory_byte_size": size}
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [floats], "parameters": place}
+        target = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": size}}
+        request = _http_request(json.dumps({"inputs": [tensor], "outputs": [target]}).encode())
+        super().__init__({**plan, "request": base64.b64encode(request)})
 
 
-def _clients(
-    pipe: Connection,
-    connect: Callable[[int], SendRequest],
-    port: int,
-    connections: int,
-    seconds: float,
-) -> None:
-    asks = [connect(port) for _ in range(connections)]
-    for ask in asks:
-        ask()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
+class _CallingConnection:
+    """A client's object that asks by a call, and has its own way to the server."""
 
-    def loop(ask: SendRequest) -> None:
-        now = time.perf_counter()
-        while now < end:
-            ask()
-            before, now = now, time.perf_counter()
-            times.append(now - before)
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
 
-    threads = [threading.Thread(target=loop, args=(ask,)) for ask in asks]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    took = time.perf_counter() - start
-    times.sort()
-    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
-    pipe.send(LoadResult(len(times), took, p50 * 1e3, p99 * 1e3))
+    def open(self) -> None:
+        self._call()
+
+    def ask(self) -> list[float]:
+        self._call()
+        return []
+
+    def interrupt(self) -> None:
+        """Do nothing: each call ends within a time limit of its own."""
+
+    def close(self) -> None:
+        """Do nothing: the way ends with the process."""
+
+
+def python(port: int, floats: int = 16) -> Plan:
+    """identity_fp32 without HTTP, over one connection for all threads."""
+    return _plan(_of_this_module(PythonConnection), port, floats=floats)
+
+
+@functools.cache
+def _connection(port: int) -> Any:
+    import zmqtriton
+
+    return zmqtriton.connect(str(port))
+
+
+class PythonConnection(_CallingConnection):
+    def __init__(self, plan: Plan) -> None:
+        model = _connection(plan["port"]).model("identity_fp32")
+        inputs = _floats(plan["floats"])
+        super().__init__(lambda: next(model.infer(inputs=inputs)))
+
+
+def _floats(count: int) -> dict[str, Any]:
+    import numpy as np
+
+    return {"INPUT0": np.full(count, 0.5, np.float32)}
+
+
+def door(port: int, floats: int = 16) -> Plan:
+    """identity_fp32 over ZeroMQ, each connection its own."""
+    return _plan(_of_this_module(DoorConnection), port, floats=floats)
+
+
+@functools.cache
+def _door(port: int) -> str:
+    """The path of the door of the server with this port."""
+    from zmqtriton.control_client import client
+
+    with client.connect(client.ServerSelector("", str(port))) as server:
+        return server.identity.addresses["door"]
+
+
+class DoorConnection(_CallingConnection):
+    def __init__(self, plan: Plan) -> None:
+        import zmqtriton
+
+        model = zmqtriton.Door(_door(plan["port"])).model("identity_fp32")
+        inputs = _floats(plan["floats"])
+        super().__init__(lambda: next(model.infer(inputs=inputs)))
+
+
+def door_tokens(port: int, count: int = 100) -> Plan:
+    """A stream of so many tokens over ZeroMQ."""
+    return _plan(_of_this_module(TokenConnection), port, count=count)
+
+
+class TokenConnection(_CallingConnection):
+    def __init__(self, plan: Plan) -> None:
+        import numpy as np
+
+        import zmqtriton
+
+        model = zmqtriton.Door(_door(plan["port"])).model("tokens")
+        count, inputs = plan["count"], {"COUNT": np.array([plan["count"]], np.int32)}
+
+        def read_stream() -> None:
+            if sum(len(response.outputs) > 0 for response in model.infer(inputs=inputs)) != count:
+                raise RuntimeError("tokens are missing")
+
+        super().__init__(read_stream)
+
+
+def in_turns(plan: Plan, connections: int) -> Plan:
+    """The same load, in which each client has so many connections and takes them in turns."""
+    return {**plan, "kind": _of_this_module(Turns), "of": plan, "connections": connections}
+
+
+class Turns:
+    """The connections of one client, of which each request takes the next."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._all: list[Connection] = [
+            make_connection(plan["of"]) for _ in range(plan["connections"])
+        ]
+        self._next = itertools.cycle(self._all).__next__
+
+    def open(self) -> None:
+        for connection in self._all:
+            connection.open()
+            connection.ask()
+
+    def ask(self) -> list[float]:
+        return self._next().ask()
+
+    def interrupt(self) -> None:
+        for connection in self._all:
+            connection.interrupt()
+
+    def close(self) -> None:
+        for connection in self._all:
+            connection.close()

@@ -17,18 +17,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from tests.addons.fleet.fleet_process import FleetProcess
 from tests.addons.fleet.ray_cluster import RayCluster
-from tests.faults.stamps import MODEL, SteadyLoad
+from tests.bench import clients, cpu
+from tests.faults.stamps import BODY, MODEL, SteadyLoad
 from zmqtriton_addons.fleet.haproxy import find_program
 from zmqtriton_floor.errors import NotFound
 
 CLIENTS_PER_NODE = 8
 PER_SECOND_PER_NODE = 150
-#: More than there can be: each client asks as soon as it has an answer.
-_AT_ONCE = 1_000_000
 _MEASURED_S = 5.0
 
 
@@ -74,38 +71,22 @@ def _tell(line: str) -> None:
     sys.stderr.write(f"{line} …\n")
 
 
-def _load(fleet: FleetProcess, nodes: int, per_second: int) -> SteadyLoad:
-    return SteadyLoad(fleet.http_port, per_second=per_second, clients=nodes * CLIENTS_PER_NODE)
-
-
 def _measure(fleet: FleetProcess, nodes: int) -> Rate:
-    steady = _measure_load(fleet, _load(fleet, nodes, nodes * PER_SECOND_PER_NODE))
-    return _measure_load(fleet, _load(fleet, nodes, _AT_ONCE))._replace(cpu_ms=steady.cpu_ms)
+    at_rate = _measure_load(fleet, nodes, nodes * PER_SECOND_PER_NODE)
+    at_most = _measure_load(fleet, nodes)
+    return Rate(at_most.per_s, at_rate.cpu_us["all"] / 1e3)
 
 
-def _measure_load(fleet: FleetProcess, load: SteadyLoad) -> Rate:
-    with load as asking:
-        time.sleep(1)  # connections, and a model's first steps
-        count, cpu_s, began_s = len(asking.answers), _cpu_s(fleet), time.monotonic()
-        time.sleep(_MEASURED_S)
-        done = len(asking.answers) - count
-        cpu_s, took_s = _cpu_s(fleet) - cpu_s, time.monotonic() - began_s
-    return Rate(done / took_s, 1000 * cpu_s / done)
-
-
-def _cpu_s(fleet: FleetProcess) -> float:
-    """The CPU time of all processes of all servers."""
-    total = 0.0
-    for pid in fleet.pids():
-        server = psutil.Process(pid)
-        for process in (server, *server.children(recursive=True)):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
+def _measure_load(fleet: FleetProcess, nodes: int, rate: float = 0.0) -> clients.LoadResult:
+    plan = clients.http(fleet.http_port, BODY, MODEL)
+    count, pids = nodes * CLIENTS_PER_NODE, fleet.pids()
+    return clients.measure(plan, count, _MEASURED_S, lambda: cpu.of_trees(pids), rate=rate)
 
 
 def _disturb(fleet: FleetProcess, cluster: RayCluster, repository: Path) -> Course:
-    with _load(fleet, 2, 2 * PER_SECOND_PER_NODE) as asking:
+    per_second = 2 * PER_SECOND_PER_NODE
+    count = 2 * CLIENTS_PER_NODE
+    with SteadyLoad(fleet.http_port, per_second=per_second, clients=count) as asking:
         time.sleep(1)
         _tell("a node is killed")
         victim = fleet.announced()[0]["pid"]

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import psutil
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.bench import clients
+from tests.bench import clients, cpu
 from tests.support import leaks
 from tests.support.server import Server
 
@@ -192,25 +191,13 @@ def _print_direct(server: Server, model: Model, seconds: float) -> None:
     print(f"{'  called directly':22} {'':>3} {rate:8.0f}{'':42}{cpu_us:8.0f}", flush=True)
 
 
-def _cpu(server: Server) -> dict[str, float]:
-    """Seconds of CPU by role, so far."""
-    spent: dict[str, float] = {}
-    for role, pids in server.pids().items():
-        for pid in pids:
-            times = psutil.Process(pid).cpu_times()
-            spent[role] = spent.get(role, 0.0) + times.user + times.system
-    return spent
-
-
 def _measure(server: Server, model: Model, connections: int, seconds: float) -> None:
-    connect = functools.partial(clients.http_binary, model=model.name, shape=(1, *model.shape))
-    clients.measure(connect, server.http_port, connections, 1.0)
-    before = _cpu(server)
-    got = clients.measure(connect, server.http_port, connections, seconds)
-    after = _cpu(server)
-    spent = {role: (after[role] - before[role]) / got.requests * 1e6 for role in after}
+    shape = (1, *model.shape)
+    plan = clients.http_binary(server.http_port, model=model.name, shape=shape)
+    got = clients.measure(plan, connections, seconds, lambda: cpu.by_role(server))
+    spent = got.cpu_us
     print(
-        f"{model.name:22} {connections:3} {got.requests / got.seconds:8.0f} {got.p50_ms:8.3f} "
+        f"{model.name:22} {connections:3} {got.per_s:8.0f} {got.p50_ms:8.3f} "
         f"{got.p99_ms:8.3f}"
         + "".join(f"{spent.get(role, 0):8.0f}" for role in _ROLES)
         + f"{sum(spent.values()):8.0f}",

@@ -13,7 +13,6 @@ import asyncio
 import multiprocessing
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tests.bench import clients, plot, results
+from tests.bench import clients, cpu, plot, results
 from tests.support import leaks
 from tests.support.server import Server
 
@@ -53,11 +52,6 @@ def _processes(server: Server) -> list[psutil.Process]:
     return [main, *main.children(recursive=True)]
 
 
-def _cpu_s(processes: list[psutil.Process]) -> float:
-    spent = [process.cpu_times() for process in processes]
-    return sum(times.user + times.system for times in spent)
-
-
 def _memory_mib(processes: list[psutil.Process]) -> float:
     total = 0
     for process in processes:
@@ -66,33 +60,6 @@ def _memory_mib(processes: list[psutil.Process]) -> float:
         )
         total += int(found[1]) if found else 0
     return total / 1024
-
-
-def _ask_in_turns(pipe: Connection, port: int, connections: int) -> None:
-    """Ask eight at a time, each time over another one of the open connections."""
-    asks = [clients.http_binary(port) for _ in range(connections)]
-    for ask in asks:
-        ask()
-    pipe.send(None)
-    pipe.recv()
-    counts = [0] * _AT_ONCE
-    end = time.perf_counter() + _SECONDS
-
-    def loop(number: int) -> None:
-        own = asks[number::_AT_ONCE] or asks[:1]
-        while time.perf_counter() < end:
-            own[counts[number] % len(own)]()
-            counts[number] += 1
-
-    threads = [
-        threading.Thread(target=loop, args=(number,))
-        for number in range(min(_AT_ONCE, connections))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    pipe.send(sum(counts))
 
 
 def _hold_streams(pipe: Connection, port: int, streams: int) -> None:
@@ -134,30 +101,36 @@ def _beside(target: Callable[..., None], *arguments: Any) -> Iterator[Connection
         process.join()
 
 
+def _cpu_s(server: Server) -> dict[str, float]:
+    assert server.process is not None
+    return cpu.of_trees([server.process.pid])
+
+
 def _cpu_us(server: Server, connections: int = _AT_ONCE) -> float:
-    with _beside(_ask_in_turns, server.http_port, connections) as client:
-        processes = _processes(server)
-        before = _cpu_s(processes)
-        client.send(None)
-        answered = client.recv()
-        return (_cpu_s(processes) - before) / answered * 1e6
+    """Measure eight clients, each of which asks over another one of its connections each time."""
+    plan = clients.in_turns(clients.http_binary(server.http_port), connections // _AT_ONCE)
+    got = clients.measure(plan, _AT_ONCE, _SECONDS, lambda: _cpu_s(server))
+    return got.cpu_us["all"]
 
 
 def _measure(
     kind: str, size: int, server: Server, ready_s: float, connections: int = _AT_ONCE
 ) -> Figure:
     cpu_us = _cpu_us(server, connections)
-    processes = _processes(server)
-    before = _cpu_s(processes)
+    before = _cpu_s(server)["all"]
     time.sleep(_IDLE_SECONDS)
-    idle = (_cpu_s(processes) - before) / _IDLE_SECONDS * 100
-    return Figure(kind, size, ready_s, _memory_mib(processes), idle, cpu_us)
+    idle = (_cpu_s(server)["all"] - before) / _IDLE_SECONDS * 100
+    return Figure(kind, size, ready_s, _memory_mib(_processes(server)), idle, cpu_us)
 
 
 @contextmanager
 def _server(models: int = 1, instances: int = 1) -> Iterator[tuple[Server, float]]:
     with tempfile.TemporaryDirectory(prefix="growth") as folder:
-        server = Server(Path(folder) / "s", models=["identity_fp32"], ready_within_s=600)
+        server = Server(
+            Path(folder) / "s",
+            models=["identity_fp32"],
+            ready_within_s=600,
+        )
         for number in range(1, models):
             server.add_model("identity_fp32", f"model_{number}")
         config = server.repository / "identity_fp32" / "config.pbtxt"
@@ -193,7 +166,7 @@ def _streams(size: int) -> Figure:
 KINDS: dict[str, tuple[Callable[[int], Figure], tuple[int, ...]]] = {
     "models": (_models, (1, 10, 100, 1000)),
     "instances": (_instances, (1, 4, 16, 32)),
-    "connections": (_connections, (8, 100, 1000, 5000)),
+    "connections": (_connections, (8, 104, 1000, 5000)),
     "streams": (_streams, (1, 100, 1000, 10_000)),
 }
 

@@ -13,19 +13,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from tests.bench import clients, results
+from tests.bench import clients, cpu, results
 from tests.support import leaks
 from tests.support.server import ROOT, Server, free_ports
 from tests.support.waiting import eventually
 
-WORKLOADS: dict[str, tuple[Callable[[int], clients.SendRequest], str, tuple[int, ...]]] = {
+WORKLOADS: dict[str, tuple[clients.MakePlan, str, tuple[int, ...]]] = {
     "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),
     "http binary 16 x FP32": (clients.http_binary, "http", (1, 8, 32)),
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
@@ -60,13 +58,9 @@ WORKLOADS: dict[str, tuple[Callable[[int], clients.SendRequest], str, tuple[int,
 
 
 def _cpu(server: Server, binder: int) -> dict[str, float]:
-    """Seconds of CPU by role, so far; who has bound a model is in the place of its stub."""
-    spent: dict[str, float] = {}
-    for role, pids in [*server.pids().items(), ("stub", [binder])]:
-        for pid in pids:
-            times = psutil.Process(pid).cpu_times()
-            spent[role] = spent.get(role, 0.0) + times.user + times.system
-    return spent
+    """Return the CPU by role; the process that has bound a model is in the place of its stub."""
+    spent = cpu.by_role(server)
+    return {**spent, "stub": spent.get("stub", 0.0) + cpu.of_process(binder)}
 
 
 @contextmanager
@@ -98,18 +92,15 @@ def _is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _print_echo_server(name: str, connections: int, seconds: float) -> None:
+def _print_echo_server(make_plan: clients.MakePlan, connections: int, seconds: float) -> None:
     """Print what grpc.aio alone costs in this moment, for a workload of gRPC."""
-    connect = WORKLOADS[name][0]
     with _echo_server() as (port, pid):
-        clients.measure(connect, port, connections, 0.5)
-        before = psutil.Process(pid).cpu_times()
-        got = clients.measure(connect, port, connections, seconds)
-        after = psutil.Process(pid).cpu_times()
-    spent = after.user + after.system - before.user - before.system
+        got = clients.measure(
+            make_plan(port), connections, seconds, lambda: {"echo": cpu.of_process(pid)}
+        )
     print(
-        f"{'  grpc.aio that echoes':24} {connections:3} {got.requests / got.seconds:8.0f} "
-        f"{got.p50_ms:7.3f} {got.p99_ms:7.3f}{'':31}{spent / got.requests * 1e6:6.1f}",
+        f"{'  grpc.aio that echoes':24} {connections:3} {got.per_s:8.0f} "
+        f"{got.p50_ms:7.3f} {got.p99_ms:7.3f}{'':31}{got.cpu_us['echo']:6.1f}",
         flush=True,
     )
 
@@ -129,46 +120,46 @@ def main() -> int:
     leaks.mark_session()
     roles = ("http", "grpc", "door", "broker", "stub", "supervisor")
     print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
-    print(
-        "   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all  CPU/last"
-    )
+    print("   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles), end="")
+    print("     all  clients  CPU/last")
     rows = list[dict[str, Any]]()
     last = {f"{row['workload']} {row['connections']}": row for row in results.last("requests")}
     folder = tempfile.TemporaryDirectory()
     with (
         folder,
         Server(
-            Path(folder.name) / "s", models=["identity_fp32", "tokens"], options=given
+            Path(folder.name) / "s",
+            models=["identity_fp32", "tokens"],
+            options=given,
         ) as server,
         _binder(server.http_port) as binder,
     ):
-        for name, (connect, protocol, counts) in WORKLOADS.items():
+        read_cpu = functools.partial(_cpu, server, binder)
+        for name, (make_plan, protocol, counts) in WORKLOADS.items():
             port = server.http_port if protocol == "http" else server.grpc_port
             for connections in counts if options.only in name else ():
-                clients.measure(connect, port, connections, 0.5)
-                before = _cpu(server, binder)
-                got = clients.measure(connect, port, connections, options.seconds)
-                after = _cpu(server, binder)
-                spent = {r: (after[r] - before.get(r, 0)) / got.requests * 1e6 for r in after}
-                rate = got.requests / got.seconds
+                got = clients.measure(make_plan(port), connections, options.seconds, read_cpu)
+                spent = got.cpu_us
                 print(
-                    f"{name:24} {connections:3} {rate:8.0f} {got.p50_ms:7.3f} {got.p99_ms:7.3f}"
+                    f"{name:24} {connections:3} {got.per_s:8.0f} {got.p50_ms:7.3f} "
+                    f"{got.p99_ms:7.3f}"
                     + " " * 23
                     + "  ".join(f"{spent.get(role, 0):6.1f}" for role in roles)
-                    + f"  {sum(spent.values()):6.1f}"
+                    + f"  {sum(spent.values()):6.1f}   {got.client_us:6.1f}"
                     + _ratio(last.get(f"{name} {connections}"), sum(spent.values())),
                     flush=True,
                 )
                 rows.append(
                     {
                         **{"workload": name, "connections": connections},
-                        **{"per_s": round(rate, 1), "p50_ms": round(got.p50_ms, 3)},
+                        **{"per_s": round(got.per_s, 1), "p50_ms": round(got.p50_ms, 3)},
                         **{"p99_ms": round(got.p99_ms, 3), "cpu_us": round(sum(spent.values()), 1)},
                         "cpu_us_by_role": {role: round(us, 1) for role, us in spent.items()},
+                        "client_us": round(got.client_us, 1),
                     }
                 )
                 if protocol == "grpc":
-                    _print_echo_server(name, connections, options.seconds)
+                    _print_echo_server(make_plan, connections, options.seconds)
     if options.save:
         results.save("requests", rows)
     return 0

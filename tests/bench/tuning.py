@@ -10,7 +10,6 @@ accelerator does; each setting is a copy of it in one server. Prints, and assert
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import tempfile
 import urllib.request
@@ -49,35 +48,29 @@ def _add(server: Server, name: str, count: int, size: int, batching: str) -> str
     return model
 
 
-def _counts(server: Server, model: str) -> tuple[int, int]:
+def _counts(server: Server, model: str) -> dict[str, float]:
     """Return the inferences and the executions so far."""
     with urllib.request.urlopen(f"{server.url}/v2/models/{model}/stats", timeout=30) as answer:
         [stats] = json.load(answer)["model_stats"]
-    return stats["inference_count"], stats["execution_count"]
+    return {key: stats[f"{key}_count"] for key in ("inference", "execution")}
 
 
 def measure(server: Server, name: str, model: str, size: int, seconds: float) -> dict[str, Any]:
     shape = (1, 16) if size else (16,)
-    ask = functools.partial(clients.http_binary, model=model, shape=shape)
+    plan = clients.http_binary(server.http_port, model=model, shape=shape)
     points = []
     for count in CLIENTS:
-        before = _counts(server, model)
-        got = clients.measure(ask, server.http_port, count, seconds)
-        # before the measurement each client asks once, alone
-        inferences, executions = (
-            after - earlier - count
-            for after, earlier in zip(_counts(server, model), before, strict=True)
-        )
-        rate = got.requests / got.seconds
+        got = clients.measure(plan, count, seconds, lambda: _counts(server, model))
+        batch = got.growth["inference"] / got.growth["execution"]
         print(
-            f"{name:15} {count:3} {rate:8.1f} {got.p50_ms:8.1f} {got.p99_ms:8.1f} "
-            f"{inferences / executions:6.1f}",
+            f"{name:15} {count:3} {got.per_s:8.1f} {got.p50_ms:8.1f} {got.p99_ms:8.1f} "
+            f"{batch:6.1f}",
             flush=True,
         )
         points.append(
             {
-                **{"clients": count, "per_s": round(rate, 1), "p50_ms": round(got.p50_ms, 2)},
-                **{"p99_ms": round(got.p99_ms, 2), "batch": round(inferences / executions, 2)},
+                **{"clients": count, "per_s": round(got.per_s, 1), "p50_ms": round(got.p50_ms, 2)},
+                **{"p99_ms": round(got.p99_ms, 2), "batch": round(batch, 2)},
             }
         )
     return {"setting": name, "points": points}

@@ -1,7 +1,8 @@
 """`python -m tests.faults.overload`: ten times what a model can do, and what comes of it.
 
-An open loop: requests leave when their time has come, whether others are answered or not. Prints
-goodput, what refusals cost their clients, and how soon all is well again; R-19 in full.
+An open loop, unlike the load of benchmarks: requests leave when their time has come, whether others
+are answered or not, and each answer's status and head count. Prints goodput, what refusals cost
+their clients, and how soon all is well again; R-19 in full.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.bench import clients as load
 from tests.support.server import Server
+from zmqtriton_addons.tools.benching.results import percentile
 
 #: And how many milliseconds an execution takes.
 _MODELS = {"of_5_ms": 5, "of_50_ms": 50}
@@ -32,7 +35,12 @@ _MAX_UNDER_WAY = 500
 class Answer(NamedTuple):
     status: int
     seconds: float
-    has_retry_after: bool
+    #: In lower case.
+    head: bytes
+
+    @property
+    def has_retry_after(self) -> bool:
+        return b"retry-after" in self.head
 
 
 def add_slow_model(server: Server, name: str, instances: int) -> None:
@@ -46,17 +54,22 @@ def add_slow_model(server: Server, name: str, instances: int) -> None:
     path.write_text(path.read_text().replace("count: 1 kind", group) + parameter)
 
 
+def body(milliseconds: int) -> bytes:
+    inputs = [
+        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["x"]},
+        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
+    ]
+    return json.dumps({"inputs": inputs}).encode()
+
+
 class Clients:
     """Connections to one model; a request takes an idle one, or opens another."""
 
-    def __init__(self, server: Server, model: str, milliseconds: int) -> None:
-        inputs = [
-            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["x"]},
-            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
-        ]
-        body = json.dumps({"inputs": inputs}).encode()
-        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: localhost\r\n"
-        self._request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    def __init__(self, server: Server, model: str, milliseconds: int, more: str = "") -> None:
+        """`more` is for the head of each request."""
+        request = body(milliseconds)
+        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: localhost\r\n{more}"
+        self._request = f"{head}content-length: {len(request)}\r\n\r\n".encode() + request
         self._port = server.http_port
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self.answers: list[Answer] = []
@@ -71,22 +84,10 @@ class Clients:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
         await reader.readexactly(length)
-        answer = Answer(int(head[9:12]), time.monotonic() - begun_s, b"retry-after" in head)
+        answer = Answer(int(head[9:12]), time.monotonic() - begun_s, head)
         self.answers.append(answer)
         self._idle.append((reader, writer))
         return answer
-
-    async def run_closed_loop(self, clients: int, seconds: float) -> float:
-        """A closed loop; answers of 200 a second."""
-        end_s = time.monotonic() + seconds
-
-        async def one() -> int:
-            count = 0
-            while time.monotonic() < end_s:
-                count += (await self.request()).status == 200
-            return count
-
-        return sum(await asyncio.gather(*(one() for _ in range(clients)))) / seconds
 
     async def flood(self, rate: float, seconds: float) -> list[Answer]:
         """So many a second, and what they are answered."""
@@ -118,8 +119,10 @@ class Clients:
 
 
 @contextmanager
-def open_clients(server: Server, model: str, milliseconds: int) -> Iterator[Clients]:
-    found = Clients(server, model, milliseconds)
+def open_clients(
+    server: Server, model: str, milliseconds: int, more: str = ""
+) -> Iterator[Clients]:
+    found = Clients(server, model, milliseconds, more)
     try:
         yield found
     finally:
@@ -127,12 +130,11 @@ def open_clients(server: Server, model: str, milliseconds: int) -> Iterator[Clie
 
 
 def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+    return percentile(sorted(values), 100 * share) if values else 0.0
 
 
-async def _measure(server: Server, model: str, ms: int, instances: int, seconds: float) -> None:
+async def _measure(server: Server, model: str, ms: int, capacity: float, seconds: float) -> None:
     with open_clients(server, model, ms) as asking:
-        capacity = await asking.run_closed_loop(instances + 2, min(5.0, seconds))
         usual_s = (await asking.request()).seconds
         answers = await asking.flood(10 * capacity, seconds)
         within_s = await asking.seconds_to_recover(usual_s)
@@ -159,7 +161,9 @@ def run(seconds: float) -> None:
             add_slow_model(server, name, 2)
         with server:
             for name, ms in _MODELS.items():
-                asyncio.run(_measure(server, name, ms, 2, seconds))
+                plan = load.http(server.http_port, body(ms), name)
+                capacity = load.measure(plan, 4, min(5.0, seconds)).per_s
+                asyncio.run(_measure(server, name, ms, capacity, seconds))
 
 
 def main() -> int:

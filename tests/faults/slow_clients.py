@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.support import leaks
 from tests.support.server import Server
+from zmqtriton_addons.tools.benching.results import percentile
 
 _HEAD = b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nX-Slow: "
 _BYTE_EVERY_S = 5.0
@@ -95,7 +96,7 @@ def main() -> int:
         slow.close()
         beside.sort()
         for name, times in (("alone", alone), ("beside them", beside)):
-            p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+            p50, p99 = percentile(times, 50), percentile(times, 99)
             print(f"{name:12} p50 {p50:7.2f} ms  p99 {p99:7.2f} ms  max {times[-1]:7.2f} ms")
         print(f"{slow.answered} of {count} were told 408, the last after {took:.1f} s; {left} left")
         assert slow.answered == count

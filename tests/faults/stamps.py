@@ -20,7 +20,8 @@ from typing import NamedTuple
 from tests.support.server import Server
 
 MODEL = "stamped"
-_BODY = json.dumps({"inputs": [{"name": "ID", "datatype": "INT32", "shape": [1, 1], "data": [1]}]})
+_INPUT = {"name": "ID", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+BODY = json.dumps({"inputs": [_INPUT]}).encode()
 
 
 class Answer(NamedTuple):
@@ -74,7 +75,7 @@ class SteadyLoad:
             sent_ns = time.monotonic_ns()
             stamps: tuple[int, ...] = ()
             try:
-                connection.request("POST", self._path, _BODY)
+                connection.request("POST", self._path, BODY)
                 answer = connection.getresponse()
                 status, text = answer.status, answer.read().decode()
             except (OSError, http.client.HTTPException) as error:

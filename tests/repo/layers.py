@@ -467,7 +467,7 @@ LAYERS = (
             "zmqtriton.ctl",
             "zmqtriton_protos",
         ),
-        ("click", "grpc", "uvloop"),
+        ("click", "grpc"),
         "sends requests as clients on this machine do",
     ),
     Layer(

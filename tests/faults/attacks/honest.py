@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tests.faults.mixed_clients import RIGHT, Client, GrpcClient, HttpClient, StreamClient
 from tests.support.server import Server
+from zmqtriton_addons.tools.benching.results import percentile
 
 KINDS: tuple[tuple[type[Client], int], ...] = (
     *((HttpClient, 20), (GrpcClient, 20), (StreamClient, 10)),
@@ -85,8 +86,7 @@ def honest_clients(server: Server, headers: dict[str, str]) -> Iterator[list[Ask
 def percentiles(waits_s: Sequence[float]) -> tuple[float, float, float]:
     """Return the median, p99 and the longest, in milliseconds; zeros of none."""
     ordered = sorted(wait * 1000 for wait in waits_s) or [0.0]
-    last = len(ordered) - 1
-    return ordered[last // 2], ordered[int(last * 0.99)], ordered[-1]
+    return percentile(ordered, 50), percentile(ordered, 99), ordered[-1]
 
 
 _SLEEPER = """

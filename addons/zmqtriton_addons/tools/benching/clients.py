@@ -7,15 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+from zmqtriton_addons.tools.benching.results import Measurement
 from zmqtriton_floor.errors import InternalError
+
+State = TypeVar("State")
 
 #: To a process, in place of a plan: end the one that runs.
 STOP = "stop"
 _END_WITHIN_S = 5.0
+#: Before each measurement, so that it has no opening of connections in it, nor a server's first
+#: requests.
+_WARM_UP_SHARE, _MAX_WARM_UP_S = 0.2, 1.0
 
 
 class Clients:
@@ -35,7 +41,28 @@ class Clients:
         #: True after the first Ctrl-C.
         self.is_interrupted = False
 
-    def run(self, plan: Mapping[str, Any], concurrency: int, rate: float) -> list[dict[str, Any]]:
+    def measure(
+        self,
+        plan: Mapping[str, Any],
+        concurrency: int,
+        *,
+        seconds: float,
+        rate: float = 0.0,
+        read: Callable[[], State],
+    ) -> tuple[Measurement, State, State]:
+        """Run a plan after a warm-up; return what `read` does before and after it, too.
+
+        If Ctrl-C ends the warm-up, that is what was measured.
+        """
+        before = read()
+        warm_up_s = min(_MAX_WARM_UP_S, seconds * _WARM_UP_SHARE)
+        reports = self._run({**plan, "seconds": warm_up_s}, concurrency, rate)
+        if not self.is_interrupted:
+            before = read()
+            reports = self._run({**plan, "seconds": seconds}, concurrency, rate)
+        return Measurement.merge(reports), before, read()
+
+    def _run(self, plan: Mapping[str, Any], concurrency: int, rate: float) -> list[dict[str, Any]]:
         """Run a plan on all processes until its end or Ctrl-C; return their reports.
 
         Raises InternalError if one of them dies.

@@ -31,7 +31,7 @@ from zmqtriton.ctl import (
 )
 from zmqtriton_addons.tools.benching import judgement
 from zmqtriton_addons.tools.benching.clients import Clients
-from zmqtriton_addons.tools.benching.results import Measurement, make_row, server_totals
+from zmqtriton_addons.tools.benching.results import make_row, server_totals
 from zmqtriton_floor.errors import ZmqTritonError
 
 _COLUMNS = {
@@ -48,8 +48,6 @@ _COLUMNS = {
 }
 _COLUMNS_OF_STREAMS = {"First ms": "first_response_ms", "Between ms": "between_responses_ms"}
 _MAX_CLIENTS = 4096
-#: Before each row, so that it does not measure the opening of connections.
-_WARM_UP_SHARE, _MAX_WARM_UP_S = 0.2, 1.0
 
 
 class Options(NamedTuple):
@@ -171,6 +169,7 @@ def _plan(
         "kind": kind,
         "address": address,
         "has_tls": service.url.startswith("https:"),
+        "is_decoupled": is_stream,
         "request": base64.b64encode(data).decode(),
     }
 
@@ -194,17 +193,13 @@ def _measure(
     statistics: ServerStatistics, plan: Mapping[str, Any], options: Options, model: str
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    warm_up_s = min(_MAX_WARM_UP_S, options.seconds * _WARM_UP_SHARE)
     with LiveLine(model) as line, Clients(options.processes) as clients:
         for count in options.concurrency:
             line.show(f"{count} client{'s' * (count != 1)}, row {len(rows) + 1}")
-            before = statistics.read()
-            reports = clients.run({**plan, "seconds": warm_up_s}, count, options.rate)
-            if not clients.is_interrupted:
-                before = statistics.read()
-                reports = clients.run({**plan, "seconds": options.seconds}, count, options.rate)
-            measured = Measurement.merge(reports)
-            rows.append(make_row(count, options.rate, measured, before, statistics.read()))
+            measured, before, after = clients.measure(
+                plan, count, seconds=options.seconds, rate=options.rate, read=statistics.read
+            )
+            rows.append(make_row(count, options.rate, measured, before, after))
             if clients.is_interrupted:
                 print_note("ended by Ctrl-C")
                 break

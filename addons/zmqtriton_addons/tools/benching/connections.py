@@ -1,20 +1,32 @@
-"""Connections that ask one prepared request again and again, at little cost of their own."""
+"""Connections that ask one prepared request again and again, at little cost of their own.
+
+They block, since a client is a thread: both HTTP and gRPC cost less so than with asyncio, and
+anything that asks by a call can be a connection.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import functools
 import json
-import re
+import pkgutil
+import socket
 import ssl
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol
 
-_SERVICE = "/inference.GRPCInferenceService"
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_LONGEST_TEXT = 300
+_ROOM = "zmqtriton_addons.tools.benching"
+#: Their classes; any other kind of a plan is the place of a class, such as `package.module:Name`.
+KINDS = {
+    "http": f"{_ROOM}.connections:HttpConnection",
+    "grpc": f"{_ROOM}.grpc_connections:GrpcCalls",
+    "stream": f"{_ROOM}.grpc_connections:GrpcStream",
+}
+LONGEST_TEXT = 300
+#: How much is received at once: with the head, and of a large body. Room for a mebibyte costs more
+#: CPU than a small request.
+_FIRST_PIECE, _MAX_PIECE = 1 << 16, 1 << 20
 
 
 class RequestFailed(Exception):
@@ -22,179 +34,136 @@ class RequestFailed(Exception):
 
 
 class Connection(Protocol):
-    async def ask(self) -> list[float]:
-        """Ask once; return when each response of a stream came. Raises RequestFailed."""
+    """A client's connection. All but `interrupt` is for the client's thread alone."""
+
+    def open(self) -> None:
+        """Open it, so that no request has to. Raises RequestFailed."""
+
+    def ask(self) -> list[float]:
+        """Ask once, and open it if need be; return when each response of a stream came.
+
+        Raises RequestFailed.
+        """
+
+    def interrupt(self) -> None:
+        """Let the request under way fail; from another thread."""
 
     def close(self) -> None:
         """Close it; the next ask() opens it anew."""
 
 
-@asynccontextmanager
-async def make_connections(plan: dict[str, Any]) -> AsyncIterator[list[Connection]]:
-    """Yield as many connections as the plan says; they are closed at the end."""
-    request, count = base64.b64decode(plan["request"]), plan["concurrency"]
-    if plan["kind"] == "http":
-        found: list[Any] = [_HttpConnection(plan, request) for _ in range(count)]
-        await asyncio.gather(*(one.open() for one in found), return_exceptions=True)
-        try:
-            yield found
-        finally:
-            for one in found:
-                one.close()
-        return
-    import grpc.aio
-
-    kind = _GrpcStream if plan["kind"] == "stream" else _GrpcCall
-    metadata = tuple(_metadatum(name.lower(), value) for name, value in plan["headers"].items())
-    limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    async with grpc.aio.insecure_channel(plan["address"], options=limits) as channel:
-        streams = [kind(channel, metadata, request) for _ in range(count)]
-        try:
-            yield list(streams)
-        finally:
-            for stream in streams:
-                stream.close()
+def make_connection(plan: Mapping[str, Any]) -> Connection:
+    """Return a connection of the plan's kind, not yet open."""
+    make = pkgutil.resolve_name(KINDS.get(plan["kind"], plan["kind"]))
+    connection: Connection = make(plan)
+    return connection
 
 
-def _metadatum(name: str, value: str) -> tuple[str, str | bytes]:
-    return name, value.encode() if name.endswith("-bin") else value
+class HttpConnection:
+    """A connection over HTTP/1.1 to a server that says how long its answers are."""
 
-
-class _HttpConnection(asyncio.Protocol):
-    def __init__(self, plan: dict[str, Any], request: bytes) -> None:
+    def __init__(self, plan: Mapping[str, Any]) -> None:
         host, _, port = plan["address"].rpartition(":")
         self._place = host.strip("[]"), int(port)
-        self._tls = ssl.create_default_context() if plan["has_tls"] else None
-        self._request = request
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[None] | None = None
-        self._received = bytearray()
-        #: Of the body; -1 while the head has not come.
+        self._has_tls = plan["has_tls"]
+        self._open_within_s = plan["timeout_s"]
+        self._request = base64.b64decode(plan["request"])
+        self._socket: socket.socket | None = None
+        #: The head until it is whole, and all of a refusal.
+        self._received = b""
+        #: Bytes of the body that have not come; below zero while the head is not whole.
         self._left = -1
+        self._is_good = True
+        #: For bodies that do not come with the head.
+        self._room = memoryview(b"")
 
-    async def open(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.create_connection(lambda: self, *self._place, ssl=self._tls)
+    def open(self) -> None:
+        try:
+            self._socket = self._connect()
+        except OSError as error:
+            raise RequestFailed(f"no connection: {error.strerror or error}") from None
+
+    def _connect(self) -> socket.socket:
+        connection = socket.create_connection(self._place, self._open_within_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._has_tls:
+            connection = _tls().wrap_socket(connection, server_hostname=self._place[0])
+        connection.settimeout(None)  # with a limit each send and receive would poll before
+        return connection
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
 
-    async def ask(self) -> list[float]:
-        if self._transport is None:
-            try:
-                await self.open()
-            except OSError as error:
-                raise RequestFailed(f"no connection: {error.strerror or error}") from None
-        assert self._transport is not None
-        self._received.clear()
-        self._left = -1
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(self._request)
-        await self._answer
+    def interrupt(self) -> None:
+        connection = self._socket
+        if connection is not None:
+            with suppress(OSError):  # it has ended meanwhile
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def ask(self) -> list[float]:
+        if self._socket is None:
+            self.open()
+        assert self._socket is not None
+        self._received, self._left = b"", -1
+        try:
+            self._socket.sendall(self._request)
+            while self._left:
+                self._receive(self._socket)
+        except OSError as error:
+            self._fail(f"the connection broke: {error.strerror or error}")
+        if not self._is_good:
+            raise RequestFailed(_error_text(self._received))
         return []
 
-    def data_received(self, data: bytes) -> None:
-        if self._left < 0 or not self._is_good():
-            self._received += data  # the head, or an error, which is reported
-        if self._left >= 0:
-            self._left -= len(data)
-        elif (end := self._received.find(b"\r\n\r\n")) >= 0:
-            length = _LENGTH.search(self._received, 0, end + 2)
-            if length is None:
-                self._fail("the answer has no Content-Length, as from a proxy that changes it")
-                self.close()
-                return
-            self._left = int(length[1]) - (len(self._received) - end - 4)
-        if self._left == 0 and self._answer is not None and not self._answer.done():
-            if self._is_good():
-                self._answer.set_result(None)
-            else:
-                self._answer.set_exception(RequestFailed(_error_text(bytes(self._received))))
+    def _receive(self, connection: socket.socket) -> None:
+        if self._left > 0 and self._is_good:
+            self._receive_body(connection)
+            return
+        piece = connection.recv(_FIRST_PIECE)
+        if not piece:
+            self._fail("the server has closed the connection")
+        if self._left > 0:
+            self._received += piece
+            self._left = max(0, self._left - len(piece))
+            return
+        self._received = received = self._received + piece
+        end = received.find(b"\r\n\r\n")
+        if end >= 0:
+            self._read_head(received[:end].lower() + b"\r\n")
+            self._left = max(0, self._left - (len(received) - end - 4))
 
-    def _is_good(self) -> bool:
-        return self._received.startswith(b"HTTP/1.1 200")
+    def _read_head(self, head: bytes) -> None:
+        self._is_good = head.startswith(b"http/1.1 200")
+        # with the line before, since Inference-Header-Content-Length is another one
+        start = head.find(b"\r\ncontent-length:") + 17
+        if start < 17:
+            self._fail("the answer has no Content-Length, as from a proxy that changes it")
+        self._left = int(head[start : head.index(b"\r", start)])
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self._fail("the server has closed the connection")
+    def _receive_body(self, connection: socket.socket) -> None:
+        if not self._room:
+            self._room = memoryview(bytearray(_MAX_PIECE))
+        count = connection.recv_into(self._room[: self._left])
+        if not count:
+            self._fail("the server has closed the connection")
+        self._left -= count
 
-    def _fail(self, reason: str) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(RequestFailed(reason))
+    def _fail(self, reason: str) -> NoReturn:
+        self.close()
+        raise RequestFailed(reason)
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Return what all connections share: it reads the machine's certificates."""
+    return ssl.create_default_context()
 
 
 def _error_text(received: bytes) -> str:
     head, _, body = received.partition(b"\r\n\r\n")
     try:
-        return str(json.loads(body)["error"])[:_LONGEST_TEXT]
+        return str(json.loads(body)["error"])[:LONGEST_TEXT]
     except (ValueError, KeyError, TypeError):
         return head.partition(b"\r\n")[0].decode("latin-1")
-
-
-class _GrpcCall:
-    def __init__(self, channel: Any, metadata: Any, request: bytes) -> None:
-        self._call = channel.unary_unary(f"{_SERVICE}/ModelInfer")
-        self._metadata = metadata
-        self._request = request
-
-    async def ask(self) -> list[float]:
-        import grpc
-
-        try:
-            await self._call(self._request, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise RequestFailed(_grpc_text(error)) from None
-        return []
-
-    def close(self) -> None:
-        """Do nothing: a call ends with its task."""
-
-
-class _GrpcStream:
-    def __init__(self, channel: Any, metadata: Any, request: bytes) -> None:
-        from zmqtriton_protos import message
-
-        self._method = channel.stream_stream(f"{_SERVICE}/ModelStreamInfer")
-        self._metadata = metadata
-        self._request = request
-        self._response = message("inference.ModelStreamInferResponse")
-        self._stream: Any = None
-
-    async def ask(self) -> list[float]:
-        import grpc
-
-        if self._stream is None:
-            self._stream = self._method(metadata=self._metadata)
-        arrivals = []
-        try:
-            await self._stream.write(self._request)
-            while True:
-                data = await self._stream.read()
-                now_s = time.perf_counter()
-                if data is grpc.aio.EOF:
-                    raise RequestFailed("the server has closed the stream")
-                answer = self._response.FromString(data)
-                if answer.error_message:
-                    self.close()  # what may follow belongs to no later request
-                    raise RequestFailed(answer.error_message[:_LONGEST_TEXT])
-                found = answer.infer_response
-                is_final = found.parameters["triton_final_response"].bool_param
-                if found.outputs or not is_final:
-                    arrivals.append(now_s)
-                if is_final:
-                    return arrivals
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            self.close()
-            raise RequestFailed(_grpc_text(error)) from None
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
-            self._stream = None
-
-
-def _grpc_text(error: Any) -> str:
-    details = error.details() if hasattr(error, "details") else str(error)
-    return str(details)[:_LONGEST_TEXT]

@@ -71,12 +71,12 @@ def make_row(
         "failures": dict(measured.failures.most_common()),
         "requests_per_s": round(len(latencies) / seconds, 1),
         "mean_ms": _ms(sum(latencies) / len(latencies)) if latencies else None,
-        **{f"p{share}_ms": _percentile(latencies, share) for share in (50, 90, 99)},
+        **{f"p{share}_ms": _percentile_ms(latencies, share) for share in (50, 90, 99)},
         "client_cores": round(measured.client_cores, 2),
     }
     if measured.first:
-        row["first_response_ms"] = _percentile(sorted(measured.first), 50)
-        row["between_responses_ms"] = _percentile(sorted(measured.between), 50)
+        row["first_response_ms"] = _percentile_ms(sorted(measured.first), 50)
+        row["between_responses_ms"] = _percentile_ms(sorted(measured.between), 50)
     return {**row, **_server_part(before, after)}
 
 
@@ -95,10 +95,13 @@ def _server_part(
     }
 
 
-def _percentile(ordered: Sequence[int], share: int) -> float | None:
-    if not ordered:
-        return None
-    return _ms(ordered[max(0, math.ceil(len(ordered) * share / 100) - 1)])
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest of these sorted values that `share` percent of them do not exceed."""
+    return ordered[max(0, math.ceil(len(ordered) * share / 100) - 1)]
+
+
+def _percentile_ms(ordered: Sequence[int], share: int) -> float | None:
+    return _ms(percentile(ordered, share)) if ordered else None
 
 
 def _ms(microseconds: float) -> float:

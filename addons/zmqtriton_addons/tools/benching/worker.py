@@ -5,130 +5,145 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
 import json
-import os
+import queue
 import resource
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from zmqtriton_addons.tools.benching.asking import Client, Schedule
 from zmqtriton_addons.tools.benching.clients import STOP
-from zmqtriton_addons.tools.benching.connections import Connection, RequestFailed, make_connections
+from zmqtriton_addons.tools.benching.connections import Connection, make_connection
 from zmqtriton_floor import prctl
 
-#: After a failure, so that a server that refuses at once is not flooded.
-_PAUSE_S = 0.01
-
-
-class Schedule:
-    """The moments at which requests are due, for all connections of this process."""
-
-    def __init__(self, rate: float) -> None:
-        """A rate of 0 is that of a closed loop: the next one is due when one is answered."""
-        self._gap_s = 1 / rate if rate else 0.0
-        self._next_s = time.perf_counter()
-
-    async def next_due_s(self) -> float:
-        """Wait for the next moment, which may be over if all connections were busy."""
-        if not self._gap_s:
-            return time.perf_counter()
-        due_s, self._next_s = self._next_s, self._next_s + self._gap_s
-        wait_s = due_s - time.perf_counter()
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
-        return due_s
+#: How soon a stop is noticed, and an answer that does not come.
+_LOOK_EVERY_S = 0.2
+#: For clients to end after a stop. Those that do not end with the process.
+_END_WITHIN_S = 2.0
+#: What two plans over the same connections may differ in.
+_OF_ONE_RUN = ("seconds", "rate")
 
 
 class PlanRun:
-    def __init__(self, plan: dict[str, Any], has_stopped: asyncio.Event) -> None:
-        self._plan = plan
-        self._has_stopped = has_stopped
-        self._latencies: list[int] = []
-        self._first: list[int] = []
-        self._between: list[int] = []
-        self._failures: Counter[str] = Counter()
+    """One run of a plan, by a client for each connection."""
 
-    async def run(self) -> dict[str, Any]:
-        """Run all clients until the time is over or they are stopped."""
-        async with make_connections(self._plan) as connections:
-            began_s, began_cpu_s = time.perf_counter(), time.process_time()
-            schedule, until_s = Schedule(self._plan["rate"]), began_s + self._plan["seconds"]
-            clients = [
-                asyncio.ensure_future(self._be_client(connection, schedule, until_s))
-                for connection in connections
-            ]
-            stopped = asyncio.ensure_future(self._has_stopped.wait())
-            everything = asyncio.ensure_future(asyncio.wait(clients))
-            await asyncio.wait([everything, stopped], return_when=asyncio.FIRST_COMPLETED)
-            seconds = time.perf_counter() - began_s
-            busy_s = time.process_time() - began_cpu_s
-            for task in (*clients, everything, stopped):
-                task.cancel()
-            ends = await asyncio.gather(*clients, everything, stopped, return_exceptions=True)
-        self._failures.update(str(end) or repr(end) for end in ends if isinstance(end, Exception))
+    def __init__(
+        self, plan: Mapping[str, Any], connections: Sequence[Connection], stop: threading.Event
+    ) -> None:
+        self._plan = plan
+        self._clients = [Client(connection, plan["timeout_s"]) for connection in connections]
+        self._stop = stop
+        self._look_every_s = min(_LOOK_EVERY_S, plan["timeout_s"] / 4)
+
+    def run(self) -> dict[str, Any]:
+        """Run until the time is over and all is answered, or until the stop; return the report."""
+        schedule = Schedule(self._plan["rate"], self._plan["seconds"], self._stop)
+        self._await(self._start(Client.open))
+        threads = self._start(lambda client: client.ask_all(schedule))
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        schedule.begin()
+        self._await(threads)
+        seconds, busy_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        if self._stop.is_set():
+            self._end(threads)
         return {
             "seconds": seconds,
-            "latencies": self._latencies,
-            "first": self._first,
-            "between": self._between,
-            "failures": dict(self._failures),
+            "latencies": [each for client in self._clients for each in client.latencies],
+            "first": [each for client in self._clients for each in client.first],
+            "between": [each for client in self._clients for each in client.between],
+            "failures": sum((client.failures for client in self._clients), Counter[str]()),
             "client_cores": busy_s / seconds if seconds else 0.0,
         }
 
-    async def _be_client(self, connection: Connection, schedule: Schedule, until_s: float) -> None:
-        # up to Python 3.11 wait_for() forgets that it was cancelled if the answer is there, too
-        while not self._has_stopped.is_set():
-            due_s = await schedule.next_due_s()
-            if due_s >= until_s:
-                return
+    def _start(self, work: Callable[[Client], None]) -> list[threading.Thread]:
+        """Start a thread for each client that can go on."""
+
+        def run(client: Client) -> None:
             try:
-                arrivals = await asyncio.wait_for(connection.ask(), self._plan["timeout_s"])
-            except asyncio.TimeoutError:
-                self._failures[f"no answer within {self._plan['timeout_s']:g} s"] += 1
-                connection.close()
-            except RequestFailed as error:
-                self._failures[str(error)] += 1
-                await asyncio.sleep(_PAUSE_S)
+                work(client)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
+                client.end(error)
+
+        threads = []
+        for client in self._clients:
+            if client.is_broken:
+                continue
+            thread = threading.Thread(target=run, args=(client,), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine allows no more threads
+                client.end(error)
             else:
-                self._record(due_s, time.perf_counter(), arrivals)
+                threads.append(thread)
+        return threads
 
-    def _record(self, due_s: float, now_s: float, arrivals: list[float]) -> None:
-        self._latencies.append(round((now_s - due_s) * 1e6))
-        if arrivals:
-            self._first.append(round((arrivals[0] - due_s) * 1e6))
-            gaps = itertools.pairwise(arrivals)
-            self._between += [round((later - sooner) * 1e6) for sooner, later in gaps]
+    def _await(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait until all have ended, or until the stop."""
+        for thread in threads:
+            while thread.is_alive() and not self._stop.is_set():
+                thread.join(self._look_every_s)
+                if thread.is_alive():
+                    now_s = time.perf_counter()
+                    for client in self._clients:
+                        client.look(now_s)
+
+    def _end(self, threads: Sequence[threading.Thread]) -> None:
+        until_s = time.perf_counter() + _END_WITHIN_S
+        for client in self._clients:
+            client.connection.interrupt()
+        for thread in threads:
+            thread.join(max(0.0, until_s - time.perf_counter()))
 
 
-async def main() -> None:
-    plans: asyncio.Queue[str] = asyncio.Queue()
-    has_stopped = asyncio.Event()
-    received = bytearray()
+class Connections:
+    """The connections of the newest plan; the next one has them, too, if it asks the same.
 
-    def receive() -> None:
-        data = os.read(sys.stdin.fileno(), 1 << 16)
-        received.extend(data)
-        while b"\n" in received:
-            line, _, rest = received.partition(b"\n")
-            received[:] = rest
-            if line == STOP.encode():
-                has_stopped.set()
-            else:
-                plans.put_nowait(line.decode())
-        if not data:
-            has_stopped.set()
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            plans.put_nowait("")
+    So a warm-up opens those that are measured.
+    """
 
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), receive)
-    while plan := await plans.get():
-        report = await PlanRun(json.loads(plan), has_stopped).run()
+    def __init__(self) -> None:
+        self._plan: dict[str, Any] = {}
+        self._connections: list[Connection] = []
+
+    def of_plan(self, plan: Mapping[str, Any]) -> list[Connection]:
+        key = {name: value for name, value in plan.items() if name not in _OF_ONE_RUN}
+        if key != self._plan:
+            self.close()
+            self._plan = key
+            self._connections = [make_connection(plan) for _ in range(plan["concurrency"])]
+        return self._connections
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+
+
+def _read(plans: queue.SimpleQueue[bytes], stop: threading.Event) -> None:
+    for line in sys.stdin.buffer:
+        if line.strip() == STOP.encode():
+            stop.set()
+        else:
+            plans.put(line)
+    stop.set()
+    plans.put(b"")
+
+
+def main() -> None:
+    plans: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_read, args=(plans, stop), daemon=True).start()
+    connections = Connections()
+    while line := plans.get():
+        plan = json.loads(line)
+        report = PlanRun(plan, connections.of_plan(plan), stop).run()
         sys.stdout.write(json.dumps(report) + "\n")
         sys.stdout.flush()
+    connections.close()
 
 
 def _run() -> None:
@@ -136,11 +151,7 @@ def _run() -> None:
     # each connection needs a descriptor, and a shell usually allows 1024
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        uvloop.install()
-    asyncio.run(main())
+    main()
 
 
 if __name__ == "__main__":

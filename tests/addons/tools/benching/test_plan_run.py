@@ -1,35 +1,42 @@
-"""A plan whose requests cannot be sent, or get odd answers."""
+"""A plan whose requests cannot be sent, get odd answers, or none."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
-from collections.abc import AsyncIterator
+import itertools
+import threading
 from typing import Any
 
 import pytest
 
 from tests.ctl.inferring.answering import answering
-from zmqtriton_addons.tools.benching import worker
-from zmqtriton_addons.tools.benching.worker import PlanRun
+from zmqtriton_addons.tools.benching.connections import RequestFailed, make_connection
+from zmqtriton_addons.tools.benching.worker import Connections, PlanRun
+
+REQUEST = base64.b64encode(b"POST / HTTP/1.1\r\n\r\n").decode()
 
 
-async def _run(asked: dict[str, Any]) -> dict[str, Any]:
-    return await PlanRun(asked, asyncio.Event()).run()
+def plan(address: str = "127.0.0.1:9", **more: Any) -> dict[str, Any]:
+    of_one = {"concurrency": 1, "rate": 0.0, "seconds": 0.2, "timeout_s": 30.0}
+    of_grpc = {"headers": {}, "is_decoupled": True}
+    to = {"kind": "http", "address": address, "has_tls": False, "request": REQUEST}
+    return {**of_one, **of_grpc, **to, **more}
 
 
-def plan(address: str, **more: Any) -> dict[str, Any]:
-    of_one = {"concurrency": 1, "rate": 0.0, "seconds": 0.2, "timeout_s": 30.0, "request": ""}
-    return {"kind": "http", "address": address, "has_tls": False, **of_one, **more}
+def run(load: dict[str, Any], stop: threading.Event | None = None) -> dict[str, Any]:
+    connections = [make_connection(load) for _ in range(load["concurrency"])]
+    return PlanRun(load, connections, stop or threading.Event()).run()
 
 
-def test_what_ends_a_client_is_a_failure() -> None:
-    report = asyncio.run(_run(plan("127.0.0.1:99999", concurrency=2)))
+def address_of(url: str) -> str:
+    return url.partition("://")[2]
 
-    ((text, count),) = report["failures"].items()
-    assert 2 == count
-    assert "port must be 0-65535" in text
+
+def test_a_place_where_nobody_listens_is_a_failure() -> None:
+    report = run(plan("127.0.0.1:99999", concurrency=2))
+
+    assert [] == report["latencies"]
+    assert ["no connection: "] == [text[:15] for text in report["failures"]]
 
 
 @pytest.mark.parametrize(
@@ -37,47 +44,132 @@ def test_what_ends_a_client_is_a_failure() -> None:
     [
         (b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "has no Content-Length"),
         (b"Content-Length: 9\r\n\r\n{}", "the server has closed the connection"),
+        (b"Content-Len", "the server has closed the connection"),
     ],
 )
 def test_an_answer_that_cannot_be_followed_is_a_failure(head: bytes, reason: str) -> None:
-    request = base64.b64encode(b"POST / HTTP/1.1\r\n\r\n").decode()
     with answering(b"HTTP/1.1 200 OK\r\n" + head) as url:
-        address = url.partition("://")[2]
-        report = asyncio.run(_run(plan(address, request=request)))
+        report = run(plan(address_of(url)))
 
     assert [] == report["latencies"]
     assert any(reason in text for text in report["failures"])
 
 
-class AnsweredAtOnce:
-    """A connection whose answers always wait when the loop comes to its client."""
+def test_an_answer_in_many_pieces_is_one_answer() -> None:
+    length = 5_000_000
+    answer = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: %d\r\n\r\n" % length + bytes(length)
+    with answering(answer) as url:
+        connection = make_connection(plan(address_of(url)))
+        assert [] == connection.ask()
+        connection.close()
 
-    def __init__(self, count_to: int, has_stopped: asyncio.Event) -> None:
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"error": "%s"}' % (b"no" * 70_000), "no" * 150),
+        (b"something else", "HTTP/1.1 400 Bad Request"),
+    ],
+)
+def test_a_refusal_is_a_failure_with_its_text(body: bytes, text: str) -> None:
+    head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with answering(head + body) as url:
+        connection = make_connection(plan(address_of(url)))
+        with pytest.raises(RequestFailed) as failed:
+            connection.ask()
+        connection.close()
+
+    assert text == str(failed.value)
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc", "stream"])
+def test_an_answer_that_does_not_come_is_a_failure_after_the_time_limit(kind: str) -> None:
+    with answering(b"") as url:
+        report = run(plan(address_of(url), kind=kind, timeout_s=0.3))
+
+    assert [] == report["latencies"]
+    assert "no answer within 0.3 s" in report["failures"]
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc", "stream"])
+def test_a_client_without_an_answer_ends_at_the_stop(kind: str) -> None:
+    stop = threading.Event()
+    with answering(b"") as url:
+        timer = threading.Timer(0.5, stop.set)
+        timer.start()
+        report = run(plan(address_of(url), kind=kind, seconds=60.0), stop)
+        timer.join()
+
+    assert ([], {}) == (report["latencies"], report["failures"])
+    assert report["seconds"] < 30.0
+
+
+class AnsweredAtOnce:
+    """A connection whose answers cost no time."""
+
+    def __init__(self, count_to: int, stop: threading.Event) -> None:
         self._count_to = count_to
-        self._has_stopped = has_stopped
+        self._stop = stop
         self.count = 0
 
-    async def ask(self) -> list[float]:
+    def open(self) -> None:
+        """Do nothing."""
+
+    def ask(self) -> list[float]:
         self.count += 1
         if self.count == self._count_to:
-            self._has_stopped.set()
-        for _ in range(self.count % 4):
-            await asyncio.sleep(0)
+            self._stop.set()
         return []
 
+    def interrupt(self) -> None:
+        """Do nothing."""
 
-@pytest.mark.parametrize("count_to", range(1, 9))
-def test_a_client_that_is_answered_as_it_is_stopped_has_ended(
-    count_to: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has_stopped = asyncio.Event()
-    connection = AnsweredAtOnce(count_to, has_stopped)
+    def close(self) -> None:
+        """Do nothing."""
 
-    @contextlib.asynccontextmanager
-    async def make_connections(_: dict[str, Any]) -> AsyncIterator[list[Any]]:
-        yield [connection]
 
-    monkeypatch.setattr(worker, "make_connections", make_connections)
-    asyncio.run(PlanRun(plan("", seconds=20.0), has_stopped).run())
+class Broken(AnsweredAtOnce):
+    def ask(self) -> list[float]:
+        raise ValueError("odd")
 
-    assert connection.count <= count_to + 4
+
+def test_what_ends_a_client_is_a_failure() -> None:
+    stop = threading.Event()
+
+    report = PlanRun(plan(), [Broken(8, stop), Broken(8, stop)], stop).run()
+
+    assert {"odd": 2} == report["failures"]
+
+
+def test_a_client_that_is_answered_as_it_is_stopped_asks_no_more() -> None:
+    stop = threading.Event()
+    connection = AnsweredAtOnce(8, stop)
+
+    report = PlanRun(plan(seconds=20.0), [connection], stop).run()
+
+    assert (8, 8) == (connection.count, len(report["latencies"]))
+
+
+def test_a_machine_without_threads_for_all_clients_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = itertools.count(), threading.Thread.start
+
+    def start_one(thread: threading.Thread) -> None:
+        if next(started) >= 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    stop = threading.Event()
+    connections = [AnsweredAtOnce(8, stop) for _ in range(2)]
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+
+    report = PlanRun(plan(), connections, stop).run()
+
+    assert {"can't start new thread"} == set(report["failures"])
+
+
+def test_a_warm_up_opens_the_connections_that_are_measured() -> None:
+    connections = Connections()
+    warm_up = connections.of_plan(plan(concurrency=2, seconds=0.1))
+
+    assert warm_up is connections.of_plan(plan(concurrency=2, seconds=5.0, rate=3.0))
+    assert 3 == len(connections.of_plan(plan(concurrency=3)))
