@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import falcon.asgi
 
@@ -36,6 +36,8 @@ from zmqtriton_frontends.http_api import Events, Request, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
 
+_T = TypeVar("_T")
+
 #: The texts of an answer that is given as a whole take room in steps.
 _STEP_BYTES = 64 << 10
 
@@ -55,6 +57,12 @@ class _Exchange(NamedTuple):
     def keeps_texts(self) -> bool:
         """True if a stream remembers what it has sent."""
         return self.request.format.is_checked or self.form.repetitions > 0
+
+    @property
+    def large_bytes(self) -> int:
+        """The size of responses that are read by a thread; calls are looked for in Python."""
+        has_more = self.request.tools.documents or self.request.logprobs is not None
+        return _STEP_BYTES if has_more else json_documents.LARGE_BYTES
 
 
 class Texts:
@@ -119,7 +127,7 @@ class Texts:
             take, numbers = exchange.req.turn.take, range(len(exchange.prompts))
             answers = await together(take(self._read, exchange, number) for number in numbers)
             size = sum(answer.size for answer in answers)
-            resp.data = await _write(size, exchange.form.document, answers)
+            resp.data = await _work(size, partial(exchange.form.document, answers))
         resp.set_header("x-request-id", exchange.form.id)
 
     async def _chunks(self, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
@@ -150,7 +158,7 @@ class Texts:
                     del body
                     if size > INLINE_BYTES:
                         await exchange.req.wait_for_room(size)
-                    added = await _write(size, work)
+                    added = await _work(size, work, exchange.large_bytes)
                     del work
                     if added:
                         yield added
@@ -158,7 +166,8 @@ class Texts:
             last = await _end(exchange, choices.size, events.end)
             await _check(exchange.request, choices)
             yield last
-        yield await _end(exchange, sum(one.size for one in answers), exchange.form.finish, answers)
+        size = sum(one.size for one in answers)
+        yield await _end(exchange, size, partial(exchange.form.finish, answers))
 
     async def _read(self, exchange: _Exchange, number: int) -> Choices:
         """Return the whole answer to one prompt. Raises the model's error."""
@@ -170,11 +179,12 @@ class Texts:
                     raise item.error
                 if item.body is None:
                     continue
-                unbooked += size_of_response(item.body)
+                size = size_of_response(item.body)
+                unbooked += size
                 if unbooked >= _STEP_BYTES:
                     await exchange.req.wait_for_room(unbooked)
                     unbooked = 0
-                choices.take(item.body)
+                await _work(size, partial(choices.take, item.body), exchange.large_bytes)
         choices.end()
         await _check(exchange.request, choices)
         return choices
@@ -212,21 +222,19 @@ async def _check(request: TextRequest, choices: Choices) -> None:
                 raise UnfitAnswer(request.model, fault, form.field)
 
 
-async def _end(
-    exchange: _Exchange, size: int, write: Callable[..., bytes], *arguments: object
-) -> bytes:
+async def _end(exchange: _Exchange, size: int, write: Callable[[], bytes]) -> bytes:
     """Return events that end a stream, and may repeat its texts."""
     repeated = size * exchange.form.repetitions
     if repeated > INLINE_BYTES:
         await exchange.req.wait_for_room(repeated)
-    return await _write(repeated, write, *arguments)
+    return await _work(repeated, write)
 
 
-async def _write(size: int, write: Callable[..., bytes], *arguments: object) -> bytes:
-    """Return the written bytes, by a thread if they are many."""
-    if size < json_documents.LARGE_BYTES:
-        return write(*arguments)
-    return await json_documents.aside(size, write, *arguments)
+async def _work(
+    size: int, work: Callable[[], _T], large_bytes: int = json_documents.LARGE_BYTES
+) -> _T:
+    """Return the result of work on so many bytes, by a thread if they are many."""
+    return work() if size < large_bytes else await json_documents.aside(size, work)
 
 
 def _add(choices: Choices, events: AnswerEvents, body: ResponseBody) -> bytes:

@@ -6,6 +6,7 @@ size and returns texts and parts of calls. Text that turns out to be no call is 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -52,6 +53,8 @@ FORMS = {
 }
 #: A list that an engine was told to make.
 FORCED_LIST = Form("", is_whole=True)
+
+_BLANKS = re.compile(r"\s+")
 
 Parts = list[str | CallPart]
 
@@ -171,8 +174,10 @@ class CallText:
         if first == "{":
             self._scanner = CallScanner()
             self._state = self._object
-        elif first.isspace() or first in "[,;":
-            self._may_be_name &= first.isspace()
+        elif blanks := _BLANKS.match(rest, at):
+            self._pass(len(blanks[0]))
+        elif first in "[,;":
+            self._may_be_name = False
             self._pass(1)
         elif first == "]" and not self._is_empty:
             self._pass(1)
