@@ -82,7 +82,7 @@ class States:
 
         Their shapes are those of another request's, as in Triton, so that all make one batch.
         """
-        others = (self._of(one) for one in batch if not one.work.flags & wire.PADDING)
+        others = (self._kept(one) for one in batch if not one.work.flags & wire.PADDING)
         kept = next(others, None) or self._begin()
         return [
             tensor._replace(data=_zeros(BY_NUMBER[tensor.datatype], tensor.shape))
@@ -90,14 +90,21 @@ class States:
         ]
 
     def _of(self, pending: ServedRequest) -> dict[str, Tensor]:
-        """Return the states of a request's sequence before its execution."""
-        if self._is_iterative:  # which is a sequence by itself
-            return pending.states or self._begin()
-        work = pending.work
-        kept = self._sequences.get(work.correlation)
-        if kept is None or work.flags & wire.SEQUENCE_START:
-            kept = self._sequences[work.correlation] = self._begin()
+        """Return the states of a request's sequence before its execution, and keep new ones."""
+        kept = self._kept(pending)
+        if kept is None:
+            kept = self._begin()
+            if not self._is_iterative:
+                self._sequences[pending.work.correlation] = kept
         return kept
+
+    def _kept(self, pending: ServedRequest) -> dict[str, Tensor] | None:
+        """Return the states that a request has; None if a sequence begins with it."""
+        if self._is_iterative:  # which is a sequence by itself
+            return pending.states
+        if pending.work.flags & wire.SEQUENCE_START:
+            return None
+        return self._sequences.get(pending.work.correlation)
 
     def _begin(self) -> dict[str, Tensor]:
         return {

@@ -213,10 +213,10 @@ def test_direct_sequences_keep_their_place_and_state(server: Server) -> None:
     assert [(103, 103, 3, 4, 2), (104, 104, 4, 4, 2)] == ask(("c", 3, "s"), ("d", 4, "s"))
     assert [(111, 111, 1, 3, 2), (113, 113, 3, 3, 2)] == ask(("a", 10, ""), ("c", 10, ""))
     assert [(122, 122, 2, 4, 2), (124, 124, 4, 4, 2)] == ask(("b", 20, "e"), ("d", 20, "e"))
-    # a START amid a sequence and one after an END begin anew
-    assert [(105, 105, 1, 2, 2), (106, 106, 2, 2, 2)] == ask(("a", 5, "s"), ("b", 6, "s"))
-    assert [(115, 115, 1, 2, 2), (116, 116, 2, 2, 2)] == ask(("a", 10, "e"), ("b", 10, "e"))
-    ask(("c", 0, "e"), ("f", 0, "se"))
+    # a START amid a sequence begins anew, also before an empty place
+    assert [(105, 105, 1, 3, 2), (123, 123, 3, 3, 2)] == ask(("a", 5, "s"), ("c", 10, ""))
+    assert [(115, 115, 1, 3, 2), (124, 124, 3, 3, 2)] == ask(("a", 10, "e"), ("c", 1, "e"))
+    assert [(106, 106, 1, 2, 2), (107, 107, 2, 2, 2)] == ask(("b", 6, "se"), ("f", 7, "se"))
 
 
 @pytest.mark.row("K03", "E73", "E75")
