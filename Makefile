@@ -8,7 +8,7 @@ DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
 
 .PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks docs deb coverage conformance-record clean \
-	test-fleet fleet-demo mutants
+	test-fleet test-peers fleet-demo mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -36,6 +36,10 @@ test-fleet: .venv-ray/stamp
 
 fleet-demo: .venv-ray/stamp
 	.venv-ray/bin/python -m tests.bench.fleet_demo $(ARGS)
+
+# Clients of others, each method that they have; the newest releases.
+test-peers: .venv/test.stamp .venv-peers/stamp
+	ZT_PEERS=1 $(bin)/python -m pytest -q tests/peers $(ARGS)
 
 quick: .venv/test.stamp
 	$(bin)/python -m pytest -n auto --quick -m "not system and not triton and not gpu" $(ARGS)
@@ -108,7 +112,7 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.addons.pytriton.conformance.record --ours
 
 clean:
-	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray build *.egg-info
+	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers build *.egg-info
 
 .venv/bin/uv: setup.cfg
 	$(PYTHON) -m venv --clear .venv
@@ -153,6 +157,12 @@ clean:
 .venv-pytriton/stamp: .venv/bin/uv
 	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-pytriton
 	.venv/bin/uv pip install --quiet --python .venv-pytriton nvidia-pytriton==0.7.0
+	touch $@
+
+# What users ask a server with, in its newest releases but for PyTriton, whose API is that of one.
+.venv-peers/stamp: .venv/bin/uv
+	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-peers
+	.venv/bin/uv pip install --quiet --python .venv-peers nvidia-pytriton==0.7.0 'tritonclient[grpc,http]' openai
 	touch $@
 
 # Clients of others, an environment for each. perf_analyzer is in the wheel of tritonclient 2.50; it wants CUDA's

@@ -1,0 +1,121 @@
+"""Clients of others call all that they have, and answers have the form of a table.
+
+A new release of a client with a new method fails here until the table has it. Run by
+`make test-peers`, whose environment has the clients.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.peers import peers, table
+from tests.peers.forms import fits
+from tests.support.server import Server
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(
+        "ZT_PEERS" not in os.environ,
+        reason="make test-peers has an environment with the clients, and runs this",
+    ),
+]
+
+#: Has a model take messages as they are.
+MESSAGES = """
+parameters { key: "openai_messages_input" value { string_value: "text_input" } }
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(
+        tmp_path_factory.mktemp("peers") / "s",
+        models=[*peers.MODELS],
+        options=["--model-control-mode=explicit", "--load-model=*", "--allow-openai=true"],
+    )
+    server.add_model("add_sub", "spare")
+    with (server.add_model("parrot", "chat") / "config.pbtxt").open("a") as config:
+        config.write(MESSAGES)
+    server.add_model("lettering")
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def found(server: Server) -> dict[str, Any]:
+    return peers.ask(server.url.removeprefix("http://"), server.grpc_address)
+
+
+@pytest.fixture(scope="module")
+def of_openai(server: Server) -> Any:
+    return peers.forms("openai_calls.py", server.url, "chat")
+
+
+def _faults(forms: dict[str, Any], expected: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what is not as the table says, and methods that it does not have."""
+    faults = [f"{name}: not in the table" for name in forms.keys() ^ expected.keys()]
+    for name in forms.keys() & expected.keys():
+        methods, answers = forms[name]["methods"], forms[name]["forms"]
+        for method in sorted({*methods, *answers, *expected[name]}):
+            if method not in expected[name]:
+                faults.append(f"{name}.{method}: not in the table")
+            elif method not in answers:
+                faults.append(f"{name}.{method}: not called")
+            elif not fits(expected[name][method], answers[method]):
+                faults.append(f"{name}.{method}: {answers[method]}")
+    return sorted(faults)
+
+
+def test_each_method_of_tritonclient_is_answered(found: dict[str, Any]) -> None:
+    assert [] == _faults(found["tritonclient"], table.TRITONCLIENT)
+
+
+def test_each_method_of_pytritons_clients_is_answered(found: dict[str, Any]) -> None:
+    assert [] == _faults(found["pytriton"], table.PYTRITON)
+
+
+@pytest.mark.parametrize("kind", ["plain", "asynchronous"])
+def test_calls_of_openais_client_are_answered(of_openai: Any, kind: str) -> None:
+    assert [] == [
+        f"{name}: {of_openai[kind].get(name)}"
+        for name, expected in table.OPENAI.items()
+        if not fits(expected, of_openai[kind].get(name))
+    ]
+
+
+def test_each_resource_of_openais_client_is_known(of_openai: Any) -> None:
+    assert [] == sorted({*of_openai["resources"]} - table.OPENAI_RESOURCES)
+
+
+@pytest.mark.parametrize("who", ["triton", "zmqtriton"])
+@pytest.mark.parametrize("client", ["tritonclient", "pytriton"])
+def test_answers_were_recorded_that_fit_the_table(who: str, client: str) -> None:
+    expected = {"tritonclient": table.TRITONCLIENT, "pytriton": table.PYTRITON}[client]
+
+    assert [] == _faults(_recorded(who)[client], expected)
+
+
+def test_our_answers_have_all_that_real_triton_s_have(found: dict[str, Any]) -> None:
+    assert [] == [
+        f"{client}.{name}.{method}: {found[client][name]['forms'][method]}"
+        for client, classes in _recorded("triton").items()
+        for name, each in classes.items()
+        for method, form in each["forms"].items()
+        if not fits(_least(form), found[client][name]["forms"][method])
+    ]
+
+
+def _recorded(who: str) -> Any:
+    return json.loads((peers.FOLDER / "recorded" / f"{who}.json").read_text("utf-8"))
+
+
+def _least(form: Any) -> Any:
+    """Return a form as a table would have it."""
+    if isinstance(form, list):
+        return [_least(each) for each in form]
+    return {*form["keys"]} if isinstance(form, dict) and "keys" in form else form
