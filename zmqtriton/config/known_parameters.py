@@ -290,7 +290,8 @@ _OF_OPENAI = (
         "openai_tool_call_parser",
         "`hermes`, `llama3_json` or `mistral`",
         "",
-        "The form in which the model writes calls of tools.",
+        "The form in which the model writes calls of tools. With tools and `hermes` or `mistral`, "
+        "`skip_special_tokens` is false unless the client sets it.",
     ),
     Parameter(
         "openai_structured_outputs_key",

@@ -15,6 +15,7 @@ from zmqtriton_addons.web_apis.openai.tools.call_text import (
     CallReader,
     CallText,
     ForcedCall,
+    Form,
 )
 from zmqtriton_addons.web_apis.openai.tools.request import AUTO, NAMED
 from zmqtriton_floor.errors import InternalError
@@ -105,18 +106,13 @@ def is_forced_by_format(request: TextRequest, names: TensorNames) -> bool:
     return request.tools.is_forced and not _takes_choice(names)
 
 
-def call_reader(request: TextRequest, names: TensorNames) -> Callable[[], CallReader] | None:
-    """Return the maker of readers of calls, None if texts have no calls.
+def call_form(request: TextRequest, names: TensorNames) -> Form | None:
+    """Return the form in which the model writes calls, None if its text has none.
 
     Raises InternalError if the model's parameter names no form.
     """
-    tools = request.tools
-    if not tools.documents:
-        return None
-    if is_forced_by_format(request, names):
-        is_one = tools.choice == NAMED
-        return partial(ForcedCall, tools.name) if is_one else partial(CallText, FORCED_LIST)
-    if names.tool_calls:
+    is_by_text = request.tools.documents and not names.tool_calls
+    if not is_by_text or is_forced_by_format(request, names):
         return None
     form = FORMS.get(names.tool_call_parser)
     if form is None:
@@ -124,4 +120,17 @@ def call_reader(request: TextRequest, names: TensorNames) -> Callable[[], CallRe
             f"parameter {TOOL_CALL_PARSER} of model '{names.model}' must be one of "
             f"{', '.join(FORMS)}"
         )
-    return partial(CallText, form)
+    return form
+
+
+def call_reader(request: TextRequest, names: TensorNames) -> Callable[[], CallReader] | None:
+    """Return the maker of readers of calls, None if texts have no calls.
+
+    Raises what call_form raises.
+    """
+    tools = request.tools
+    if tools.documents and is_forced_by_format(request, names):
+        is_one = tools.choice == NAMED
+        return partial(ForcedCall, tools.name) if is_one else partial(CallText, FORCED_LIST)
+    form = call_form(request, names)
+    return None if form is None else partial(CallText, form)

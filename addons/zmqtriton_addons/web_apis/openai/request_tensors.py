@@ -66,6 +66,9 @@ def _sampling(request: TextRequest, names: TensorNames) -> list[Tensor]:
         tensors.append(_text(names.lora, request.adapter.encode()))
     elif request.adapter:
         wishes[_ADAPTER] = request.adapter
+    calls = abilities.call_form(request, names)
+    if calls is not None and calls.has_special_marks:
+        wishes.setdefault("skip_special_tokens", False)
     if names.sampling is not None:
         return [*tensors, _text(names.sampling, orjson.dumps(wishes))]
     limit = names.input("max_tokens")

@@ -139,6 +139,19 @@ def test_a_bias_may_have_an_input_of_its_own() -> None:
     assert {"7": -100} == json.loads(tensors["logit_bias"])
 
 
+def test_marks_of_calls_are_kept_in_texts() -> None:
+    """Engines leave out special tokens, and marks of calls are such tokens in many models."""
+
+    def sampling(parser: str, **fields: Any) -> Any:
+        model = names("sampling_parameters", openai_tool_call_parser=parser)
+        return json.loads(inputs(chat(**fields), model)["sampling_parameters"])
+
+    assert {"skip_special_tokens": False} == sampling("hermes", **TOOLS)
+    assert {"skip_special_tokens": True} == sampling("mistral", **TOOLS, skip_special_tokens=True)
+    assert {} == sampling("llama3_json", **TOOLS)
+    assert {} == sampling("hermes")
+
+
 def reader(fields: dict[str, Any], model: TensorNames) -> Any:
     new = call_reader(chat(**fields), model)
     return None if new is None else new()

@@ -41,15 +41,17 @@ class Form(NamedTuple):
     is_whole: bool = False
     #: A name may stand before its arguments, outside of their object.
     has_names: bool = False
+    #: Its marks are tokens that an engine leaves out of texts, unless it is told to keep them.
+    has_special_marks: bool = False
     id_form: str = "call_{:.24}"
 
 
 #: By the names that vLLM's and Triton's options have for them.
 FORMS = {
-    "hermes": Form("<tool_call>", "</tool_call>"),
+    "hermes": Form("<tool_call>", "</tool_call>", has_special_marks=True),
     "llama3_json": Form("<|python_tag|>", is_whole=True),
     "llama3": Form("<|python_tag|>", is_whole=True),
-    "mistral": Form("[TOOL_CALLS]", has_names=True, id_form="{:.9}"),
+    "mistral": Form("[TOOL_CALLS]", has_names=True, has_special_marks=True, id_form="{:.9}"),
 }
 #: A list that an engine was told to make.
 FORCED_LIST = Form("", is_whole=True)
