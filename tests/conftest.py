@@ -177,8 +177,8 @@ def find_tool(*names: str, package: str = "") -> str:
     """
     places = (os.environ.get("PATH", os.defpath), "/usr/sbin", os.path.dirname(sys.executable))
     for name in names:
-        if found := shutil.which(name, path=os.pathsep.join(places)):
-            return found
+        if path := shutil.which(name, path=os.pathsep.join(places)):
+            return path
     skip_missing(" or ".join(names) + (f" (Debian's package {package})" if package else ""))
 
 

@@ -20,9 +20,9 @@ _USAGE = re.compile(r"(\S+) (.*?)  +(.*)")
 def server_commands() -> Iterator[tuple[str, str, str]]:
     """Return name, arguments and purpose of each subcommand of `zmqtriton`."""
     for usage in commands().values():
-        found = _USAGE.fullmatch(usage)
-        assert found is not None, usage
-        name, arguments, about = found.groups()
+        match = _USAGE.fullmatch(usage)
+        assert match is not None, usage
+        name, arguments, about = match.groups()
         yield name, arguments, about
 
 

@@ -335,19 +335,19 @@ def _fill(expression: str) -> str:
 
 
 def _field_defaults(panel: Panel) -> dict[str, Any]:
-    found: dict[str, Any] = {"unit": panel.unit}
+    defaults: dict[str, Any] = {"unit": panel.unit}
     if panel.kind == "state-timeline":
         texts = {
             "0": {"text": "not ready", "color": "red"},
             "1": {"text": "ready", "color": "green"},
         }
-        return {**found, "mappings": [{"type": "value", "options": texts}]}
+        return {**defaults, "mappings": [{"type": "value", "options": texts}]}
     if panel.kind == "timeseries":
-        return {**found, "min": 0, "custom": {"fillOpacity": 10, "showPoints": "never"}}
+        return {**defaults, "min": 0, "custom": {"fillOpacity": 10, "showPoints": "never"}}
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     if panel.red_from is not None:
         steps.append({"color": "red", "value": panel.red_from})
-    return {**found, "thresholds": {"mode": "absolute", "steps": steps}}
+    return {**defaults, "thresholds": {"mode": "absolute", "steps": steps}}
 
 
 def _options(panel: Panel) -> dict[str, Any]:

@@ -29,14 +29,14 @@ class Metric(NamedTuple):
 
 def read_table() -> dict[str, Metric]:
     """Return the metrics by their names, in the order of the page."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for line in PAGE.read_text("utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         for name in _NAME.findall(cells[0]) if line.startswith("| `") else ():
             _, kind, labels, meaning = cells
-            assert name not in found, f"{name} stands there twice"
-            found[name] = Metric(name, kind, labels, _LINK.sub(r"\1", meaning).replace("`", ""))
-    return found
+            assert name not in metrics, f"{name} stands there twice"
+            metrics[name] = Metric(name, kind, labels, _LINK.sub(r"\1", meaning).replace("`", ""))
+    return metrics
 
 
 def names_in(expression: str, table: dict[str, Metric]) -> list[str]:

@@ -71,26 +71,26 @@ def kinds() -> dict[str, Path]:
     """Return the folders by their names. Raises DeployError if they are not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     roots = list(spec.submodule_search_locations or []) if spec is not None else []
-    found = {
+    folders = {
         path.parent.name: path.parent for root in roots for path in Path(root).glob("*/" + _README)
     }
-    if not found:
+    if not folders:
         raise DeployError("the files are not installed; they are in the wheel of zmqtriton")
-    return dict(sorted(found.items()))
+    return dict(sorted(folders.items()))
 
 
 def _find(kind: str) -> Path:
-    known = kinds()
-    if kind not in known:
-        raise DeployError(f"there is no kind '{kind}'; the kinds are {', '.join(known)}")
-    return known[kind]
+    folders = kinds()
+    if kind not in folders:
+        raise DeployError(f"there is no kind '{kind}'; the kinds are {', '.join(folders)}")
+    return folders[kind]
 
 
 def _overview() -> str:
-    known = kinds()
-    width = max(map(len, known)) + 2
+    folders = kinds()
+    width = max(map(len, folders)) + 2
     titles = {
-        name: (path / _README).read_text("utf-8").splitlines()[0] for name, path in known.items()
+        name: (path / _README).read_text("utf-8").splitlines()[0] for name, path in folders.items()
     }
     lines = "".join(f"  {name:{width}}{title.lstrip('# ')}\n" for name, title in titles.items())
     return f"Usage: zmqtriton deploy KIND [DIRECTORY] [--force]\n\n{lines}"

@@ -48,8 +48,8 @@ class Poster:
         request = urllib.request.Request(self._url, data, {**self._headers, **(headers or {})})
         try:
             with self._opener.open(request, timeout=within_s) as answer:
-                found: bytes = answer.read(_MAX_ANSWER)
-                return found
+                content: bytes = answer.read(_MAX_ANSWER)
+                return content
         except urllib.error.HTTPError as error:
             with error:
                 text = f"it answered {error.code}"

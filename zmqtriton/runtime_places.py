@@ -29,8 +29,8 @@ def preferred() -> Path:
 def places() -> list[Path]:
     """Return all directories where servers of any user may have made theirs."""
     run = _ROOT / "run"
-    found = [*_of_user(), run, *sorted(run.glob("user/*")), _temporary(), _ROOT / "tmp"]
-    return list(dict.fromkeys(found))
+    candidates = [*_of_user(), run, *sorted(run.glob("user/*")), _temporary(), _ROOT / "tmp"]
+    return list(dict.fromkeys(candidates))
 
 
 def _of_user() -> list[Path]:

@@ -153,8 +153,8 @@ def _replace(path: str, lines: list[str]) -> None:
 
 
 def _keep_owner(descriptor: int, before: os.stat_result) -> None:
-    found = os.fstat(descriptor)
-    if (found.st_uid, found.st_gid) != (before.st_uid, before.st_gid):
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != (before.st_uid, before.st_gid):
         os.fchown(descriptor, before.st_uid, before.st_gid)
 
 

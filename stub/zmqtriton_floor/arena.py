@@ -156,7 +156,7 @@ class Arena:
         #: By GPU. These segments stay, since nobody says when the last reader has closed one.
         self._on_gpus: dict[int, dict[int, _Segment]] = {}
         #: Numbers of requested segments, with True for those of the pool.
-        self._wanted: dict[int, bool] = {}
+        self._requests: dict[int, bool] = {}
         self._used: dict[int, _Used] = {}
         self.leases = Leases()
         self._last_segment = 0
@@ -247,7 +247,9 @@ class Arena:
 
     # -------------------------------------------------------------- segments
 
-    def wanted(self, size: int, gpu: int = HOST, *, is_scarce: bool = False) -> CreateSegment:
+    def segment_request(
+        self, size: int, gpu: int = HOST, *, is_scarce: bool = False
+    ) -> CreateSegment:
         """Return the segment that would make room for a block of this size.
 
         For this block alone where memory is scarce, else with room for more of them.
@@ -255,7 +257,7 @@ class Arena:
         room = block_bytes(size)
         with self._lock:
             self._last_segment = number = self._last_segment + 1
-            self._wanted[number] = is_pool = room <= LARGE_BYTES
+            self._requests[number] = is_pool = room <= LARGE_BYTES
             if is_pool and not is_scarce:
                 pool = sum(s.size for s in self._those_of(gpu).values() if s.is_pool)
                 step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
@@ -284,13 +286,13 @@ class Arena:
         """Add a segment whose memory exists already: a GPU's, by its address."""
         number, now_s = made.segment, self._clock()
         with self._lock:
-            is_pool = self._wanted.pop(number)
+            is_pool = self._requests.pop(number)
             segment = _Segment(number, made.size, memory, is_pool=is_pool, now_s=now_s)
             self._those_of(gpu)[number] = segment
 
     def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
         """Return the error for a requested segment that cannot be had."""
-        self._wanted.pop(made.segment, None)
+        self._requests.pop(made.segment, None)
         size = self.bytes + made.size
         return Unavailable(
             f"Failed to increase the shared memory pool size to {size} bytes. {reason}"

@@ -141,9 +141,9 @@ def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTrit
     return error
 
 
-def closest_match(word: str, known: Iterable[str]) -> str:
+def closest_match(word: str, names: Iterable[str]) -> str:
     """Return the name that was probably meant, or ""."""
     import difflib  # only for an error
 
-    found = difflib.get_close_matches(word, [k for k in known if k != word], n=1, cutoff=0.6)
-    return found[0] if found else ""
+    matches = difflib.get_close_matches(word, [k for k in names if k != word], n=1, cutoff=0.6)
+    return matches[0] if matches else ""

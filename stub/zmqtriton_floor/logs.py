@@ -160,17 +160,17 @@ class LogOptions(NamedTuple):
 
     def has(self, level: str) -> bool:
         """True if records of this level (I W E V) are written."""
-        wanted = {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}
-        return bool(wanted.get(level, True))
+        levels = {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}
+        return bool(levels.get(level, True))
 
 
 class _Filter(logging.Filter):
-    def __init__(self, wanted: LogOptions) -> None:
+    def __init__(self, options: LogOptions) -> None:
         super().__init__()
-        self._wanted = wanted
+        self._options = options
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return self._wanted.has(_LEVELS.get(record.levelno, "I"))
+        return self._options.has(_LEVELS.get(record.levelno, "I"))
 
 
 class Stream(logging.StreamHandler):  # type: ignore[type-arg]
@@ -183,12 +183,12 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
     def __init__(
         self,
         stream: IO[str] | None = None,
-        most: int = MAX_LINES_A_SECOND,
+        max_lines: int = MAX_LINES_A_SECOND,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(stream)
         self._clock = clock
-        self._most = most
+        self._max_lines = max_lines
         #: By place: when its current second began, and its lines since then.
         self._lines: dict[tuple[str, int], tuple[float, int]] = {}
         #: By place: the last line that was left out, and how many there were.
@@ -233,7 +233,7 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
             since_s, count = now_s, 0
         self._lines[place] = since_s, count + 1
         is_failure = record.levelno >= logging.WARNING
-        if count < (min(self._most, MAX_LINES_A_SECOND) if is_failure else self._most):
+        if count < (min(self._max_lines, MAX_LINES_A_SECOND) if is_failure else self._max_lines):
             return True
         self._left_out[place] = record, self._left_out.get(place, (record, 0))[1] + 1
         return False
@@ -247,32 +247,32 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def configure(
-    wanted: LogOptions = LogOptions(),  # noqa: B008
+    options: LogOptions = LogOptions(),  # noqa: B008
     stream: IO[str] | None = None,
-    most: int = MAX_LINES_A_SECOND,
+    max_lines: int = MAX_LINES_A_SECOND,
 ) -> None:
     """Send the wanted records of this process to the stream (stderr)."""
-    handler = Stream(stream or sys.stderr, most)
+    handler = Stream(stream or sys.stderr, max_lines)
     handler.setFormatter(Formatter(is_journal=_is_journal(stream or sys.stderr)))
     logging.getLogger().handlers[:] = [handler]
-    change(wanted)
+    change(options)
 
 
 def _is_journal(stream: IO[str]) -> bool:
     """True if the stream is systemd's journal, which announces its inode."""
     named = os.environ.get("JOURNAL_STREAM", "")
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return bool(named) and named == f"{found.st_dev}:{found.st_ino}"
+    return bool(named) and named == f"{status.st_dev}:{status.st_ino}"
 
 
-def change(wanted: LogOptions) -> None:
+def change(options: LogOptions) -> None:
     """Change the options for the same stream."""
     root = logging.getLogger()
-    root.setLevel(logging.DEBUG if wanted.verbose else logging.INFO)
+    root.setLevel(logging.DEBUG if options.verbose else logging.INFO)
     for handler in root.handlers:
         if isinstance(handler.formatter, Formatter):
-            handler.formatter.form = wanted.form
-            handler.filters[:] = [_Filter(wanted)]
+            handler.formatter.form = options.form
+            handler.filters[:] = [_Filter(options)]

@@ -161,9 +161,9 @@ class Mappings:
         What is still being read stays until nobody does.
         """
         with self.lock:
-            found = self._segments.pop((owner, segment), None)
-            if found is not None and found.descriptor >= 0:
-                os.close(found.descriptor)
+            mapping = self._segments.pop((owner, segment), None)
+            if mapping is not None and mapping.descriptor >= 0:
+                os.close(mapping.descriptor)
 
     def close(self) -> None:
         for owner, segment in list(self._segments):

@@ -102,12 +102,12 @@ def _is_on(value: str) -> bool:
 
 def _quantiles(text: str) -> Tuple[float, ...]:
     """Parse `0.5:0.05,0.9:0.01`; the allowed errors are ignored, as ours has none in rank."""
-    found = set()
+    quantiles = set()
     for pair in text.split(","):
         try:
             quantile = float(pair.partition(":")[0])
         except ValueError:
             continue
         if 0 <= quantile <= 1:
-            found.add(quantile)
-    return tuple(sorted(found))
+            quantiles.add(quantile)
+    return tuple(sorted(quantiles))

@@ -62,11 +62,11 @@ class Reshaping:
             return tensor
         batch, shape = tensor.shape[: self._batch_dims], tensor.shape[self._batch_dims :]
         free = [size for size, dim in zip(shape, change.before) if dim == -1]
-        wanted = change.after
-        if len(free) == sum(dim == -1 for dim in wanted):
+        dims = change.after
+        if len(free) == sum(dim == -1 for dim in dims):
             sizes = iter(free)
             return tensor._replace(
-                shape=[*batch, *(next(sizes) if dim == -1 else dim for dim in wanted)]
+                shape=[*batch, *(next(sizes) if dim == -1 else dim for dim in dims)]
             )
         # the model made another number of dimensions, which cannot be right
         return tensor._replace(shape=[0])

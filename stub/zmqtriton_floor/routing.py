@@ -29,8 +29,8 @@ def inside(
         return
     yield config
     for step in config.get("ensemble_scheduling", {}).get("step", []):
-        name, wanted = step["model_name"], int(step.get("model_version", -1))
-        yield from inside(find, name, wanted, around | {model})
+        name, number = step["model_name"], int(step.get("model_version", -1))
+        yield from inside(find, name, number, around | {model})
 
 
 def goes_to_canary(split: TrafficSplit, correlation: Correlation) -> bool:

@@ -61,8 +61,8 @@ def _condition(field: str, kind: str) -> str:
         low, high = INTEGERS[kind]
         return f"type({field}) is int and {low} <= {field} <= {high}"
     if kind in LENGTHS:
-        of, least, most = LENGTHS[kind]
-        return f"type({field}) is {of.__name__} and {least} <= len({field}) <= {most}"
+        of, minimum, maximum = LENGTHS[kind]
+        return f"type({field}) is {of.__name__} and {minimum} <= len({field}) <= {maximum}"
     if kind.endswith(_OPTIONAL):
         return f"{field} is None or type({field}) is list"
     form = {"Correlation": _CORRELATION, "Ids": _IDS, "Values": _VALUES}.get(kind, _ROWS)
@@ -82,25 +82,32 @@ class Schema:
     @cached_property
     def read(self) -> Callable[[Any], Any]:
         """Return a list as a message or row; ProtocolError names the offending field."""
-        known: dict[str, Any] = {"new": tuple.__new__, "is_value": _is_value}
-        lines = ["def read(row):", *self._checks(known, "row"), f"return new({self._name}, row)"]
+        namespace: dict[str, Any] = {"new": tuple.__new__, "is_value": _is_value}
+        lines = [
+            "def read(row):",
+            *self._checks(namespace, "row"),
+            f"return new({self._name}, row)",
+        ]
         code = compile("\n ".join(lines), f"<reader of {self._name}>", "exec")
-        exec(code, known)  # what is written in this file and in wire.py
-        reader: Callable[[Any], Any] = known["read"]
+        exec(code, namespace)  # what is written in this file and in wire.py
+        reader: Callable[[Any], Any] = namespace["read"]
         return reader
 
     @property
     def _name(self) -> str:
         return str(self.cls.__name__)
 
-    def _checks(self, known: dict[str, Any], row: str, prefix: str = "") -> Iterator[str]:
+    def _checks(self, namespace: dict[str, Any], row: str, prefix: str = "") -> Iterator[str]:
         """Yield the lines that check a list, and make its lists and rows those of their classes.
 
-        They find what they call in `known`.
+        They find what they call in `namespace`.
         """
         name = self._name
-        known[name] = self.cls
-        known[f"refuse_{name}"], known[f"refuse_row_{name}"] = self._refuse, self._refuse_row
+        namespace[name] = self.cls
+        namespace[f"refuse_{name}"], namespace[f"refuse_row_{name}"] = (
+            self._refuse,
+            self._refuse_row,
+        )
         yield f"if type({row}) is not list: refuse_row_{name}()"
         if self.fields:
             yield f"try: {', '.join(prefix + field for field in self.fields)}, = {row}"
@@ -112,19 +119,19 @@ class Schema:
             yield f"if not ({_condition(value, kind)}): refuse_{name}({number}, {value})"
             if kind.startswith("list[") and prefix:
                 of = kind[5:-1]
-                known[f"read_{of}"] = self._schemas[of].read
+                namespace[f"read_{of}"] = self._schemas[of].read
                 yield f"if {value}: {row}[{number}] = list(map(read_{of}, {value}))"
             elif kind.startswith("list["):
                 yield f"if {value}: {row}[{number}] = rows = []"
-                yield from self._schemas[kind[5:-1]]._rows(known, value)
+                yield from self._schemas[kind[5:-1]]._rows(namespace, value)
             elif (of := _row_kind(kind)) in self._schemas:
-                known[f"read_{of}"] = partial(self._read_row, of)
+                namespace[f"read_{of}"] = partial(self._read_row, of)
                 yield f"if {value} is not None: {row}[{number}] = read_{of}({value})"
 
-    def _rows(self, known: dict[str, Any], rows: str) -> Iterator[str]:
+    def _rows(self, namespace: dict[str, Any], rows: str) -> Iterator[str]:
         """Yield the lines that read the rows of a message: mostly one, so without a call for it."""
         yield f"for inner in {rows}:"
-        for line in self._checks(known, "inner", "inner_"):
+        for line in self._checks(namespace, "inner", "inner_"):
             yield f" {line}"
         yield f" rows.append(new({self._name}, inner))"
 

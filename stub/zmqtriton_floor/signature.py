@@ -100,51 +100,51 @@ class Signature:
                     raise InvalidArgument(
                         f"unexpected inference output '{name}' for model '{self.model}'"
                     )
-            given = body.inputs
-            names = set(map(_name_of, given))
-            if len(given) != len(self.inputs) or names != self.inputs.keys():
-                self._check_names(given, names)
-            batch_size = self._batch_size(given) if self.max_batch_size else 0
-            for tensor in given:
+            inputs = body.inputs
+            names = set(map(_name_of, inputs))
+            if len(inputs) != len(self.inputs) or names != self.inputs.keys():
+                self._check_names(inputs, names)
+            batch_size = self._batch_size(inputs) if self.max_batch_size else 0
+            for tensor in inputs:
                 self._check_tensor(tensor, self.inputs[tensor.name])
         except InvalidArgument as error:
             request_id = body.request_id or "<id_unknown>"
             raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
-        return make(Admission, (batch_size, self._key(given) if self._has_keys else 0))
+        return make(Admission, (batch_size, self._key(inputs) if self._has_keys else 0))
 
-    def admit(self, given: Sequence[Tensor]) -> Admission:
+    def admit(self, inputs: Sequence[Tensor]) -> Admission:
         """Return the admission of a request that its receiver checks; looks at no data."""
-        is_batch = self.max_batch_size and given and given[0].shape
-        key = self._key(given) if self._has_keys else 0
-        return Admission(given[0].shape[0] if is_batch else 0, key)
+        is_batch = self.max_batch_size and inputs and inputs[0].shape
+        key = self._key(inputs) if self._has_keys else 0
+        return Admission(inputs[0].shape[0] if is_batch else 0, key)
 
     def rank(self, name: str) -> int:
         """Return the number of an input's dimensions, the batch included; 0 for an unknown one."""
-        wanted = self.inputs.get(name)
-        return len(wanted.dims) if wanted else 0
+        declaration = self.inputs.get(name)
+        return len(declaration.dims) if declaration else 0
 
-    def _check_names(self, given: list[Tensor], seen: set[str]) -> None:
+    def _check_names(self, inputs: list[Tensor], seen: set[str]) -> None:
         """Check inputs that are not simply all of the model's, each once."""
-        if len(seen) < len(given):
+        if len(seen) < len(inputs):
             # first of all, as in Triton: a name given twice is not one input too many
-            _refuse_twin(given)
-        if not self._required <= len(given) <= len(self.inputs):
-            self._refuse_count([tensor.name for tensor in given])
+            _refuse_twin(inputs)
+        if not self._required <= len(inputs) <= len(self.inputs):
+            self._refuse_count([tensor.name for tensor in inputs])
         if not seen <= self.inputs.keys():
-            name = next(tensor.name for tensor in given if tensor.name not in self.inputs)
+            name = next(tensor.name for tensor in inputs if tensor.name not in self.inputs)
             allowed = ", ".join(sorted(self.inputs))
             raise InvalidArgument(
                 f"unexpected inference input '{name}' for model '{self.model}', "
                 f"allowed inputs are: {allowed}"
             )
-        if len(given) < len(self.inputs):
-            for wanted in self.inputs.values():
-                if not wanted.optional and wanted.name not in seen:
-                    self._refuse_count([tensor.name for tensor in given])
+        if len(inputs) < len(self.inputs):
+            for declaration in self.inputs.values():
+                if not declaration.optional and declaration.name not in seen:
+                    self._refuse_count([tensor.name for tensor in inputs])
 
-    def _batch_size(self, given: list[Tensor]) -> int:
+    def _batch_size(self, inputs: list[Tensor]) -> int:
         size = None
-        for tensor in given:
+        for tensor in inputs:
             if not tensor.shape:
                 raise InvalidArgument(
                     f"input '{tensor.name}' has no shape but model requires batch dimension for "
@@ -163,15 +163,15 @@ class Signature:
             )
         return max(0, size or 0)  # a negative one fits no shape, as _check_tensor says
 
-    def _check_tensor(self, tensor: Tensor, wanted: Input) -> None:
-        if tensor.datatype != wanted.datatype:
-            known = BY_NUMBER.get(tensor.datatype)
+    def _check_tensor(self, tensor: Tensor, declaration: Input) -> None:
+        if tensor.datatype != declaration.datatype:
+            datatype = BY_NUMBER.get(tensor.datatype)
             raise InvalidArgument(
                 f"inference input '{tensor.name}' data-type is "
-                f"'{known.name if known else '<invalid>'}', but model '{self.model}' expects "
-                f"'{BY_NUMBER[wanted.datatype].name}'"
+                f"'{datatype.name if datatype else '<invalid>'}', but model '{self.model}' expects "
+                f"'{BY_NUMBER[declaration.datatype].name}'"
             )
-        shape, dims = tensor.shape, wanted.dims
+        shape, dims = tensor.shape, declaration.dims
         fits = has_dims = len(shape) == len(dims)
         for dim, size in zip(dims, shape):
             if size < 0 or (dim != size and dim != -1):
@@ -184,58 +184,58 @@ class Signature:
             )
         data = tensor.data
         is_elsewhere = type(data) is Reference
-        if wanted.datatype == BYTES:
+        if declaration.datatype == BYTES:
             if not is_elsewhere:  # whoever maps them looks into the strings
                 check_elements(tensor, self.model)
             return
-        if wanted.fixed_size is not None:
-            size = wanted.fixed_size * (shape[0] if self.max_batch_size else 1)
+        if declaration.fixed_size is not None:
+            size = declaration.fixed_size * (shape[0] if self.max_batch_size else 1)
         else:
-            size = count_elements(shape) * BY_NUMBER[wanted.datatype].size
-        given = data.size if is_elsewhere else len(data)
-        if given != size:
+            size = count_elements(shape) * BY_NUMBER[declaration.datatype].size
+        data_bytes = data.size if is_elsewhere else len(data)
+        if data_bytes != size:
             raise InvalidArgument(
                 f"input byte size mismatch for input '{tensor.name}' for model '{self.model}'. "
-                f"Expected {size}, got {given}"
+                f"Expected {size}, got {data_bytes}"
             )
 
-    def _refuse_count(self, given: list[str]) -> None:
+    def _refuse_count(self, names: list[str]) -> None:
         total, required = len(self.inputs), self._required
         expected = (
-            f"expected {total} inputs but got {len(given)} inputs"
+            f"expected {total} inputs but got {len(names)} inputs"
             if required == total
             else f"expected number of inputs between {required} and {total} "
-            f"but got {len(given)} inputs"
+            f"but got {len(names)} inputs"
         )
-        missing = [i.name for i in self.inputs.values() if not i.optional and i.name not in given]
+        missing = [i.name for i in self.inputs.values() if not i.optional and i.name not in names]
         tail = ""
         if missing:
-            got = ",".join(f"'{name}'" for name in given)
-            wanted = ",".join(f"'{name}'" for name in missing)
+            got = ",".join(f"'{name}'" for name in names)
+            missing_names = ",".join(f"'{name}'" for name in missing)
             tail = (
-                f" Got input(s) [{got}], but missing required input(s) [{wanted}]. "
+                f" Got input(s) [{got}], but missing required input(s) [{missing_names}]. "
                 "Please provide all required input(s)."
             )
         raise InvalidArgument(f"{expected} for model '{self.model}'.{tail}")
 
-    def _key(self, given: Sequence[Tensor]) -> int:
-        return batch_key(given, 1 if self.max_batch_size else 0, self._ragged)
+    def _key(self, tensors: Sequence[Tensor]) -> int:
+        return batch_key(tensors, 1 if self.max_batch_size else 0, self._ragged)
 
 
-def _refuse_twin(given: Sequence[Tensor]) -> None:
-    names = [tensor.name for tensor in given]
+def _refuse_twin(tensors: Sequence[Tensor]) -> None:
+    names = [tensor.name for tensor in tensors]
     name = next(name for index, name in enumerate(names) if name in names[:index])
     raise InvalidArgument(f"input '{name}' already exists in request")
 
 
-def batch_key(given: Sequence[Tensor], start: int, ragged: Collection[str] = frozenset()) -> int:
+def batch_key(tensors: Sequence[Tensor], start: int, ragged: Collection[str] = frozenset()) -> int:
     """Return a key that is equal for requests that may share a batch.
 
     Their tensors differ in nothing but their first `start` dimensions, or in any of the ragged
     ones.
     """
     shapes = sorted(
-        (t.name, t.datatype, [] if t.name in ragged else t.shape[start:]) for t in given
+        (t.name, t.datatype, [] if t.name in ragged else t.shape[start:]) for t in tensors
     )
     digest = hashlib.blake2b(repr(shapes).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
@@ -244,12 +244,12 @@ def batch_key(given: Sequence[Tensor], start: int, ragged: Collection[str] = fro
 def check_elements(tensor: Tensor, model: str) -> None:
     """Raise InvalidArgument unless a BYTES tensor holds as many elements as its shape says."""
     expected, data = count_elements(tensor.shape), tensor.data
-    position, end, found = 0, len(data), 0
+    position, end, count = 0, len(data), 0
     where = f"for inference input '{tensor.name}' for model '{model}'"
     while position < end:
-        if found == expected:
+        if count == expected:
             raise InvalidArgument(
-                f"unexpected number of string elements {found + 1} {where}, expecting {expected}"
+                f"unexpected number of string elements {count + 1} {where}, expecting {expected}"
             )
         if position + 4 > end:
             raise InvalidArgument(
@@ -265,6 +265,6 @@ def check_elements(tensor: Tensor, model: str) -> None:
                 f"{end - position} bytes available."
             )
         position += length
-        found += 1
-    if found != expected:
-        raise InvalidArgument(f"expected {expected} string elements {where}, got {found}")
+        count += 1
+    if count != expected:
+        raise InvalidArgument(f"expected {expected} string elements {where}, got {count}")

@@ -77,7 +77,7 @@ class Sender:
         #: Spans that were not taken, and that were not reported as lost yet.
         self.lost = 0
 
-    def send(self, trace: str, told: dict[str, Any]) -> None:
+    def send(self, trace: str, details: dict[str, Any]) -> None:
         with self._lock:
             if self._is_closed:
                 return
@@ -86,9 +86,9 @@ class Sender:
                 self._context = zmq.Context()
                 self._socket = endpoints.open_pusher(self._context, address, LIMIT)
             if self.lost:
-                told["lost"] = self.lost
+                details["lost"] = self.lost
             try:
-                endpoints.send(self._socket, [wire.encode(wire.Span(trace, json.dumps(told)))])
+                endpoints.send(self._socket, [wire.encode(wire.Span(trace, json.dumps(details)))])
                 self.lost = 0
             except zmq.Again:
                 self.lost += 1

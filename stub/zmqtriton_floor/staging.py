@@ -40,15 +40,15 @@ def arguments(
     What is wrong with the files is reported by the supervisor, which first checks whether a load is
     allowed at all. Raises InternalError if the disk does not take them.
     """
-    found: Dict[str, Any] = {"model": model, "parameters": dict(parameters)}
+    document: Dict[str, Any] = {"model": model, "parameters": dict(parameters)}
     if files and "config" not in parameters:
-        found["files"] = {"refusal": ""}
+        document["files"] = {"refusal": ""}
     elif files:
         try:
-            found["files"] = {"staged": stage(runtime, serial, files)}
+            document["files"] = {"staged": stage(runtime, serial, files)}
         except InvalidArgument as error:
-            found["files"] = {"refusal": error.text}
-    return found
+            document["files"] = {"refusal": error.text}
+    return document
 
 
 def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
@@ -83,37 +83,37 @@ def discard(runtime: str, name: str) -> None:
 
 def places(parameters: Iterable[str]) -> Dict[str, str]:
     """Return where each file belongs within the directory. Raises InvalidArgument."""
-    found: Dict[str, str] = {}
+    paths: Dict[str, str] = {}
     for parameter in parameters:
-        found[parameter] = _place(parameter)
-    if len(found) > _MAX_FILES:
-        raise InvalidArgument(f"a load can bring at most {_MAX_FILES} files, not {len(found)}")
+        paths[parameter] = _place(parameter)
+    if len(paths) > _MAX_FILES:
+        raise InvalidArgument(f"a load can bring at most {_MAX_FILES} files, not {len(paths)}")
     taken: Dict[str, str] = {}
-    for parameter, path in found.items():
+    for parameter, path in paths.items():
         if path in taken:
             raise _clash(parameter, path, taken[path])
         taken[path] = parameter
-    for parameter, path in found.items():
+    for parameter, path in paths.items():
         for parent in _parents(path):
             if parent in taken:
                 raise _clash(parameter, path, taken[parent])
-    return found
+    return paths
 
 
 def _place(parameter: str) -> str:
-    given = parameter[len(PREFIX) :]
+    name = parameter[len(PREFIX) :]
     try:
-        is_long = len(given.encode()) > _MAX_PATH
+        is_long = len(name.encode()) > _MAX_PATH
     except UnicodeEncodeError:
         raise InvalidArgument("Invalid file parameter: its name is no text.") from None
-    if is_long or "\0" in given:
+    if is_long or "\0" in name:
         raise _bad_path(parameter, "is too long" if is_long else "must not contain NUL")
     # two slashes in front have a meaning of their own in POSIX
-    path = posixpath.normpath(given) if given else "."
+    path = posixpath.normpath(name) if name else "."
     shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
     if path == ".." or path.startswith(("../", "/")):
         raise InvalidArgument(f"{shown} must stay within model directory.")
-    if path == "." or given.endswith(("/", "/.", "/..")):
+    if path == "." or name.endswith(("/", "/.", "/..")):
         raise InvalidArgument(f"{shown} must name a file.")
     parts = path.encode().split(b"/")
     if len(parts) > _MAX_PARTS or max(map(len, parts)) > _MAX_PART:
@@ -133,11 +133,11 @@ def _clash(parameter: str, path: str, other: str) -> InvalidArgument:
 
 def _parents(path: str) -> list[str]:
     """Return the parents from the nearest to the first below the root."""
-    found = []
+    parents = []
     while "/" in path:
         path = path.rpartition("/")[0]
-        found.append(path)
-    return found
+        parents.append(path)
+    return parents
 
 
 def _make(path: str) -> None:

@@ -12,10 +12,10 @@ _LOOKS = 4
 
 def offset_ns() -> int:
     """Return what to add to a time of time.monotonic_ns()."""
-    found = []
+    readings = []
     # the machine may do something else between two readings; one of several is undisturbed
     for _ in range(_LOOKS):
         before_ns = time.monotonic_ns()
         wall_ns = time.time_ns()
-        found.append((time.monotonic_ns() - before_ns, wall_ns - before_ns))
-    return min(found)[1]
+        readings.append((time.monotonic_ns() - before_ns, wall_ns - before_ns))
+    return min(readings)[1]

@@ -124,17 +124,17 @@ class ForkServer:
         lifeline, progress, listener, output = descriptors
         for stream in (1, 2):
             os.dup2(output, stream)
-        asked = json.loads(call.arguments)
+        request = json.loads(call.arguments)
         arguments = ["--lifeline", str(lifeline), "--progress", str(progress)]
-        arguments += ["--listener", str(listener), asked["model"], asked["instance"]]
+        arguments += ["--listener", str(listener), request["model"], request["instance"]]
         sys.argv[1:] = arguments
         command = [sys.executable, *sys.argv]
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[:] = command
         self._command_line.show(command)
-        stub_mark.overwrite(asked["mark"])
-        _set_oom_score(asked["oom_score"])
-        user = asked["user"]
+        stub_mark.overwrite(request["mark"])
+        _set_oom_score(request["oom_score"])
+        user = request["user"]
         if user is not None:
             prctl.become_user(user["uid"], user["gid"], user["groups"], user["variables"])
         prctl.die_with(self._supervisor)

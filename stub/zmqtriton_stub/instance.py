@@ -143,7 +143,7 @@ class Instance:
 
     def log(self, level: str, text: str, depth: int = 1) -> None:
         """Log a line, if it is wanted, with the place of the caller `depth` frames up."""
-        if not wanted.has(level):
+        if not log_options.has(level):
             return
         frame = sys._getframe(depth)
         file = os.path.basename(frame.f_code.co_filename)
@@ -157,7 +157,7 @@ is_forked = False
 #: What closes this process's copies of the instance's connections there.
 on_fork: list[Callable[[], None]] = []
 #: The lines that the server logs at the moment.
-wanted = logs.LogOptions()
+log_options = logs.LogOptions()
 
 
 def become_forked() -> None:

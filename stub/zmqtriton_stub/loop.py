@@ -61,7 +61,7 @@ def _end_loop(_: wire.Finalize) -> NoReturn:
 
 
 def _change_logs(message: wire.LogSettings) -> None:
-    this_process.wanted = decode(LogOptions, message.settings)
+    this_process.log_options = decode(LogOptions, message.settings)
 
 
 class Stub:
@@ -129,7 +129,7 @@ class Stub:
         try:
             self._bootstrap = self._await(wire.Bootstrap)
             self._settings = decode(StubSettings, self._bootstrap.settings)
-            this_process.wanted = self._settings.log
+            this_process.log_options = self._settings.log
             self._memory.begin(self._bootstrap.serial, self._settings.memory)
             self._load(self._await(wire.LoadModel))
             self._connect()

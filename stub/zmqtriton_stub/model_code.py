@@ -87,11 +87,11 @@ def _is_private(directory: str) -> bool:
     """Make the directory; False if it cannot be, or another user could put code there."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        found = os.lstat(directory)
+        status = os.lstat(directory)
     except OSError:
         return False
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return is_ours and not found.st_mode & 0o022
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return is_ours and not status.st_mode & 0o022
 
 
 def _name(path: str, source: bytes) -> str:

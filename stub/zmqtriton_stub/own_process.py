@@ -31,9 +31,9 @@ class OwnProcess:
 
     def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
         """Return the model's class. Raises whatever its code does."""
-        known = json.loads(load.config)
-        check_files(known, load.directory)
-        take_priority(known, instance.log)
+        config = json.loads(load.config)
+        check_files(config, load.directory)
+        take_priority(config, instance.log)
         model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
         return import_class(load)
 

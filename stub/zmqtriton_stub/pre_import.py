@@ -23,14 +23,14 @@ def check_files(config: Any, directory: str) -> None:
         for key, expected in agent["parameters"].items():
             name = key.partition(":")[2]
             try:
-                found = _md5(os.path.join(directory, name))
+                digest = _md5(os.path.join(directory, name))
             except OSError as error:
                 raise TritonModelException(
                     f"failed to open file '{name}' for its checksum: {error.strerror}"
                 ) from None
-            if found != expected.strip().lower():
+            if digest != expected.strip().lower():
                 raise TritonModelException(
-                    f"Mismatched MD5 hash for file {name}, expected {expected}, got {found}"
+                    f"Mismatched MD5 hash for file {name}, expected {expected}, got {digest}"
                 )
 
 

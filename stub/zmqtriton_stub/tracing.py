@@ -43,16 +43,16 @@ class Tracing:
         for request in requests:
             pending = request._pending
             if pending is not None and pending.work.trace:
-                told: dict[str, Any] = {"request_id": request._request_id}
+                details: dict[str, Any] = {"request_id": request._request_id}
                 if pending.work.flags & wire.TRACE_TENSORS:
-                    told["tensors"] = _shown("TENSOR_QUEUE_INPUT", map(packed, request._inputs))
-                self._sender.send(pending.work.trace, told)
+                    details["tensors"] = _shown("TENSOR_QUEUE_INPUT", map(packed, request._inputs))
+                self._sender.send(pending.work.trace, details)
 
     def answered(self, pending: ServedRequest, outputs: Iterable[wire.Tensor]) -> None:
         """Report the outputs of a response."""
         if pending.work.flags & wire.TRACE_TENSORS:
-            told = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
-            self._sender.send(pending.work.trace, told)
+            details = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
+            self._sender.send(pending.work.trace, details)
 
     def executed(self, batch: Iterable[ServedRequest], marks: list[tuple[str, int]]) -> None:
         """Report that execute() has returned, or its coroutine has ended."""
@@ -67,10 +67,10 @@ class Tracing:
 def _context(trace: str) -> str:
     """Return the context as OpenTelemetry's propagators read it."""
     traceparent, tracestate = spans.parts(trace)
-    found = {"traceparent": traceparent}
+    headers = {"traceparent": traceparent}
     if tracestate:
-        found["tracestate"] = tracestate
-    return json.dumps(found, separators=(",", ":"))
+        headers["tracestate"] = tracestate
+    return json.dumps(headers, separators=(",", ":"))
 
 
 def _shown(activity: str, tensors: Iterable[wire.Tensor]) -> list[dict[str, Any]]:
@@ -103,12 +103,12 @@ def _elements(row: wire.Tensor) -> str:
 
 
 def _strings(data: memoryview) -> str:
-    found: list[str] = []
+    texts: list[str] = []
     at = length = 0
-    while at + 4 <= len(data) and len(found) < MAX_ELEMENTS and length < _MAX_CHARACTERS:
+    while at + 4 <= len(data) and len(texts) < MAX_ELEMENTS and length < _MAX_CHARACTERS:
         size = int.from_bytes(data[at : at + 4], "little")
         kept = bytes(data[at + 4 : at + 4 + min(size, _MAX_CHARACTERS - length)])
-        found.append(kept.decode("utf-8", "backslashreplace"))
+        texts.append(kept.decode("utf-8", "backslashreplace"))
         length += len(kept)
         at += 4 + size
-    return ",".join(found)
+    return ",".join(texts)

@@ -53,7 +53,7 @@ class Load:
         self._began_s = time.monotonic()
 
     async def run(self) -> None:
-        chance, asked = random.Random(1), []
+        chance, tasks = random.Random(1), []
         watching = asyncio.create_task(self._watch_instances())
         with open_clients(self._server, MODEL, MILLISECONDS_EACH, _STAGE_TIMES) as clients:
             for seconds, per_second in PHASES:
@@ -61,9 +61,9 @@ class Load:
                 end_s = due_s + seconds
                 while due_s < end_s:
                     await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-                    asked.append(asyncio.create_task(self._ask(clients)))
+                    tasks.append(asyncio.create_task(self._ask(clients)))
                     due_s += chance.expovariate(per_second)
-            await asyncio.gather(*asked)
+            await asyncio.gather(*tasks)
         watching.cancel()
 
     async def _ask(self, clients: Clients) -> None:
@@ -123,7 +123,7 @@ def _p99(values: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     runs = [
         measure(name, config)
         for name, config in (
@@ -137,7 +137,7 @@ def main() -> None:
             f"{run.name:10} queue p99 {run.all_p99_ms:8.1f} ms  "
             f"{run.instance_seconds:6.0f} seconds of instances  {run.failed} failed"
         )
-    if wanted.save:
+    if options.save:
         results.save("autoscale", [run._asdict() for run in runs])
         autoscale_plot.draw([(r.name, r.queue_p99_ms, r.instances) for r in runs])
 

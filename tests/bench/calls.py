@@ -79,12 +79,12 @@ class Counter:
         self._signal(signal.SIGRTMIN)
         for _ in range(_REQUESTS):
             connection.ask()
-        found = self._collect()
+        counts = self._collect()
         connection.close()
         roles = [role for role in ROLES if role in (protocol, "broker", "stub")]
         # what runs by the clock is in there, too, and rounds to nothing
         return {
-            role: {name: count / _REQUESTS for name, count in found[role].items()} for role in roles
+            role: {name: count / _REQUESTS for name, count in counts[role].items()} for role in roles
         }
 
     def _signal(self, number: int) -> None:
@@ -96,11 +96,11 @@ class Counter:
         for path in paths.values():
             path.unlink(missing_ok=True)
         self._signal(signal.SIGRTMIN + 1)
-        found = {}
+        counts = {}
         for role, path in paths.items():
             eventually(path.exists, 30, f"the counts of {role}")
-            found[role] = json.loads(path.read_text())
-        return found
+            counts[role] = json.loads(path.read_text())
+        return counts
 
 
 @contextlib.contextmanager
@@ -137,13 +137,13 @@ def main() -> None:
         for kind in KINDS:
             if arguments.only not in kind:
                 continue
-            found = counter.count(kind)
-            totals = [sum(calls.values()) for calls in found.values()]
+            counts = counter.count(kind)
+            totals = [sum(calls.values()) for calls in counts.values()]
             if arguments.json:
                 print(json.dumps([kind, totals]))
                 continue
             print(f"{kind:24}" + "".join(f"{total:8.1f}" for total in totals), flush=True)
-            for name, count in sorted(found.get(arguments.list, {}).items()):
+            for name, count in sorted(counts.get(arguments.list, {}).items()):
                 if count >= 0.05:
                     print(f"    {count:6.2f}  {name.rpartition('/zmqtriton')[2]}")
 

@@ -73,20 +73,20 @@ def _write_onnx(path: Path, shape: tuple[int, ...]) -> None:
         nodes.append(helper.make_node(kind, inputs, [f"t{len(nodes)}"], **attributes))
         return str(nodes[-1].output[0])
 
-    found = "INPUT0"
+    layer = "INPUT0"
     if shape == _IMAGE:
         filters = constant(_CHANNELS, 3, 7, 7)
-        found = node("Relu", node("Conv", found, filters, strides=[2, 2], pads=[3] * 4))
+        layer = node("Relu", node("Conv", layer, filters, strides=[2, 2], pads=[3] * 4))
         for _ in range(_BLOCKS):
             inner = node(
-                "Relu", node("Conv", found, constant(_CHANNELS, _CHANNELS, 3, 3), pads=[1] * 4)
+                "Relu", node("Conv", layer, constant(_CHANNELS, _CHANNELS, 3, 3), pads=[1] * 4)
             )
             inner = node("Conv", inner, constant(_CHANNELS, _CHANNELS, 3, 3), pads=[1] * 4)
-            found = node("Relu", node("Add", found, inner))
-        found = node("Flatten", node("GlobalAveragePool", found))
+            layer = node("Relu", node("Add", layer, inner))
+        layer = node("Flatten", node("GlobalAveragePool", layer))
     else:
-        found = node("Relu", node("MatMul", found, constant(*shape, _CHANNELS)))
-    nodes.append(helper.make_node("MatMul", [found, constant(_CHANNELS, _CLASSES)], ["OUTPUT0"]))
+        layer = node("Relu", node("MatMul", layer, constant(*shape, _CHANNELS)))
+    nodes.append(helper.make_node("MatMul", [layer, constant(_CHANNELS, _CLASSES)], ["OUTPUT0"]))
     tensors = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *size])
         for name, size in (("INPUT0", shape), ("OUTPUT0", (_CLASSES,)))
@@ -148,7 +148,7 @@ def _write(server: Server, model: Model) -> None:
 
 def _direct(pipe: Any, path: Path, shape: tuple[int, ...], seconds: float, threads: int) -> None:
     """Call the model in a loop: calls per second, and microseconds of CPU of a call."""
-    given = np.ones((1, *shape), dtype=np.float32)
+    image = np.ones((1, *shape), dtype=np.float32)
     if path.suffix == ".onnx":
         import onnxruntime
 
@@ -157,7 +157,7 @@ def _direct(pipe: Any, path: Path, shape: tuple[int, ...], seconds: float, threa
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
         def call() -> None:
-            session.run(["OUTPUT0"], {"INPUT0": given})
+            session.run(["OUTPUT0"], {"INPUT0": image})
     else:
         import torch
 
@@ -166,7 +166,7 @@ def _direct(pipe: Any, path: Path, shape: tuple[int, ...], seconds: float, threa
 
         def call() -> None:
             with torch.inference_mode():
-                module(torch.from_numpy(given)).numpy()
+                module(torch.from_numpy(image)).numpy()
 
     for _ in range(20):
         call()

@@ -55,10 +55,10 @@ def _processes(server: Server) -> list[psutil.Process]:
 def _memory_mib(processes: list[psutil.Process]) -> float:
     total = 0
     for process in processes:
-        found = re.search(
+        match = re.search(
             r"^Pss:\s+(\d+)", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), re.M
         )
-        total += int(found[1]) if found else 0
+        total += int(match[1]) if match else 0
     return total / 1024
 
 

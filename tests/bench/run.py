@@ -116,7 +116,7 @@ def main() -> int:
     parser.add_argument("--server", default=[], nargs="*", help="options of the server, without --")
     parser.add_argument("--save", action="store_true", help="keep the figures with the commit")
     options = parser.parse_args()
-    given = ["--zmq-door", *(f"--{option}" for option in options.server)]
+    server_options = ["--zmq-door", *(f"--{option}" for option in options.server)]
     leaks.mark_session()
     roles = ("http", "grpc", "door", "broker", "stub", "supervisor")
     print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
@@ -130,7 +130,7 @@ def main() -> int:
         Server(
             Path(folder.name) / "s",
             models=["identity_fp32", "tokens"],
-            options=given,
+            options=server_options,
         ) as server,
         _binder(server.http_port) as binder,
     ):

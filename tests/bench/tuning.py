@@ -81,18 +81,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--only", default="", help="settings whose name holds this")
     parser.add_argument("--save", action="store_true")
-    wanted = parser.parse_args()
-    settings = {k: v for k, v in {**PLOTTED, **TABLED}.items() if wanted.only in k}
+    options = parser.parse_args()
+    settings = {k: v for k, v in {**PLOTTED, **TABLED}.items() if options.only in k}
     print(f"{'setting':15} {'c':>3} {'req/s':>8} {'p50 ms':>8} {'p99 ms':>8} {'batch':>6}")
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s")
         models = {name: _add(server, name, *setting) for name, setting in settings.items()}
         with server:
             rows = [
-                measure(server, name, models[name], settings[name][1], wanted.seconds)
+                measure(server, name, models[name], settings[name][1], options.seconds)
                 for name in settings
             ]
-    if wanted.save:
+    if options.save:
         results.save("tuning", rows)
         tuning_plot.draw(
             [

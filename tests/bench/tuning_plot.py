@@ -43,8 +43,8 @@ def draw(series: Sequence[Series]) -> None:
     write(PATH, _HEIGHT, parts)
 
 
-def _x(clients: int, most: int) -> float:
-    place = math.log(clients) / math.log(most)
+def _x(clients: int, max_clients: int) -> float:
+    place = math.log(clients) / math.log(max_clients)
     return round(MARGIN + 12 + place * (WIDTH - 40 - MARGIN), 1)
 
 

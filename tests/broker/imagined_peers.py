@@ -41,8 +41,8 @@ class FakePeer:
     def allocate(self) -> wire.Reference:
         allocation = self.arena.allocate(_BYTES)
         if allocation is None:
-            wanted = self.arena.wanted(_BYTES)
-            self.arena.add(wanted, os.memfd_create("arena", os.MFD_ALLOW_SEALING))
+            segment = self.arena.segment_request(_BYTES)
+            self.arena.add(segment, os.memfd_create("arena", os.MFD_ALLOW_SEALING))
             allocation = self.arena.allocate(_BYTES)
         assert allocation is not None
         return allocation.reference
@@ -268,8 +268,8 @@ class FakeStub(FakePeer):
                 del self.pending[route]
         self.batches.clear()
         outcomes, bodies = self.answered.recall()
-        told = [b.block for o in outcomes for b in o.blocks if b.owner == self.serial]
-        self.arena.doubt_leases(told)
+        reported = [b.block for o in outcomes for b in o.blocks if b.owner == self.serial]
+        self.arena.doubt_leases(reported)
         received = [wire.RequestKey(*route) for route in self.pending]
         fields = (received, outcomes, int(bool(self.executing)))
         self.send(wire.Hello(self.serial, TOKEN, self.epoch, *fields), bodies)

@@ -306,8 +306,8 @@ def test_beyond_the_bound_requests_are_refused(world: BrokerHarness) -> None:
 def test_requests_may_have_so_many_bytes_together(world: BrokerHarness) -> None:
     world.add_stub(S)
     world.infer(F, request(1))
-    (asked,) = world.core.peers[F].requests.values()
-    assert asked.size == world.core.limits.unanswered_bytes > 0
+    (inflight,) = world.core.peers[F].requests.values()
+    assert inflight.size == world.core.limits.unanswered_bytes > 0
     world.core.limits.unanswered_bytes += MAX_UNANSWERED_BYTES
 
     world.infer(F, request(2))
@@ -339,10 +339,10 @@ def test_statistics_of_an_unknown_model_are_an_error(world: BrokerHarness) -> No
     world.core.ask_statistics(F, wire.AskStatistics(5, "x", -1), 0)
     world.drain_outbox()
 
-    told = world.supervisor_messages[-1]
+    answer = world.supervisor_messages[-1]
     assert (InvalidArgument.number, "requested model 'x' is not available") == (
-        told.code,
-        told.text,
+        answer.code,
+        answer.text,
     )
 
 

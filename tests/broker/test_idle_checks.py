@@ -12,10 +12,10 @@ from zmqtriton.broker.scheduling.instances import InstanceState
 class World:
     def __init__(self, *serials: int) -> None:
         self.instances: Any = {n: SimpleNamespace(state=InstanceState.IDLE) for n in serials}
-        self.asked: list[int] = []
+        self.checked: list[int] = []
         self.lost: list[int] = []
         self.now_ns = 10**12
-        self.checks = IdleChecks(self.instances, self.asked.append, self.lost.append)
+        self.checks = IdleChecks(self.instances, self.checked.append, self.lost.append)
 
     def advance(self, nanoseconds: int) -> None:
         """Lets the time pass, with each check when it is due."""
@@ -31,10 +31,10 @@ def test_whoever_answers_is_asked_again_and_again() -> None:
 
     for _ in range(100):
         world.advance(EVERY_NS)
-        for serial in world.asked[-2:]:
+        for serial in world.checked[-2:]:
             world.checks.answered(serial)
 
-    assert [1, 2] * 100 <= world.asked
+    assert [1, 2] * 100 <= world.checked
     assert [] == world.lost
 
 
@@ -59,7 +59,7 @@ def test_who_executes_may_take_its_time() -> None:
     world.instances[1].state = InstanceState.IDLE
     world.advance(EVERY_NS)
 
-    assert ([1, 1], []) == (world.asked, world.lost)
+    assert ([1, 1], []) == (world.checked, world.lost)
 
 
 def test_who_has_gone_is_forgotten() -> None:
@@ -71,4 +71,4 @@ def test_who_has_gone_is_forgotten() -> None:
     world.instances[1] = SimpleNamespace(state=InstanceState.IDLE)
     world.advance(EVERY_NS)
 
-    assert ([1, 1], []) == (world.asked, world.lost)
+    assert ([1, 1], []) == (world.checked, world.lost)

@@ -42,7 +42,7 @@ class Sent:
     def send_list(self, serial: int, kind: Any, _: Any) -> None:
         self.messages.append((serial, kind.__name__))
 
-    def send_rows(self, serial: int, kind: Any, rows: Any, most: int = 0) -> None:
+    def send_rows(self, serial: int, kind: Any, rows: Any, max_rows: int = 0) -> None:
         self.messages.append((serial, kind.__name__))
         self.flags += [row.flags for row, _ in rows]
 

@@ -65,7 +65,7 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
         "zmqtriton.ctl.main": ["env", "--environment-directory=cache", "prepare", "models"],
     }
 
-    checked, asked = (
+    checked, simulated = (
         subprocess.run(
             [sys.executable, "-m", program, *words],
             capture_output=True,
@@ -78,5 +78,5 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
     )
 
     assert b"\\u540d" in checked.stdout
-    assert b"\\u540d" in asked.stdout
-    assert (b"", b"") == (checked.stderr, asked.stderr)
+    assert b"\\u540d" in simulated.stdout
+    assert (b"", b"") == (checked.stderr, simulated.stderr)

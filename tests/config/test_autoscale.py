@@ -25,23 +25,23 @@ def config(more: str = "", **values: str) -> object:
 
 
 def problem(more: str = "", **values: str) -> str:
-    return next((found.text for found in autoscale_problems(config(more, **values))), "")
+    return next((each.text for each in autoscale_problems(config(more, **values))), "")
 
 
 def test_the_largest_number_turns_it_on() -> None:
     assert autoscale_limits_of(config()) is None
     assert AutoscaleLimits(1, 4, 0.05, 30.0) == autoscale_limits_of(config(max_instances="4"))
-    given = {"min_instances": "2", "queue_milliseconds": "7.5", "down_after_seconds": "3"}
+    options = {"min_instances": "2", "queue_milliseconds": "7.5", "down_after_seconds": "3"}
     assert AutoscaleLimits(2, 4, 0.0075, 3.0) == autoscale_limits_of(
-        config(max_instances="4", **given)
+        config(max_instances="4", **options)
     )
 
 
 def test_there_may_be_as_many_as_cores() -> None:
-    found = autoscale_limits_of(config(max_instances="cores"))
+    limits = autoscale_limits_of(config(max_instances="cores"))
 
-    assert found is not None
-    assert len(os.sched_getaffinity(0)) == found.most
+    assert limits is not None
+    assert len(os.sched_getaffinity(0)) == limits.maximum
 
 
 @pytest.mark.parametrize(

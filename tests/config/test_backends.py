@@ -216,13 +216,13 @@ def test_an_archive_beside_a_backend_is_the_environment_of_its_models(tmp_path: 
     for name in ("model.py", "other.py", "pb_exec_env_model.py.tar.gz"):
         (backend / name).touch()
 
-    def found(text: str) -> str:
+    def environment_of(text: str) -> str:
         return find_backend_environment(parse_text(text), [tmp_path / "no", tmp_path / "backends"])
 
-    assert str(backend / "pb_exec_env_model.py.tar.gz") == found('backend: "x"')
-    assert "" == found('backend: "x" runtime: "other.py"')
-    assert "" == found('backend: "y"')
-    assert "" == found('backend: "python"')
+    assert str(backend / "pb_exec_env_model.py.tar.gz") == environment_of('backend: "x"')
+    assert "" == environment_of('backend: "x" runtime: "other.py"')
+    assert "" == environment_of('backend: "y"')
+    assert "" == environment_of('backend: "python"')
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def test_texts_and_numbers_are_read_alike() -> None:
 
 
 def test_limits_can_be_switched_off() -> None:
-    found = parse_settings(
+    settings = parse_settings(
         {"version": 2, "weight": 1, "abort_failures": "off", "promote_after": None}
     )
 
-    assert (None, None) == (found.abort_failures, found.promote_after_s)
+    assert (None, None) == (settings.abort_failures, settings.promote_after_s)
 
 
 NO_VALUES: dict[str, tuple[Any, ...]] = {

@@ -11,40 +11,40 @@ from zmqtriton.config.pbtxt import parse_text
 @pytest.mark.row("E05")
 def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
     silent = parse_text("")
-    given = parse_text("version_policy { all {} }")
+    chosen = parse_text("version_policy { all {} }")
 
     apply_defaults(silent)
-    apply_defaults(given)
+    apply_defaults(chosen)
 
     assert 1 == silent.version_policy.latest.num_versions
-    assert "all" == given.version_policy.WhichOneof("policy_choice")
+    assert "all" == chosen.version_policy.WhichOneof("policy_choice")
 
 
 @pytest.mark.row("E05")
 def test_full_batches_are_preferred_if_the_model_batches() -> None:
     batching = parse_text("max_batch_size: 8 dynamic_batching {}")
     single = parse_text("dynamic_batching {}")
-    given = parse_text("max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }")
+    chosen = parse_text("max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }")
 
-    for config in (batching, single, given):
+    for config in (batching, single, chosen):
         apply_defaults(config)
 
     assert [8] == list(batching.dynamic_batching.preferred_batch_size)
     assert [] == list(single.dynamic_batching.preferred_batch_size)
-    assert [2, 4] == list(given.dynamic_batching.preferred_batch_size)
+    assert [2, 4] == list(chosen.dynamic_batching.preferred_batch_size)
 
 
 @pytest.mark.row("E05")
 def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() -> None:
     config = parse_text("max_batch_size: 8 sequence_batching { oldest {} }")
-    given = parse_text("sequence_batching { max_sequence_idle_microseconds: 5 }")
+    chosen = parse_text("sequence_batching { max_sequence_idle_microseconds: 5 }")
 
     apply_defaults(config)
-    apply_defaults(given)
+    apply_defaults(chosen)
 
     assert 1_000_000 == config.sequence_batching.max_sequence_idle_microseconds
     assert [8] == list(config.sequence_batching.oldest.preferred_batch_size)
-    assert 5 == given.sequence_batching.max_sequence_idle_microseconds
+    assert 5 == chosen.sequence_batching.max_sequence_idle_microseconds
 
 
 @pytest.mark.row("E05")

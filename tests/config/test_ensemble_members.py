@@ -122,10 +122,10 @@ def test_a_misspelt_input_is_one_problem_and_hides_no_other() -> None:
     step = config.ensemble_scheduling.step[0]
     step.input_map["INPTU"] = step.input_map.pop("I")
 
-    found = list(member_problems(config, {"a": a, "b": plain("b")}))
+    problems = list(member_problems(config, {"a": a, "b": plain("b")}))
 
-    assert ["INPUT", ""] == [problem.suggestion for problem in found]
-    assert "inconsistent data type" in found[1].text
+    assert ["INPUT", ""] == [problem.suggestion for problem in problems]
+    assert "inconsistent data type" in problems[1].text
 
 
 @pytest.mark.row("E51", "E59")

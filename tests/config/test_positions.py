@@ -55,14 +55,14 @@ def test_a_field_stands_where_it_is_written_or_where_it_would_belong(
 def test_every_unknown_name_is_found_with_what_was_meant() -> None:
     text = 'nam: "m"\ninput { data_type: TYPE_F32 dim: [ 1 ] x { y: 1 } }\nmax_batch_size: 1\n'
 
-    found = list(unknown_name_problems(PositionIndex(text), "c"))
+    problems = list(unknown_name_problems(PositionIndex(text), "c"))
 
     assert [
         ("nam", 1, 1, "name"),
         ("TYPE_F32", 2, 20, "TYPE_FP32"),
         ("dim", 2, 29, "dims"),
         ("x", 2, 40, ""),
-    ] == [(_last_name(p), p.line, p.column, p.suggestion) for p in found]
+    ] == [(_last_name(p), p.line, p.column, p.suggestion) for p in problems]
 
 
 def _last_name(problem: Problem) -> str:

@@ -15,8 +15,8 @@ USUAL = Quota(max_segment_bytes=5 * MIB, max_memory_bytes=7 * GIB)
 
 
 def _config(**parameters: str) -> Any:
-    given = [string_parameter(name, value) for name, value in parameters.items()]
-    return parse_text("".join(['name: "m"\n', *given]))
+    texts = [string_parameter(name, value) for name, value in parameters.items()]
+    return parse_text("".join(['name: "m"\n', *texts]))
 
 
 @pytest.mark.row("L22")

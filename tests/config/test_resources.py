@@ -23,8 +23,8 @@ def _needs(priority: int = 1, **counts: int) -> ResourceNeed:
     return ResourceNeed(needs, priority)
 
 
-def _supply(*given: tuple[str, int, int]) -> ResourcePool:
-    return ResourcePool(RateLimits(True, tuple(starmap(RateLimitResource, given))))
+def _supply(*entries: tuple[str, int, int]) -> ResourcePool:
+    return ResourcePool(RateLimits(True, tuple(starmap(RateLimitResource, entries))))
 
 
 def _demands(groups: str) -> list[str]:
@@ -72,7 +72,7 @@ def test_there_is_as_much_as_the_greediest_needs_unless_it_is_said() -> None:
 
 @pytest.mark.row("E38")
 @pytest.mark.parametrize(
-    ("given", "limit"),
+    ("entry", "limit"),
     [
         (("R", 4, NO_DEVICE), 4),
         (("R", 2, 0), 2),
@@ -80,9 +80,9 @@ def test_there_is_as_much_as_the_greediest_needs_unless_it_is_said() -> None:
         (("X", 9, NO_DEVICE), 0),
     ],
 )
-def test_what_could_never_execute_is_refused(given: tuple[str, int, int], limit: int) -> None:
+def test_what_could_never_execute_is_refused(entry: tuple[str, int, int], limit: int) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        _supply(given).check_satisfiable([_needs(R=1), _needs(R=5)])
+        _supply(entry).check_satisfiable([_needs(R=1), _needs(R=5)])
 
     assert (
         f'Resource count for "R" is limited to {limit} which will prevent scheduling of one or '

@@ -206,7 +206,7 @@ _IN_AND_OUT = (
     ],
 )
 def test_tensors_of_a_batch_name_what_there_is(text: str, expected: str) -> None:
-    found = problem(_IN_AND_OUT + text)
+    message = problem(_IN_AND_OUT + text)
 
-    assert expected in found
-    assert bool(expected) is bool(found)
+    assert expected in message
+    assert bool(expected) is bool(message)

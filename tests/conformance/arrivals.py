@@ -80,23 +80,23 @@ class Configuration(NamedTuple):
 
 def asks(words: str, **fields: object) -> list[Ask]:
     """`a b*3 c:2 d+`: 3 rows, priority 2, and with the optional input."""
-    found = []
+    asks = []
     for word in words.split():
         name, _, priority = word.rstrip("+").partition(":")
         name, _, rows = name.partition("*")
         ask = Ask(name, int(rows or 1), priority=int(priority or 0), has_option=word.endswith("+"))
-        found.append(ask._replace(**fields))  # type: ignore[arg-type]
-    return found
+        asks.append(ask._replace(**fields))  # type: ignore[arg-type]
+    return asks
 
 
 def turns(words: str) -> list[Ask]:
     """`(1a 1b 1c)`: requests of sequence 1, of which the first begins it and the last ends it."""
-    found = []
+    asks = []
     for word in words.split():
         name = word.strip("()")
         ask = Ask(name, sequence=int(name[-2]), is_first="(" in word, is_last=")" in word)
-        found.append(ask)
-    return found
+        asks.append(ask)
+    return asks
 
 
 def behind(waiting: Sequence[Ask], hold: str = "hold") -> list[Step]:
@@ -132,10 +132,10 @@ def sequences(text: str, largest: int = 4, count: int = 1, more: str = "") -> st
 
 
 def inputs(dims: str = "1", more: str = "") -> str:
-    given = f'{{ name: "IN" data_type: TYPE_INT32 dims: [ {dims} ] {more} }}'
+    rows = f'{{ name: "IN" data_type: TYPE_INT32 dims: [ {dims} ] {more} }}'
     option = '{ name: "OPTION" data_type: TYPE_INT32 dims: [ 1 ] optional: true }'
     out = '{ name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }'
-    return f"input [ {given}, {option} ]\noutput [ {out} ]\n"
+    return f"input [ {rows}, {option} ]\noutput [ {out} ]\n"
 
 
 def group(count: int = 1) -> str:

@@ -62,14 +62,15 @@ class Place:
 
     def statistics(self, model: str) -> Result:
         with urllib.request.urlopen(f"{self.url}/v2/models/{model}/stats", timeout=LIMIT_S) as got:
-            [found] = json.load(got)["model_stats"]
+            [statistics] = json.load(got)["model_stats"]
         sizes = {
-            str(row["batch_size"]): row["compute_infer"]["count"] for row in found["batch_stats"]
+            str(row["batch_size"]): row["compute_infer"]["count"]
+            for row in statistics["batch_stats"]
         }
         return {
             "batches": sizes,
-            "executions": found["execution_count"],
-            "inferences": found["inference_count"],
+            "executions": statistics["execution_count"],
+            "inferences": statistics["inference_count"],
         }
 
     def seen(self, model: str) -> list[str]:
@@ -110,10 +111,10 @@ class Stream:
     def queued(self) -> None:
         """Waits until the server has seen all that was sent on this stream."""
         with self._changed:
-            wanted = self._free + 1
+            expected = self._free + 1
         self._requests.put(_request(Ask("barrier"), FREE, has_rows=False))
         with self._changed:
-            assert self._changed.wait_for(lambda: self._free >= wanted, LIMIT_S), "not queued"
+            assert self._changed.wait_for(lambda: self._free >= expected, LIMIT_S), "not queued"
 
     def close(self) -> None:
         self._requests.put(None)

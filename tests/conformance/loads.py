@@ -21,20 +21,20 @@ def load(port: int, request: Loaded, log: Path | None) -> dict[str, Any]:
     ask = _Asking(port, request.timeout_s)
     path = f"/v2/repository/models/{request.model}/load"
     status, text = ask("POST", path, {"parameters": dict(request.parameters)})
-    found: dict[str, Any] = {"status": status}
+    answer: dict[str, Any] = {"status": status}
     if status != http.client.OK:
         error = json.loads(text)["error"]
         if log is not None and error.endswith(_NOT_READ):
             error += _reason(log.read_text("utf-8", "replace"), request.model)
-        found["error"] = error
+        answer["error"] = error
         if _NOT_READ in error:
-            return found
+            return answer
     _, text = ask("POST", "/v2/repository/index", {})
-    found["index"] = [entry for entry in json.loads(text) if entry["name"] == request.model]
+    answer["index"] = [entry for entry in json.loads(text) if entry["name"] == request.model]
     if status == http.client.OK:
-        found["config"] = ask("GET", f"/v2/models/{request.model}/config")[1]
-        found["metadata"] = ask("GET", f"/v2/models/{request.model}")[1]
-    return found
+        answer["config"] = ask("GET", f"/v2/models/{request.model}/config")[1]
+        answer["metadata"] = ask("GET", f"/v2/models/{request.model}")[1]
+    return answer
 
 
 class _Asking:

@@ -138,8 +138,8 @@ def _send(port: int, request: Http) -> dict[str, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=request.timeout_s)
     try:
         connection.putrequest(request.method, request.path, skip_accept_encoding=True)
-        given = {name.lower() for name in request.headers}
-        if "content-length" not in given and "transfer-encoding" not in given:
+        names = {name.lower() for name in request.headers}
+        if "content-length" not in names and "transfer-encoding" not in names:
             connection.putheader("Content-Length", str(len(request.body)))
         for name, value in request.headers.items():
             connection.putheader(name, value)
@@ -259,23 +259,23 @@ def _stream(channel: grpc.Channel, request: Stream) -> dict[str, Any]:
 
 def document(answer: Message) -> Any:
     """A message as JSON; bytes as text with one sign for each, so that people can read them."""
-    found = json_format.MessageToDict(answer, preserving_proto_field_name=True)
+    message = json_format.MessageToDict(answer, preserving_proto_field_name=True)
     inner = getattr(answer, "infer_response", answer)
     raw = [data.decode("latin-1") for data in getattr(inner, "raw_output_contents", ())]
     if raw:
-        found.get("infer_response", found)["raw_output_contents"] = raw
-    return _sorted_maps(found)
+        message.get("infer_response", message)["raw_output_contents"] = raw
+    return _sorted_maps(message)
 
 
-def _sorted_maps(found: Any) -> Any:
+def _sorted_maps(message: Any) -> Any:
     """Maps of protobuf have no order; fields have that of their numbers."""
-    if isinstance(found, list):
-        return [_sorted_maps(one) for one in found]
-    if not isinstance(found, dict):
-        return found
+    if isinstance(message, list):
+        return [_sorted_maps(one) for one in message]
+    if not isinstance(message, dict):
+        return message
     return {
         key: dict(sorted(value.items())) if key in _MAPS else _sorted_maps(value)
-        for key, value in found.items()
+        for key, value in message.items()
     }
 
 

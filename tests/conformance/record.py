@@ -157,7 +157,7 @@ def record(command: Sequence[str], only: Sequence[str]) -> None:
 def record_ours() -> None:
     """Keeps what zmqtriton answers where it differs on purpose, so that it stays as meant."""
     differing = frozenset(lists.differing())
-    found: dict[str, Any] = {}
+    by_case: dict[str, Any] = {}
     for repository in REPOSITORIES.values():
         tables = [table for table in TABLES.values() if table.REPOSITORY == repository.name]
         with tempfile.TemporaryDirectory() as directory:  # noqa: SIM117 - one is inside the other
@@ -166,9 +166,9 @@ def record_ours() -> None:
                 for case in (case for table in tables for case in table.CASES):
                     answers = target.play(case)
                     if case.name in differing:
-                        found[case.name] = answers
-    write(lists.INTENDED, dict(sorted(found.items())))
-    sys.stdout.write(f"{len(found)} cases that differ on purpose\n")
+                        by_case[case.name] = answers
+    write(lists.INTENDED, dict(sorted(by_case.items())))
+    sys.stdout.write(f"{len(by_case)} cases that differ on purpose\n")
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ class FakeServer:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
         self.answers: dict[str, Any] = {"status": STATUS, "index": [], "load": None, "unload": None}
-        self.asked: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(directory / "ctl"))
         self._socket.listen()
@@ -79,7 +79,7 @@ class FakeServer:
             line.close()
 
     def _answer(self, line: Lifeline, call: Call) -> None:
-        self.asked.append((call.verb, json.loads(call.arguments)))
+        self.calls.append((call.verb, json.loads(call.arguments)))
         answer = self.answers[call.verb]
         if answer == "silence":
             return

@@ -135,7 +135,7 @@ def test_logs_look_as_they_do_in_the_log(server: FakeServer) -> None:
     assert [
         ("logs", {"model": "m", "after": 0, "lines": 5}),
         ("logs", {"model": "", "after": 0, "lines": 100}),
-    ] == server.asked
+    ] == server.calls
 
 
 def test_followed_logs_go_on_from_the_last_line_until_the_server_ends(
@@ -158,7 +158,7 @@ def test_followed_logs_go_on_from_the_last_line_until_the_server_ends(
     assert ["first", "second"] == [
         json.loads(line)["text"] for line in followed.stdout.split("\n")[:2]
     ]
-    assert [0, 7, 30] == [arguments["after"] for _, arguments in server.asked]
+    assert [0, 7, 30] == [arguments["after"] for _, arguments in server.calls]
     assert "... 22 lines were lost" in followed.stderr
     assert followed.exit_code == 2
 
@@ -186,7 +186,7 @@ def test_models_are_listed(server: FakeServer) -> None:
     assert listed.exit_code == 0
     assert ["Model", "Version", "State", "Reason"] == listed.output.splitlines()[0].split()
     assert ["m", "1", "READY"] == listed.output.splitlines()[1].split()
-    assert [("index", {"ready": True})] == server.asked
+    assert [("index", {"ready": True})] == server.calls
 
 
 def test_a_load_and_an_unload_name_the_model(server: FakeServer) -> None:
@@ -198,7 +198,7 @@ def test_a_load_and_an_unload_name_the_model(server: FakeServer) -> None:
         ("load", {"model": "m", "parameters": {}}),
         ("index", {"ready": False}),
         ("unload", {"model": "m", "unload_dependents": True}),
-    ] == server.asked
+    ] == server.calls
 
 
 def test_a_refusal_is_status_1(server: FakeServer) -> None:
@@ -212,13 +212,13 @@ def test_a_refusal_is_status_1(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "told"), [(0, "loaded"), (1, "1 process ended"), (3, "3 processes ended")]
+    ("ended", "text"), [(0, "loaded"), (1, "1 process ended"), (3, "3 processes ended")]
 )
-def test_a_restart_tells_what_it_did(server: FakeServer, ended: int, told: str) -> None:
+def test_a_restart_tells_what_it_did(server: FakeServer, ended: int, text: str) -> None:
     server.answers |= {"restart": ended, "index": [{"name": "m"}]}
 
-    assert f"restarted m: {told}\n" == run("restart", "m").stdout
-    assert ("restart", {"model": "m"}) in server.asked
+    assert f"restarted m: {text}\n" == run("restart", "m").stdout
+    assert ("restart", {"model": "m"}) in server.calls
 
 
 @pytest.mark.parametrize("command", ["load", "unload", "restart"])
@@ -233,16 +233,16 @@ def test_a_name_that_no_model_has_is_refused_with_the_one_that_was_meant(
     assert (1, 1) == (refused.exit_code, strange.exit_code)
     assert refused.stderr == "error: there is no model 'ad_sub'; did you mean 'add_sub'?\n"
     assert "there is no model 'x'; `zmqtriton-ctl models` lists them" in strange.stderr
-    assert "unload" not in [verb for verb, _ in server.asked]
+    assert "unload" not in [verb for verb, _ in server.calls]
 
 
 def test_no_server_is_status_2(temporary: Path) -> None:
     (temporary / "zmqtriton-notes.txt").touch()  # somebody's file, not a server's directory
 
-    found = run("status")
+    finished = run("status")
 
-    assert found.exit_code == 2
-    assert f"no running server found in {temporary}/zmqtriton-*" in found.stderr
+    assert finished.exit_code == 2
+    assert f"no running server found in {temporary}/zmqtriton-*" in finished.stderr
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_no_server_says_what_was_found_instead(
 
         monkeypatch.setattr(socket, "socket", Refused)
 
-    found = run("status")
+    finished = run("status")
 
-    assert found.exit_code == 2
-    assert f"error: no running server found in {directory} ({reason})\n" == found.stderr
+    assert finished.exit_code == 2
+    assert f"error: no running server found in {directory} ({reason})\n" == finished.stderr
 
 
 def test_who_may_write_nowhere_is_answered_too(
@@ -281,27 +281,27 @@ def test_who_may_write_nowhere_is_answered_too(
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
 
-    found = run("--runtime-directory", str(temporary), "status")
+    finished = run("--runtime-directory", str(temporary), "status")
 
-    assert 2 == found.exit_code
-    assert f"error: no running server found in {temporary} (there is none)" in found.stderr
+    assert 2 == finished.exit_code
+    assert f"error: no running server found in {temporary} (there is none)" in finished.stderr
 
 
 def test_a_path_that_no_socket_can_have_is_told(temporary: Path) -> None:
     path = f"{temporary}/{'x' * 150}"
 
-    found = run("--runtime-directory", path, "status")
+    finished = run("--runtime-directory", path, "status")
 
-    assert f"error: no running server found in {path} (AF_UNIX path too long)\n" == found.stderr
+    assert f"error: no running server found in {path} (AF_UNIX path too long)\n" == finished.stderr
 
 
 def test_a_server_that_ends_meanwhile_is_status_2(server: FakeServer) -> None:
     server.answers["status"] = "hang up"
 
-    found = run("status")
+    finished = run("status")
 
-    assert found.exit_code == 2
-    assert "has ended the conversation" in found.stderr
+    assert finished.exit_code == 2
+    assert "has ended the conversation" in finished.stderr
 
 
 @pytest.mark.row("L14")
@@ -313,9 +313,9 @@ def test_a_server_that_was_to_stop_after_its_drain_may_be_gone(
 ) -> None:
     server.answers |= {"drain": None, "drain.state": "hang up"}
 
-    found = run("drain", "--then", then)
+    finished = run("drain", "--then", then)
 
-    assert (status, text) == (found.exit_code, found.stdout)
+    assert (status, text) == (finished.exit_code, finished.stdout)
 
 
 def test_an_unknown_command_is_status_2() -> None:
@@ -347,25 +347,25 @@ def test_the_newest_server_that_lives_is_asked(temporary: Path, several: list[Fa
 
 
 def test_who_is_told_of_one_server_among_several_is_told_which(several: list[FakeServer]) -> None:
-    told = run("status")
+    shown = run("status")
 
-    assert told.exit_code == 0
-    assert told.stdout.startswith("'new'")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("'new'")
     assert (
         "2 servers run; this is 'new' (pid 70, http 0.0.0.0:8000). "
         "Others by --server, see `zmqtriton-ctl servers`.\n"
-    ) == told.stderr
+    ) == shown.stderr
 
 
 @pytest.mark.parametrize("name", ["old", "71", "8001", ":8001"])
 def test_one_of_several_servers_is_named_by_id_pid_or_port(
     several: list[FakeServer], name: str
 ) -> None:
-    told, done = run("--server", name, "status"), run("--server", name, "unload", "m")
+    shown, done = run("--server", name, "status"), run("--server", name, "unload", "m")
 
-    assert (told.stdout[:5], told.stderr) == ("'old'", "")
+    assert (shown.stdout[:5], shown.stderr) == ("'old'", "")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "unload" in [verb for verb, _ in several[1].asked]
+    assert "unload" in [verb for verb, _ in several[1].calls]
 
 
 @pytest.mark.parametrize(
@@ -387,14 +387,14 @@ def test_nothing_is_changed_where_several_servers_could_be_meant(
         "error: 2 servers run, so say which is meant, --server ID, PID or PORT; running: 'new' "
         "(pid 70, http 0.0.0.0:8000), 'old' (pid 71, http 0.0.0.0:8001)\n"
     ) == refused.stderr
-    assert {"status"} == {verb for server in several for verb, _ in server.asked}
+    assert {"status"} == {verb for server in several for verb, _ in server.calls}
 
 
 def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:
-    found = run("--server", "nobody", "status")
+    finished = run("--server", "nobody", "status")
 
-    assert found.exit_code == 2
-    assert "error: no server is called 'nobody'; running: 'new' (pid 70" in found.stderr
+    assert finished.exit_code == 2
+    assert "error: no server is called 'nobody'; running: 'new' (pid 70" in finished.stderr
 
 
 def test_servers_are_listed(several: list[FakeServer]) -> None:
@@ -414,10 +414,10 @@ def test_servers_of_others_are_named_to_who_may_not_ask_them(
     (temporary / "zmqtriton-1").mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
 
-    found = run("status")
+    finished = run("status")
 
     owner = pwd.getpwuid(os.getuid()).pw_name
-    assert f"{owner} may have one: ask as that user or as root" in found.stderr
+    assert f"{owner} may have one: ask as that user or as root" in finished.stderr
 
 
 def test_root_is_answered_by_servers_of_others(
@@ -427,9 +427,9 @@ def test_root_is_answered_by_servers_of_others(
     real = Path.lstat
 
     def owned_by_others(path: Path) -> Any:
-        found = list(real(path))
-        found[4] = 4242
-        return os.stat_result(found)
+        fields = list(real(path))
+        fields[4] = 4242
+        return os.stat_result(fields)
 
     monkeypatch.setattr(Path, "lstat", owned_by_others)
 
@@ -510,7 +510,7 @@ def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
         "d serves on without its directory; `zmqtriton-ctl unload d` ends it",
     ]
     assert (1, "error: e: load failed: no\n") == (failed.exit_code, failed.stderr)
-    assert ("reload", {"model": ""}) in server.asked
+    assert ("reload", {"model": ""}) in server.calls
 
 
 @pytest.mark.addons
@@ -519,5 +519,5 @@ def test_the_doctor_judges_a_server_that_is_older_than_itself(server: FakeServer
 
     done = run("doctor", "-o", "json")
 
-    texts = [found["text"] for found in json.loads(done.stdout)]
+    texts = [finding["text"] for finding in json.loads(done.stdout)]
     assert any(text.startswith("the server is zmqtriton 1.2.3, and this") for text in texts)

@@ -35,9 +35,9 @@ def test_without_requests_there_are_no_means() -> None:
 def test_a_version_that_is_loaded_anew_counts_from_zero() -> None:
     before, after = reading(succeeded=10), reading(succeeded=2, success_ns=4_000_000)
 
-    (found,) = compute_rates([before], [after], 1.0)
+    (rates,) = compute_rates([before], [after], 1.0)
 
-    assert (2.0, 2.0) == (found.requests_per_s, found.mean_ms)
+    assert (2.0, 2.0) == (rates.requests_per_s, rates.mean_ms)
 
 
 def test_a_total_is_not_repeated() -> None:

@@ -28,17 +28,17 @@ class Container(Server):
         environment = {"RUNTIME_DIRECTORY": str(self._runtime)}
         super().__init__(directory, ["add_sub"], environment=environment, stub_user="")
         own = (self.http_port, self.grpc_port, self.metrics_port)
-        given = [
+        port_options = [
             f"--{name}-port={port}"
             for name, port in zip(("http", "grpc", "metrics"), ports, strict=True)
         ]
-        assert not [word for word in arguments if "-port=" in word and word not in given]
-        words = [_moved(word, paths) for word in arguments if word not in given]
+        assert not [word for word in arguments if "-port=" in word and word not in port_options]
+        words = [_moved(word, paths) for word in arguments if word not in port_options]
         self._words = [
             *words,
             *(
                 f"{option.partition('=')[0]}={port}"
-                for option, port in zip(given, own, strict=True)
+                for option, port in zip(port_options, own, strict=True)
             ),
         ]
 

@@ -20,22 +20,22 @@ class Instruction(NamedTuple):
     @property
     def words(self) -> list[str]:
         """Return the list of JSON that it has."""
-        found = json.loads(self.value)
-        assert isinstance(found, list)
-        return found
+        words = json.loads(self.value)
+        assert isinstance(words, list)
+        return words
 
 
 def read(path: Path) -> list[Instruction]:
     """Return the instructions, each on one line."""
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     stage = -1
     for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
         name, _, value = line.strip().partition(" ")
         if name:
             stage += name == "FROM"
-            found.append(Instruction(name, value.strip(), stage))
-    return found
+            instructions.append(Instruction(name, value.strip(), stage))
+    return instructions
 
 
 def context_files(root: Path, ignore: Path) -> Iterator[PurePosixPath]:

@@ -30,9 +30,9 @@ PLAIN: dict[str, Any] = {"bool": bool, "int": int, "str": str, "float": (int, fl
 
 def find_model(name: str) -> Any:
     for package in ("kserve.models", "kubernetes.client.models"):
-        found = getattr(importlib.import_module(package), name, None)
-        if found is not None:
-            return found
+        cls = getattr(importlib.import_module(package), name, None)
+        if cls is not None:
+            return cls
     raise LookupError(name)
 
 
@@ -59,28 +59,28 @@ def problems_of_model(value: Any, model: Any, where: str) -> Iterator[str]:
         yield f"{where} is no {model.__name__}: {value!r}"
         return
     names = {key: name for name, key in model.attribute_map.items()}
-    given = {}
+    arguments = {}
     for key, item in value.items():
         if key not in names:
             yield f"{where}.{key}: {model.__name__} has no such field"
         else:
-            given[names[key]] = item
+            arguments[names[key]] = item
             yield from problems(item, model.openapi_types[names[key]], f"{where}.{key}")
     try:
-        model(**given)
+        model(**arguments)
     except ValueError as error:
         yield f"{where}: {error}"
 
 
 def main(files: list[str]) -> None:
     yaml = importlib.import_module("yaml")
-    found = []
+    texts = []
     for file in files:
         for document in yaml.safe_load_all(Path(file).read_text("utf-8")):
             key = document["apiVersion"], document["kind"]
             model = find_model(MODELS[key])
-            found += list(problems_of_model(document, model, f"{Path(file).name}:{key[1]}"))
-    json.dump(found, sys.stdout)
+            texts += list(problems_of_model(document, model, f"{Path(file).name}:{key[1]}"))
+    json.dump(texts, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -20,25 +20,25 @@ def documents(name: str) -> list[Any]:
 
 
 def document(name: str) -> Document:
-    [found] = documents(name)
-    return dict(found)
+    [only] = documents(name)
+    return dict(only)
 
 
 def pod() -> Document:
     """Return the pod of the Deployment."""
-    found: Document = document("kubernetes/deployment.yaml")["spec"]["template"]
-    return found
+    template: Document = document("kubernetes/deployment.yaml")["spec"]["template"]
+    return template
 
 
 def container() -> Document:
-    [found] = pod()["spec"]["containers"]
-    return dict(found)
+    [only] = pod()["spec"]["containers"]
+    return dict(only)
 
 
 def runtime_container() -> Document:
     """Return the container that KServe starts."""
-    [found] = document("kserve/runtime.yaml")["spec"]["containers"]
-    return dict(found)
+    [only] = document("kserve/runtime.yaml")["spec"]["containers"]
+    return dict(only)
 
 
 def patched(base: Any, patch: Any) -> Any:

@@ -21,8 +21,8 @@ def of(name: str, stage: int) -> list[Instruction]:
 
 
 def compose(name: str = "compose.yaml") -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FILES / name).read_text("utf-8"))
-    return found
+    document: dict[str, Any] = yaml.safe_load((FILES / name).read_text("utf-8"))
+    return document
 
 
 def test_images_have_a_version_and_steps_leave_no_caches() -> None:
@@ -59,18 +59,18 @@ def test_the_server_understands_the_arguments_of_both_files() -> None:
     [command] = of("CMD", 1)
 
     for words in (command.words, compose()["services"]["zmqtriton"]["command"]):
-        found = parse(words)
-        assert isinstance(found, Options)
-        assert ("/models",) == found.model_repository
+        options = parse(words)
+        assert isinstance(options, Options)
+        assert ("/models",) == options.model_repository
 
 
 def test_the_context_has_what_a_wheel_is_made_of_and_no_more() -> None:
-    found = {str(path) for path in context_files(ROOT, FILES / "Dockerfile.dockerignore")}
+    paths = {str(path) for path in context_files(ROOT, FILES / "Dockerfile.dockerignore")}
 
     needed = {str(path.relative_to(ROOT)) for path, _ in (*shipped_files(), *installed_beside())}
-    assert needed | {"setup.cfg", "pyproject.toml", "LICENSE"} <= found
-    assert not [name for name in found if name.startswith(("tests/", ".", "build/"))]
-    assert not [name for name in found if "__pycache__" in name]
+    assert needed | {"setup.cfg", "pyproject.toml", "LICENSE"} <= paths
+    assert not [name for name in paths if name.startswith(("tests/", ".", "build/"))]
+    assert not [name for name in paths if "__pycache__" in name]
 
 
 def test_compose_waits_longer_than_the_server_and_publishes_what_the_image_exposes() -> None:

@@ -75,13 +75,13 @@ def test_the_dashboard_reads_metrics_that_exist_and_nearly_all_of_them() -> None
 
 
 def test_panels_lie_beside_each_other_and_have_numbers_of_their_own() -> None:
-    found = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
-    for row in [panel for panel in found if panel["type"] == "row"]:
-        found += row["panels"]
+    panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
+    for row in [panel for panel in panels if panel["type"] == "row"]:
+        panels += row["panels"]
 
-    assert len({panel["id"] for panel in found}) == len(found)
+    assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
-    for position in [panel["gridPos"] for panel in found]:
+    for position in [panel["gridPos"] for panel in panels]:
         cells = {
             (position["x"] + x, position["y"] + y)
             for x in range(position["w"])

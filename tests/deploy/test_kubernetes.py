@@ -18,9 +18,9 @@ def ports() -> dict[str, int]:
 
 
 def options(arguments: list[str]) -> Options:
-    found = parse(arguments)
-    assert isinstance(found, Options)
-    return found
+    parsed_options = parse(arguments)
+    assert isinstance(parsed_options, Options)
+    return parsed_options
 
 
 def test_everything_selects_the_pods_of_the_deployment() -> None:
@@ -73,8 +73,8 @@ def test_kserve_waits_longer_than_the_server_drains_and_ends(name: str) -> None:
     assert predictor["model"]["protocolVersion"] in runtime["spec"]["protocolVersions"]
     formats = [one["name"] for one in runtime["spec"]["supportedModelFormats"]]
     assert predictor["model"]["modelFormat"]["name"] in formats
-    wanted = [port["containerPort"] for port in predictor["model"].get("ports", [])]
-    assert set(wanted) <= {own.http_port, own.grpc_port}
+    ports = [port["containerPort"] for port in predictor["model"].get("ports", [])]
+    assert set(ports) <= {own.http_port, own.grpc_port}
 
 
 def test_the_user_is_the_images_and_has_no_rights() -> None:

@@ -16,8 +16,8 @@ from tests.deploy.manifests import KSERVE, KUBERNETES, document, patched
 
 def problems(python: Path, *files: Path) -> list[str]:
     command = [str(word) for word in (python, manifest_models.__file__, *files)]
-    found: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return found
+    texts: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return texts
 
 
 def write_gpu_variant(path: Path) -> Path:
@@ -38,12 +38,12 @@ def test_the_models_have_nothing_against_any_of_them(
     text = text.replace("containerPort: 8000", "containerPort: http")
     wrong.write_text(text)
 
-    found = problems(python_with_kserve, *files, wrong)
+    texts = problems(python_with_kserve, *files, wrong)
 
-    assert [] == [line for line in found if not line.startswith("wrong.yaml")]
-    assert any("periodSecond: V1Probe has no such field" in line for line in found)
-    assert any("containerPort is no int" in line for line in found)
-    assert any("extra: V1RollingUpdateDeployment has no such field" in line for line in found)
+    assert [] == [line for line in texts if not line.startswith("wrong.yaml")]
+    assert any("periodSecond: V1Probe has no such field" in line for line in texts)
+    assert any("containerPort is no int" in line for line in texts)
+    assert any("extra: V1RollingUpdateDeployment has no such field" in line for line in texts)
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")

@@ -172,14 +172,14 @@ def test_the_place_is_systemds_then_the_desktops_then_the_homes(
     monkeypatch.setenv("HOME", "/home/x")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("CACHE_DIRECTORY", raising=False)
-    found = [default_root()]
+    roots = [default_root()]
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    found.append(default_root())
+    roots.append(default_root())
     monkeypatch.setenv("CACHE_DIRECTORY", "/var/cache/a:/var/cache/b")
-    found.append(default_root())
+    roots.append(default_root())
 
     assert [
         "/home/x/.cache/zmqtriton/environments",
         "/xdg/zmqtriton/environments",
         "/var/cache/a/environments",
-    ] == found
+    ] == roots

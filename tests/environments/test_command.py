@@ -20,8 +20,8 @@ def test_what_programs_print_is_shown_if_they_fail_or_if_it_is_asked_for(tmp_pat
     (model / "requirements.txt").write_text("--no-index\n--find-links wheels\ngreeting\n")
 
     def env(*words: str) -> tuple[int, str, str]:
-        found = run("env", "--environment-directory", str(tmp_path / "cache"), *words)
-        return found.exit_code, found.stdout, found.stderr
+        finished = run("env", "--environment-directory", str(tmp_path / "cache"), *words)
+        return finished.exit_code, finished.stdout, finished.stderr
 
     prepare = ("prepare", "--build-environments", str(model))
     status, ready, quiet = env(*prepare)

@@ -22,7 +22,7 @@ from zmqtriton.environments.demand import (
 from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
 
 
-def asked(
+def demand_of(
     model: Path, *, may_build: bool = False, **parameters: str
 ) -> Environment | EnvironmentSpec:
     config: Any = zmqtriton_protos.ModelConfig()
@@ -41,9 +41,9 @@ def environment(root: Path) -> Path:
 def test_a_model_that_asks_for_nothing_has_the_servers_own(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").touch()
 
-    assert asked(tmp_path) == SERVER_ENVIRONMENT
-    assert asked(tmp_path, PYTHON_EXECUTABLE=sys.executable) == SERVER_ENVIRONMENT
-    assert asked(tmp_path, PYTHON_REQUIREMENTS="no", may_build=True) == SERVER_ENVIRONMENT
+    assert demand_of(tmp_path) == SERVER_ENVIRONMENT
+    assert demand_of(tmp_path, PYTHON_EXECUTABLE=sys.executable) == SERVER_ENVIRONMENT
+    assert demand_of(tmp_path, PYTHON_REQUIREMENTS="no", may_build=True) == SERVER_ENVIRONMENT
     assert SERVER_ENVIRONMENT.is_server_environment
     assert not Environment(sys.executable, support_directory="/support").is_server_environment
 
@@ -54,8 +54,8 @@ def test_the_directory_of_the_model_can_be_named(tmp_path: Path) -> None:
     archive = tmp_path / "env.tar.gz"
     archive.touch()
 
-    directory = asked(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/python_env")
-    packed = asked(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+    directory = demand_of(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/python_env")
+    packed = demand_of(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
 
     assert directory == EnvironmentSpec("directory", str(root))
     assert isinstance(packed, EnvironmentSpec)
@@ -67,9 +67,9 @@ def test_what_is_not_there_is_said_as_triton_says_it(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(InternalError) as missing:
-        asked(tmp_path, EXECUTION_ENV_PATH="/nowhere/env.tar.gz")
+        demand_of(tmp_path, EXECUTION_ENV_PATH="/nowhere/env.tar.gz")
     with pytest.raises(InternalError) as empty:
-        asked(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "empty"))
+        demand_of(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "empty"))
 
     assert "Failed to get the canonical path for /nowhere/env.tar.gz." == missing.value.text
     assert empty.value.text == (
@@ -82,35 +82,35 @@ def test_an_environment_without_a_python_is_refused(tmp_path: Path) -> None:
     (environment(tmp_path / "env") / "bin" / "python").unlink()
 
     with pytest.raises(InternalError, match="has no bin/python that can be run"):
-        asked(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "env"))
+        demand_of(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "env"))
 
 
 def test_a_zip_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"pack the environment as \.tar\.gz"):
-        asked(tmp_path, EXECUTION_ENV_PATH="/x/env.zip")
+        demand_of(tmp_path, EXECUTION_ENV_PATH="/x/env.zip")
 
 
 def test_an_archive_that_has_changed_is_another_demand(tmp_path: Path) -> None:
     archive = tmp_path / "env.tar.gz"
     archive.touch()
-    before = asked(tmp_path, EXECUTION_ENV_PATH=str(archive))
+    before = demand_of(tmp_path, EXECUTION_ENV_PATH=str(archive))
 
     archive.write_text("other")
 
-    assert before != asked(tmp_path, EXECUTION_ENV_PATH=str(archive))
+    assert before != demand_of(tmp_path, EXECUTION_ENV_PATH=str(archive))
 
 
 def test_requirements_are_asked_for_by_the_model_or_the_server(tmp_path: Path) -> None:
     for name in ("other.txt", "pyproject.toml"):
         (tmp_path / name).touch()
-    found = [
-        asked(tmp_path, may_build=True),
-        asked(tmp_path, PYTHON_REQUIREMENTS="yes"),
-        asked(tmp_path, PYTHON_REQUIREMENTS="other.txt"),
-        asked(tmp_path, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE="python3.9"),
+    demands = [
+        demand_of(tmp_path, may_build=True),
+        demand_of(tmp_path, PYTHON_REQUIREMENTS="yes"),
+        demand_of(tmp_path, PYTHON_REQUIREMENTS="other.txt"),
+        demand_of(tmp_path, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE="python3.9"),
     ]
     (tmp_path / "requirements.txt").touch()
-    found.append(asked(tmp_path, may_build=True))
+    demands.append(demand_of(tmp_path, may_build=True))
 
     own = sys.executable
     assert [
@@ -119,25 +119,25 @@ def test_requirements_are_asked_for_by_the_model_or_the_server(tmp_path: Path) -
         ("requirements", "other.txt", own),
         ("requirements", "pyproject.toml", "python3.9"),
         ("requirements", "requirements.txt", own),
-    ] == [(d.kind, Path(d.path).name, d.python) for d in found if isinstance(d, EnvironmentSpec)]
+    ] == [(d.kind, Path(d.path).name, d.python) for d in demands if isinstance(d, EnvironmentSpec)]
 
 
 def test_requirements_that_are_asked_for_and_missing_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match=r"there is no file .*/mine\.txt"):
-        asked(tmp_path, PYTHON_REQUIREMENTS="mine.txt")
+        demand_of(tmp_path, PYTHON_REQUIREMENTS="mine.txt")
     with pytest.raises(InternalError, match=r"has no requirements\.txt or pyproject\.toml"):
-        asked(tmp_path, PYTHON_REQUIREMENTS="yes")
+        demand_of(tmp_path, PYTHON_REQUIREMENTS="yes")
 
 
 def test_an_environment_comes_before_requirements_and_interpreter(tmp_path: Path) -> None:
     root = environment(tmp_path / "env")
     (tmp_path / "requirements.txt").touch()
 
-    found = asked(
+    demand = demand_of(
         tmp_path, may_build=True, EXECUTION_ENV_PATH=str(root), PYTHON_EXECUTABLE="python3.9"
     )
 
-    assert found == EnvironmentSpec("directory", str(root))
+    assert demand == EnvironmentSpec("directory", str(root))
 
 
 # ------------------------------------------------------------------ variables
@@ -156,7 +156,7 @@ INHERITED = {
 def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) -> None:
     root = environment(tmp_path / "env")
 
-    found = process_variables(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
+    variables = process_variables(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
 
     assert {
         "PATH": f"{root}/bin:/bin",
@@ -164,26 +164,26 @@ def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) ->
         "VIRTUAL_ENV": str(root),
         "PYTHONPATH": "/mine",
         "HOME": "/root",
-    } == found
+    } == variables
 
 
 def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
     root = environment(tmp_path / "env")
     (root / "conda-meta").mkdir()
 
-    found = process_variables(Environment("python", str(root)), {"CONDA_PREFIX": "/base"})
+    variables = process_variables(Environment("python", str(root)), {"CONDA_PREFIX": "/base"})
 
-    assert str(root) == found["CONDA_PREFIX"]
-    assert "env" == found["CONDA_DEFAULT_ENV"]
-    assert "VIRTUAL_ENV" not in found
+    assert str(root) == variables["CONDA_PREFIX"]
+    assert "env" == variables["CONDA_DEFAULT_ENV"]
+    assert "VIRTUAL_ENV" not in variables
     # No empty part, which would mean the current directory.
-    assert f"{root}/lib" == found["LD_LIBRARY_PATH"]
+    assert f"{root}/lib" == variables["LD_LIBRARY_PATH"]
 
 
 def test_an_interpreter_is_not_in_the_environment_of_the_server() -> None:
-    found = process_variables(Environment("/usr/bin/python3"), INHERITED)
+    variables = process_variables(Environment("/usr/bin/python3"), INHERITED)
 
-    assert {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} == set(found)
+    assert {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} == set(variables)
     assert {} == variable_overrides(SERVER_ENVIRONMENT, INHERITED)
 
 
@@ -201,15 +201,15 @@ def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
         (tmp_path / name / "1" / "model.py").touch()
         (tmp_path / name / "config.pbtxt").write_text(config)
 
-    found = {
+    results = {
         entry.model: entry.result for entry in ahead.read_environments(tmp_path, may_build=False)
     }
     alone = list(ahead.read_environments(tmp_path / "wanting", may_build=False))
 
-    assert SERVER_ENVIRONMENT == found["plain"]
-    assert EnvironmentSpec("interpreter", python="python3.9") == found["wanting"]
-    assert isinstance(found["broken"], ZmqTritonError)
-    assert [("wanting", found["wanting"])] == alone
+    assert SERVER_ENVIRONMENT == results["plain"]
+    assert EnvironmentSpec("interpreter", python="python3.9") == results["wanting"]
+    assert isinstance(results["broken"], ZmqTritonError)
+    assert [("wanting", results["wanting"])] == alone
     with pytest.raises(NotFound):
         list(ahead.read_environments(tmp_path / "nothing", may_build=False))
     assert os.path.isdir(tmp_path / "plain")

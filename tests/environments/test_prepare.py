@@ -81,20 +81,20 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
     two = tmp_path / "two.tar.gz"
     two.write_bytes(one.read_bytes())
 
-    found = [
+    environments = [
         prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, said)
         for path in (one, two, one)
     ]
 
-    root = Path(found[0].root)
-    assert [found[0]] * 3 == found
+    root = Path(environments[0].root)
+    assert [environments[0]] * 3 == environments
     assert f"#!{root}/bin/python\n" == (root / "bin" / "tool").read_text()
     assert b"code" == (root / "lib" / "libown.so.mine").read_bytes()
     assert "x" == (root / "bin" / "run-count").read_text()
     assert [f"Extracting Python execution env {one}"] == [
         t for t in said.texts if "Extracting" in t
     ]
-    assert f"{root}/bin/python" == found[0].python
+    assert f"{root}/bin/python" == environments[0].python
 
 
 @pytest.mark.row("B12")
@@ -191,11 +191,11 @@ def test_an_interpreter_tells_what_it_is(tmp_path: Path) -> None:
     # What startup files print is no answer.
     noisy = script(tmp_path / "python", fake_python("echo zmqtriton; echo -n '{}'").decode())
 
-    found = interpreters.probe(Environment(noisy))
+    interpreter = interpreters.probe(Environment(noisy))
 
-    assert sys.version_info[:3] == found.version
-    assert os.path.realpath(sys.executable) == found.executable
-    assert () == found.missing_modules
+    assert sys.version_info[:3] == interpreter.version
+    assert os.path.realpath(sys.executable) == interpreter.executable
+    assert () == interpreter.missing_modules
     assert zmqtriton_stub.probe.MARK == interpreters._OUTPUT_MARK
 
 
@@ -232,11 +232,11 @@ def test_a_python_like_the_servers_gets_copies_of_what_it_has(
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     cache = EnvironmentCache(str(tmp_path))
 
-    found = Path(support.prepare_support_directory(lacking(), cache, Reports()))
+    directory = Path(support.prepare_support_directory(lacking(), cache, Reports()))
 
-    names = {path.name.partition("-")[0] for path in found.iterdir()}
+    names = {path.name.partition("-")[0] for path in directory.iterdir()}
     assert {"zmq", "msgpack"} == names - {"pyzmq", "pyzmq.libs"}
-    assert str(found) == support.prepare_support_directory(lacking(), cache, Reports())
+    assert str(directory) == support.prepare_support_directory(lacking(), cache, Reports())
     more = support.prepare_support_directory(lacking("zmq", "numpy"), cache, Reports())
     assert {"zmq", "numpy"} <= {path.name for path in Path(more).iterdir()}
 
@@ -287,11 +287,13 @@ def test_without_uv_the_environments_own_pip_supplies(
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     python = lacking(abi="cpython-399-other")._replace(path=script(tmp_path / "python", _PIP))
 
-    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Reports())
+    directory = support.prepare_support_directory(
+        python, EnvironmentCache(str(tmp_path)), Reports()
+    )
 
-    asked = Path(found, "asked").read_text()
-    assert asked.startswith("-I -m pip install --target")
-    assert asked.endswith(" pyzmq msgpack\n")
+    words = Path(directory, "asked").read_text()
+    assert words.startswith("-I -m pip install --target")
+    assert words.endswith(" pyzmq msgpack\n")
 
 
 @pytest.mark.row("B13")
@@ -304,12 +306,14 @@ def test_without_uv_and_pip_the_servers_own_pip_supplies(
         path=script(tmp_path / "python", '#!/bin/sh\ntouch "$5/half"; exit 1\n'), version=(3, 8, 18)
     )
 
-    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Reports())
+    directory = support.prepare_support_directory(
+        python, EnvironmentCache(str(tmp_path)), Reports()
+    )
 
-    asked = Path(found, "asked").read_text()
-    assert ["asked"] == [path.name for path in Path(found).iterdir()]
-    assert "--python-version 3.8 --implementation cp --abi cp38 --abi abi3" in asked
-    assert "--platform manylinux2014_" in asked
+    words = Path(directory, "asked").read_text()
+    assert ["asked"] == [path.name for path in Path(directory).iterdir()]
+    assert "--python-version 3.8 --implementation cp --abi cp38 --abi abi3" in words
+    assert "--platform manylinux2014_" in words
 
 
 @contextlib.contextmanager
@@ -355,9 +359,9 @@ def test_without_a_network_uv_supplies_what_it_has_cached(
     said = Reports()
 
     offline = EnvironmentCache(str(tmp_path / "2"))
-    found = support.prepare_support_directory(python, offline, said)
+    directory = support.prepare_support_directory(python, offline, said)
 
-    assert "VERSION = '1.0'\n" == Path(found, "greeting.py").read_text()
+    assert "VERSION = '1.0'\n" == Path(directory, "greeting.py").read_text()
     assert any("tries again with what it has cached" in text for text in said.texts)
 
 
@@ -381,16 +385,16 @@ def test_without_a_network_and_a_cache_the_reason_says_what_helps(
 
     # As it says, a directory of wheels will do; what failed has left nothing behind.
     monkeypatch.setenv(f"{installer.upper()}_FIND_LINKS", str(tmp_path / "index" / "greeting"))
-    found = support.prepare_support_directory(python, cache, Reports())
-    assert "VERSION = '1.0'\n" == Path(found, "greeting.py").read_text()
+    directory = support.prepare_support_directory(python, cache, Reports())
+    assert "VERSION = '1.0'\n" == Path(directory, "greeting.py").read_text()
 
 
 def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
-    found = prepare_environment(
+    environment = prepare_environment(
         EnvironmentSpec(INTERPRETER), EnvironmentCache(str(tmp_path)), Reports()
     )
 
-    assert Environment(sys.executable) == found
+    assert Environment(sys.executable) == environment
 
 
 # ---------------------------------------------------------------- requirements
@@ -481,10 +485,10 @@ def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
     )
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
-    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Reports())
+    environment = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Reports())
 
-    assert ["greeting-1.0.dist-info"] == installed(found.root)
-    assert found.support_directory
+    assert ["greeting-1.0.dist-info"] == installed(environment.root)
+    assert environment.support_directory
 
 
 def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
@@ -497,9 +501,9 @@ def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
     wheel(tmp_path / "wheels", "2.0")
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
-    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Reports())
+    environment = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Reports())
 
-    assert ["greeting-1.0.dist-info"] == installed(found.root)
+    assert ["greeting-1.0.dist-info"] == installed(environment.root)
 
 
 def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
@@ -528,11 +532,11 @@ def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirement
     with tarfile.open(tmp_path / "env.tgz", "w:gz") as archive:
         archive.add(root, "env")
 
-    found = prepare_environment(
+    environment = prepare_environment(
         EnvironmentSpec(ARCHIVE, str(tmp_path / "env.tgz")),
         EnvironmentCache(str(tmp_path / "b")),
         Reports(),
     )
 
-    assert found.root.endswith("/env")
-    assert ["greeting-1.0.dist-info"] == installed(found.root)
+    assert environment.root.endswith("/env")
+    assert ["greeting-1.0.dist-info"] == installed(environment.root)

@@ -58,12 +58,12 @@ def try_and_end(server: Server, load: SteadyLoad, end: str, **settings: Any) -> 
     version = add_version(server)
     canary(server, document={"version": version, "weight": 50, **settings})
     eventually(lambda: version in versions_of(load), 30, "an answer of the canary")
-    found = canary(server, f"/{end}", {})
-    assert version == found["canary"]
-    asked = len(load.answers)
-    stays = version if end == "promote" else found["stable"]
-    eventually(lambda: len(load.answers) > asked + 40, 30, "more answers")
-    assert {stays} == versions_of(load, asked + 20), "all go to one"
+    ended = canary(server, f"/{end}", {})
+    assert version == ended["canary"]
+    count = len(load.answers)
+    stays = version if end == "promote" else ended["stable"]
+    eventually(lambda: len(load.answers) > count + 40, 30, "more answers")
+    assert {stays} == versions_of(load, count + 20), "all go to one"
     eventually(lambda: canary(server)["phase"] in ("PROMOTED", "ABORTED"), 60, "the other's end")
     return version
 
@@ -71,13 +71,13 @@ def try_and_end(server: Server, load: SteadyLoad, end: str, **settings: Any) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=50)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     chosen = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
         write_stamp(server, 1)
         with server, SteadyLoad(server.http_port, per_second=PER_SECOND) as load:
-            for number in range(wanted.times):
+            for number in range(options.times):
                 end = chosen.choice(["promote", "abort"])
                 began_s = time.monotonic()
                 version = try_and_end(server, load, end)

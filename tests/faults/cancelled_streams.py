@@ -29,10 +29,10 @@ _MAX_S = 0.2
 def token_request(count: int) -> bytes:
     """A request for a stream."""
     tensor = {"name": "COUNT", "datatype": "INT32", "shape": [1]}
-    asked = message("inference.ModelInferRequest")(
+    request = message("inference.ModelInferRequest")(
         model_name="tokens", inputs=[tensor], raw_input_contents=[struct.pack("<i", count)]
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def cancel(address: str, times: int, max_s: float, seed: int = 1) -> None:

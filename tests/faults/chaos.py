@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     mode: str = "explicit"
     #: The first step, and how many there are at most.
     first: int = 0
-    most: int = 1_000_000
+    max_steps: int = 1_000_000
     #: Faults, and operations, whose name contains this.
     only: str = ""
     steer: str = ""
@@ -99,7 +99,7 @@ class Day:
             time.sleep(self._plan.pause_s or chance.uniform(0.2, 1.0))
 
     def _choose_steps(self) -> Iterator[Step]:
-        for number in range(self._plan.first, self._plan.first + self._plan.most):
+        for number in range(self._plan.first, self._plan.first + self._plan.max_steps):
             yield choose_step(self._choice, number)
 
     def _take(self, step: Step) -> None:
@@ -158,8 +158,8 @@ class Day:
             )
         except AssertionError as error:
             waiting = [c for c in self._clients if c.right_ns <= since_ns]
-            told = "; ".join(f"{c.prefix}: {c.newest} {c.reason}" for c in waiting)
-            self._world.break_promise(f"{error}: {told}")
+            states = "; ".join(f"{c.prefix}: {c.newest} {c.reason}" for c in waiting)
+            self._world.break_promise(f"{error}: {states}")
 
 
 def _status(pid: int) -> str:
@@ -206,29 +206,29 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=Plan._field_defaults["most"])
+    parser.add_argument("--count", type=int, default=Plan._field_defaults["max_steps"])
     parser.add_argument("--only", default="")
     parser.add_argument("--steer", default="")
     parser.add_argument("--pause", type=float, default=0.0)
-    given = parser.parse_args()
-    modes = (given.mode,) if given.mode else MODES
+    options = parser.parse_args()
+    modes = (options.mode,) if options.mode else MODES
     mark = leaks.mark_session()
     before = leaks.take_snapshot(mark)
     broken = 0
     for mode in modes:
-        print(f"== mode {mode}, seed {given.seed}", flush=True)
+        print(f"== mode {mode}, seed {options.seed}", flush=True)
         plan = Plan(
-            given.seed,
-            given.minutes / len(modes),
+            options.seed,
+            options.minutes / len(modes),
             mode,
-            given.first,
-            given.count,
-            given.only,
-            given.steer,
-            given.pause,
+            options.first,
+            options.count,
+            options.only,
+            options.steer,
+            options.pause,
         )
         with tempfile.TemporaryDirectory() as directory:
-            broken += run(plan, Path(directory), Path("build/faults", f"{given.seed}-{mode}"))
+            broken += run(plan, Path(directory), Path("build/faults", f"{options.seed}-{mode}"))
     left = leaks.find_leaks(before, mark)
     print("left behind:", left or "nothing")
     return 1 if left or broken else 0

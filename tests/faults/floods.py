@@ -40,11 +40,11 @@ def _headers(stream: int, block: bytes, size: int) -> bytes:
     """A block in frames of that size, of which there may be 32."""
     parts = [block[at : at + size] for at in range(0, len(block), size)]
     parts[31:] = [b"".join(parts[31:])] if len(parts) > 31 else []
-    found, kind, flags = bytearray(), h2.HEADERS, h2.END_STREAM
+    data, kind, flags = bytearray(), h2.HEADERS, h2.END_STREAM
     for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
-        found += h2.frame(kind, flags | (0 if left else h2.END_HEADERS), stream, part)
+        data += h2.frame(kind, flags | (0 if left else h2.END_HEADERS), stream, part)
         kind, flags = h2.CONTINUATION, 0
-    return bytes(found)
+    return bytes(data)
 
 
 def _fields(count: int, chance: random.Random) -> bytes:
@@ -59,11 +59,11 @@ def _literal(name: bytes, value: bytes, first: int = 0x40) -> bytes:
 def length(size: int, flag: int) -> bytes:
     if size < 127:
         return bytes([flag | size])
-    found, size = bytearray([flag | 127]), size - 127
+    number, size = bytearray([flag | 127]), size - 127
     while size >= 128:
-        found.append(size & 127 | 128)
+        number.append(size & 127 | 128)
         size >>= 7
-    return bytes([*found, size])
+    return bytes([*number, size])
 
 
 def fields(chance: random.Random) -> Iterator[bytes]:

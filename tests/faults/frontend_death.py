@@ -58,11 +58,11 @@ def _first_after(load: Load, ns: int) -> Outcome | None:
     return min(news, key=lambda o: o.ended_ns) if news else None
 
 
-def check(server: Server, outcomes: list[Outcome], most: int) -> None:
+def check(server: Server, outcomes: list[Outcome], max_wrong: int) -> None:
     """Only connections broke, at most so many; nothing was executed twice."""
     wrong = [o for o in outcomes if not o.is_right]
     assert [o for o in wrong if o.status != 0] == []
-    assert len(wrong) <= most
+    assert len(wrong) <= max_wrong
     assert {own_id: n for own_id, n in executions(server.journal).items() if n > 1} == {}
 
 

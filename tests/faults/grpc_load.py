@@ -46,36 +46,36 @@ def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
 
 
 def _tokens(count: int, delay_us: int = 0) -> bytes:
-    asked = _REQUEST(
+    request = _REQUEST(
         model_name="tokens",
         inputs=[_tensor("COUNT", "INT32", 1), _tensor("DELAY_US", "INT32", 1)],
         raw_input_contents=[struct.pack("<i", number) for number in (count, delay_us)],
     )
-    asked.parameters["triton_enable_empty_final_response"].bool_param = True
-    return bytes(asked.SerializeToString())
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    return bytes(request.SerializeToString())
 
 
 def _journal(milliseconds: int) -> bytes:
-    asked = _REQUEST(
+    request = _REQUEST(
         model_name="journal",
         inputs=[_tensor("ID", "BYTES", 1, 1), _tensor("MS", "INT32", 1, 1)],
         raw_input_contents=[struct.pack("<I", 1) + b"x", struct.pack("<i", milliseconds)],
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def _identity(floats: int) -> bytes:
-    asked = _REQUEST(
+    request = _REQUEST(
         model_name="identity_fp32",
         inputs=[_tensor("INPUT0", "FP32", floats)],
         raw_input_contents=[bytes(4 * floats)],
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
-def _stream(channel: Any, asked: bytes) -> Any:
+def _stream(channel: Any, request: bytes) -> Any:
     """A stream with one request, which then says that it asks no more."""
-    return channel.stream_stream(_SERVICE + "ModelStreamInfer")(iter([asked]))
+    return channel.stream_stream(_SERVICE + "ModelStreamInfer")(iter([request]))
 
 
 def _check_response(data: bytes) -> tuple[int, bool]:
@@ -122,8 +122,8 @@ async def _cancel_one(channel: Any, chance: random.Random) -> str:
         # Streams whose responses come all at once, and such that are cancelled midway.
         call = _stream(channel, _tokens(50, 2000 * kind))
     else:
-        asked = _journal(chance.randrange(3)) if kind == 2 else _identity(100_000)
-        call = channel.unary_unary(_SERVICE + "ModelInfer")(asked)
+        request = _journal(chance.randrange(3)) if kind == 2 else _identity(100_000)
+        call = channel.unary_unary(_SERVICE + "ModelInfer")(request)
     # Some are left alone, so that it takes no quick machine to answer one.
     if chance.random() < _SHARE_CANCELLED:
         asyncio.get_running_loop().call_later(chance.random() * _CANCEL_WITHIN_S, call.cancel)
@@ -165,9 +165,7 @@ class _ServerResources:
 
 def _server_resources(server: Server) -> _ServerResources:
     pids = server.pids()
-    held = {
-        role: sum(psutil.Process(pid).num_fds() for pid in found) for role, found in pids.items()
-    }
+    held = {role: sum(psutil.Process(pid).num_fds() for pid in own) for role, own in pids.items()}
     return _ServerResources(pids, held, _metrics(server)["zmqtriton_shared_memory_bytes"])
 
 
@@ -181,8 +179,8 @@ def _metrics(server: Server) -> Counter[str]:
 
 
 def _is_idle(server: Server) -> bool:
-    found = _metrics(server)
-    return not (found["nv_inference_pending_request_count"] or found["zmqtriton_leased_blocks"])
+    metrics = _metrics(server)
+    return not (metrics["nv_inference_pending_request_count"] or metrics["zmqtriton_leased_blocks"])
 
 
 def cancel_many(server: Server, cancels: int = CANCELS, seed: int = 1) -> Counter[str]:
@@ -234,6 +232,6 @@ def run_streams_beside_stalled(
     server: Server, readers: int = READERS, responses: int = RESPONSES
 ) -> tuple[float, float]:
     """The others end while one does not read; the seconds they took without it, and with it."""
-    found = asyncio.run(_follow_beside(server, readers, responses))
+    seconds = asyncio.run(_follow_beside(server, readers, responses))
     eventually(lambda: _is_idle(server), _REST_S, "the stopped one is gone")
-    return found
+    return seconds

@@ -122,11 +122,11 @@ class Clients:
 def open_clients(
     server: Server, model: str, milliseconds: int, more: str = ""
 ) -> Iterator[Clients]:
-    found = Clients(server, model, milliseconds, more)
+    clients = Clients(server, model, milliseconds, more)
     try:
-        yield found
+        yield clients
     finally:
-        found.close()
+        clients.close()
 
 
 def _quantile(values: list[float], share: float) -> float:

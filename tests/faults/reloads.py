@@ -73,12 +73,12 @@ class Sample(NamedTuple):
 
 
 def sample_resources(server: Server) -> dict[str, Sample]:
-    found = {}
+    samples = {}
     for role, pids in server.pids().items():
         if role in LASTING:
             parts = [_sample(pid) for pid in pids]
-            found[role] = Sample(*(sum(column) for column in zip(*parts, strict=True)))
-    return found
+            samples[role] = Sample(*(sum(column) for column in zip(*parts, strict=True)))
+    return samples
 
 
 def _sample(pid: int) -> Sample:
@@ -202,13 +202,13 @@ def reload_broken(
     model = server.repository / MODEL
     sound = {path: path.read_text() for path in (model / "config.pbtxt", model_file(server))}
     pids = server.stub_pids(MODEL)
-    told = []
+    failed = []
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for broken in breaks:
             broken.apply(model)
             began_s = time.monotonic()
             status, reason = control_model(server, "load")
-            told.append(FailedReload(broken.name, time.monotonic() - began_s, reason))
+            failed.append(FailedReload(broken.name, time.monotonic() - began_s, reason))
             entry = index_entry(server)
             for path, text in sound.items():
                 path.write_text(text)
@@ -220,7 +220,7 @@ def reload_broken(
     assert not asking.failed(), asking.failed()[:3]
     # What the last one had started may still be on its way out.
     eventually(lambda: pids == server.stub_pids(MODEL), 30, f"the same stubs, {pids}")
-    return told, len(asking.answers)
+    return failed, len(asking.answers)
 
 
 # --------------------------------------------------------------- what is imported
@@ -244,33 +244,33 @@ class TritonPythonModel:
 
 def import_slowly(server: Server, seconds: float, instances: int) -> tuple[float, int]:
     """Loads a model with these imports; how long that took, and how often they were done."""
-    told = server.scratch / "imports"
-    told.unlink(missing_ok=True)
+    marks = server.scratch / "imports"
+    marks.unlink(missing_ok=True)
     folder = server.repository / "slow"
     (folder / "1").mkdir(parents=True, exist_ok=True)
-    (folder / "1" / "model.py").write_text(_SLOW.format(path=str(told), seconds=seconds))
+    (folder / "1" / "model.py").write_text(_SLOW.format(path=str(marks), seconds=seconds))
     group = f"instance_group [ {{ count: {instances} kind: KIND_CPU }} ]"
     (folder / "config.pbtxt").write_text(f'backend: "python"\n{group}\n')
     began_s = time.monotonic()
     assert (200, "") == control_model(server, "load", "slow")
     took_s = time.monotonic() - began_s
-    return took_s, len(told.read_text().split())
+    return took_s, len(marks.read_text().split())
 
 
 # -------------------------------------------------------------------- in full
 
 
 def _show_broken(server: Server) -> None:
-    told, asked = reload_broken(server)
-    for one in told:
+    failed, count = reload_broken(server)
+    for one in failed:
         print(f"{one.name:20} {one.seconds:6.2f} s  {one.reason[-300:]!r}")
-    print(f"broken reloads: {asked} requests, none failed", flush=True)
+    print(f"broken reloads: {count} requests, none failed", flush=True)
 
 
 def _show_reloads(server: Server, times: int) -> None:
     done = reload_often(server, times, PAUSE_S)
-    median, most = statistics.median(done.seconds), max(done.seconds)
-    print(f"{times} reloads: median {median:.3f} s, max {most:.3f} s", flush=True)
+    median, maximum = statistics.median(done.seconds), max(done.seconds)
+    print(f"{times} reloads: median {median:.3f} s, max {maximum:.3f} s", flush=True)
     print(
         f"{done.request_count} requests, {done.failed_count} failed, "
         f"{done.stale_count} answered by an earlier generation"

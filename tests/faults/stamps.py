@@ -116,5 +116,5 @@ def index_entry(server: Server, model: str = MODEL) -> dict[str, str]:
         entries = json.loads(connection.getresponse().read())
     finally:
         connection.close()
-    found: dict[str, str] = next(entry for entry in entries if entry["name"] == model)
-    return found
+    own_entry: dict[str, str] = next(entry for entry in entries if entry["name"] == model)
+    return own_entry

@@ -54,10 +54,10 @@ def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringSta
         for _ in range(times):
             count = chosen.choice([n for n in range(1, MAX_INSTANCES + 1) if n != count])
             began_s = time.monotonic()
-            found = steer(server, "scale", {"count": count})
+            answer = steer(server, "scale", {"count": count})
             seconds.append(time.monotonic() - began_s)
-            told = found["versions"]["1"]
-            assert (count, count) == (told["instances"], told["ready"]), told
+            counts = answer["versions"]["1"]
+            assert (count, count) == (counts["instances"], counts["ready"]), counts
             time.sleep(pause_s)
     return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
 
@@ -108,9 +108,9 @@ def drain_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringSta
             instance = f"{MODEL}_0_{turn % 3}" if turn % 2 else ""
             wish = {"instance": instance, "then": "restart", "within_s": 0.1}
             began_s = time.monotonic()
-            found = steer(server, "drain", wish)
+            answer = steer(server, "drain", wish)
             seconds.append(time.monotonic() - began_s)
-            assert "restarted" == found["state"], found
+            assert "restarted" == answer["state"], answer
             time.sleep(pause_s)
     return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
 
@@ -133,12 +133,12 @@ def try_versions(server: Server) -> tuple[SteeringStats, dict[str, Any]]:
     return SteeringStats(seconds, len(asking.answers), len(failed)), canaries.canary(server)
 
 
-def _print(what: str, found: SteeringStats) -> None:
-    milliseconds: Sequence[float] = [1000 * each for each in found.seconds]
-    median, most = statistics.median(milliseconds), max(milliseconds)
+def _print(what: str, stats: SteeringStats) -> None:
+    milliseconds: Sequence[float] = [1000 * each for each in stats.seconds]
+    median, maximum = statistics.median(milliseconds), max(milliseconds)
     print(
-        f"{what:40} {len(milliseconds):4} changes  median {median:7.1f} ms  max {most:7.1f} ms  "
-        f"{found.request_count} requests, {found.failed_count} failed",
+        f"{what:40} {len(milliseconds):4} changes  median {median:7.1f} ms  max {maximum:7.1f} ms  "
+        f"{stats.request_count} requests, {stats.failed_count} failed",
         flush=True,
     )
 
@@ -148,18 +148,18 @@ def main() -> None:
     parser.add_argument("--scales", type=int, default=100)
     parser.add_argument("--rolls", type=int, default=50)
     parser.add_argument("--drains", type=int, default=50)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
         with server:
-            _print("another number of instances", scale_often(server, wanted.scales, PAUSE_S))
-            broken = wanted.rolls // 5
-            rolled = roll_often(server, wanted.rolls, broken_times=broken, pause_s=PAUSE_S)
+            _print("another number of instances", scale_often(server, options.scales, PAUSE_S))
+            broken = options.rolls // 5
+            rolled = roll_often(server, options.rolls, broken_times=broken, pause_s=PAUSE_S)
             _print(f"other code, {broken} times broken", rolled)
-            _print("a drain and a restart", drain_often(server, wanted.drains, PAUSE_S))
-            tried, told = try_versions(server)
+            _print("a drain and a restart", drain_often(server, options.drains, PAUSE_S))
+            tried, ended = try_versions(server)
             _print("versions tried, one of them broken", tried)
-            print(f"{told['reason']}; {told['counts']['canary']}")
+            print(f"{ended['reason']}; {ended['counts']['canary']}")
 
 
 if __name__ == "__main__":

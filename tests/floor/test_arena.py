@@ -42,13 +42,13 @@ def segment(size: int) -> int:
 
 
 def allocate(arena: Arena, size: int) -> Allocation:
-    found = arena.allocate(size)
-    if found is None:
-        wanted = arena.wanted(size)
-        arena.add(wanted, segment(wanted.size))
-        found = arena.allocate(size)
-    assert found is not None
-    return found
+    allocation = arena.allocate(size)
+    if allocation is None:
+        request = arena.segment_request(size)
+        arena.add(request, segment(request.size))
+        allocation = arena.allocate(size)
+    assert allocation is not None
+    return allocation
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def arena(clock: Clock) -> Arena:
 
 
 def test_a_block_has_whole_pages_and_the_size_that_was_asked_for(arena: Arena) -> None:
-    found = allocate(arena, 100_000)
+    allocation = allocate(arena, 100_000)
 
-    reference = found.reference
+    reference = allocation.reference
     assert (7, 1, 1, 100_000) == (
         reference.owner,
         reference.segment,
@@ -72,17 +72,21 @@ def test_a_block_has_whole_pages_and_the_size_that_was_asked_for(arena: Arena) -
         reference.size,
     )
     assert 0 == reference.offset % PAGE
-    assert 100_000 == found.view.nbytes
-    assert not found.view.readonly
+    assert 100_000 == allocation.view.nbytes
+    assert not allocation.view.readonly
 
 
 def test_blocks_do_not_overlap(arena: Arena) -> None:
-    found = [allocate(arena, size) for size in (1, PAGE, PAGE + 1, 70_000, 300_000, 5_000_000)]
+    allocations = [
+        allocate(arena, size) for size in (1, PAGE, PAGE + 1, 70_000, 300_000, 5_000_000)
+    ]
 
-    for i, allocation in enumerate(found):
+    for i, allocation in enumerate(allocations):
         allocation.view[:] = bytes([i + 1]) * allocation.view.nbytes
 
-    assert [{i + 1} for i in range(len(found))] == [set(a.view.tobytes()) for a in found]
+    assert [{i + 1} for i in range(len(allocations))] == [
+        set(a.view.tobytes()) for a in allocations
+    ]
 
 
 def test_a_block_that_is_free_is_used_again_under_another_name(arena: Arena) -> None:
@@ -134,15 +138,15 @@ def test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it(arena
 
 
 def test_what_the_next_broker_was_told_of_is_not_doubted(arena: Arena) -> None:
-    told, later = (allocate(arena, 50_000).reference.block for _ in range(2))
-    arena.leases.send([told])
+    reported, later = (allocate(arena, 50_000).reference.block for _ in range(2))
+    arena.leases.send([reported])
 
-    arena.doubt_leases([told])
+    arena.doubt_leases([reported])
     arena.leases.send([later])
     arena.leases.end_doubted()
 
     assert 2 == arena.used
-    arena.leases.take_back([told, later])
+    arena.leases.take_back([reported, later])
     assert 0 == arena.used
 
 
@@ -205,17 +209,17 @@ def test_segments_of_the_pool_grow_so_that_there_are_few(arena: Arena) -> None:
         allocate(arena, 100_000)
 
     assert arena.allocate(1) is not None
-    assert arena.wanted(1).segment <= 8
+    assert arena.segment_request(1).segment <= 8
 
 
 def test_the_pool_starts_and_grows_as_the_settings_say() -> None:
     arena = Arena.configured(7, Memory(1 << 16, 3 << 16))
 
-    first = arena.wanted(1)
+    first = arena.segment_request(1)
     arena.add(first, segment(first.size))
 
     assert 65536 == first.size
-    assert 3 * 65536 == arena.wanted(1).size
+    assert 3 * 65536 == arena.segment_request(1).size
 
 
 def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: Clock) -> None:
@@ -234,22 +238,22 @@ def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: 
 
 
 def test_what_a_reader_of_the_arena_has_in_hand_survives_the_segment(arena: Arena) -> None:
-    found = allocate(arena, 100_000)
-    found.view[:] = b"x" * 100_000
-    arena.leases.end([found.reference.block])
+    allocation = allocate(arena, 100_000)
+    allocation.view[:] = b"x" * 100_000
+    arena.leases.end([allocation.reference.block])
 
     arena.trim(0)
 
-    assert {ord("x")} == set(found.view.tobytes())
+    assert {ord("x")} == set(allocation.view.tobytes())
 
 
 @pytest.mark.row("B21")
 def test_full_memory_is_an_error_and_no_crash(arena: Arena) -> None:
-    wanted = arena.wanted(100_000)
+    request = arena.segment_request(100_000)
     too_small = os.open("/dev/null", os.O_RDWR)  # has no pages to reserve
 
     with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size to"):
-        arena.add(wanted, too_small)
+        arena.add(request, too_small)
 
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(too_small)
@@ -259,7 +263,7 @@ def test_full_memory_is_an_error_and_no_crash(arena: Arena) -> None:
 def test_a_refusal_names_the_size_that_it_would_have_had(arena: Arena) -> None:
     allocate(arena, 100_000)
 
-    error = arena.refuse(arena.wanted(5_000_000), "There is none.")
+    error = arena.refuse(arena.segment_request(5_000_000), "There is none.")
 
     assert (
         f"Failed to increase the shared memory pool size to {(1 << 20) + 5_242_880} bytes. "
@@ -268,10 +272,10 @@ def test_a_refusal_names_the_size_that_it_would_have_had(arena: Arena) -> None:
 
 
 def test_nobody_can_write_or_resize_a_segment_of_ours(arena: Arena) -> None:
-    wanted = arena.wanted(100_000)
-    descriptor = segment(wanted.size)
+    request = arena.segment_request(100_000)
+    descriptor = segment(request.size)
     other = os.dup(descriptor)
-    arena.add(wanted, descriptor)
+    arena.add(request, descriptor)
 
     assert is_size_sealed(other)
     for attempt in (
@@ -286,12 +290,14 @@ def test_nobody_can_write_or_resize_a_segment_of_ours(arena: Arena) -> None:
 
 def test_a_view_of_the_arena_is_recognised(arena: Arena) -> None:
     allocate(arena, 1000)
-    found = allocate(arena, 100_000)
+    allocation = allocate(arena, 100_000)
 
-    part = found.view[1000:3000]
+    part = allocation.view[1000:3000]
 
     reference = arena.locate(part)
-    assert reference == found.reference._replace(offset=found.reference.offset + 1000, size=2000)
+    assert reference == allocation.reference._replace(
+        offset=allocation.reference.offset + 1000, size=2000
+    )
     assert arena.locate(memoryview(b"x" * 100)) is None
 
 
@@ -323,10 +329,10 @@ def test_threads_share_it(arena: Arena) -> None:
     def use(seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(300):
-            found = arena.allocate(chance.randrange(1, 60_000))
-            if found is not None:
-                found.view[:1] = b"x"
-                arena.leases.end([found.reference.block])
+            allocation = arena.allocate(chance.randrange(1, 60_000))
+            if allocation is not None:
+                allocation.view[:1] = b"x"
+                arena.leases.end([allocation.reference.block])
 
     threads = [threading.Thread(target=use, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -377,8 +383,8 @@ def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int,
 
 def test_memory_of_a_gpu_is_cut_by_address_and_counted_apart() -> None:
     arena = Arena(7)
-    wanted = arena.wanted(5000, gpu=1)
-    arena.hold(wanted, 1 << 32, gpu=1)
+    request = arena.segment_request(5000, gpu=1)
+    arena.hold(request, 1 << 32, gpu=1)
 
     first = arena.allocate(5000, gpu=1)
     second = arena.allocate(5000, gpu=1)
@@ -386,10 +392,10 @@ def test_memory_of_a_gpu_is_cut_by_address_and_counted_apart() -> None:
     assert first is not None
     assert second is not None
     assert [1 << 32, (1 << 32) + 2 * PAGE] == [first.view, second.view]
-    assert (wanted.segment, 2 * PAGE) == (second.reference.segment, second.reference.offset)
+    assert (request.segment, 2 * PAGE) == (second.reference.segment, second.reference.offset)
     assert arena.allocate(5000) is None
     assert arena.allocate(5000, gpu=0) is None
-    assert (0, 0, wanted.size) == (arena.bytes, arena.unused_bytes, arena.bytes_on(1))
+    assert (0, 0, request.size) == (arena.bytes, arena.unused_bytes, arena.bytes_on(1))
     # Its leases are like all others, but the memory stays.
     arena.leases.end([first.block.block])
     assert 1 == arena.used

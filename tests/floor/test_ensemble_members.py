@@ -14,8 +14,8 @@ def _ensemble(*members: tuple[str, int]) -> dict[str, Any]:
 
 def _names(configs: dict[tuple[str, int], dict[str, Any]], model: str) -> list[str]:
     def find(name: str, version: int) -> dict[str, Any] | None:
-        found = configs.get((name, version))
-        return None if found is None else {**found, "name": f"{name} {version}"}
+        config = configs.get((name, version))
+        return None if config is None else {**config, "name": f"{name} {version}"}
 
     return [config["name"] for config in inside(find, model, -1)]
 

@@ -117,8 +117,8 @@ def test_a_disk_that_is_full_is_told_once_a_minute(capsys: pytest.CaptureFixture
     now[0] = 65.0
     handler.emit(record)
 
-    told = "cannot write the log: [Errno 28] No space left on device; lines lost so far: "
-    assert [f"{told}1", f"{told}4"] == capsys.readouterr().err.splitlines()
+    text = "cannot write the log: [Errno 28] No space left on device; lines lost so far: "
+    assert [f"{text}1", f"{text}4"] == capsys.readouterr().err.splitlines()
 
 
 def test_a_log_that_goes_to_a_full_stderr_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +139,10 @@ def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
         handler.handle(record)
 
     def lines() -> list[str]:
-        found = [line.partition("] ")[2] for line in written.getvalue().splitlines()]
+        texts = [line.partition("] ")[2] for line in written.getvalue().splitlines()]
         written.seek(0)
         written.truncate()
-        return found
+        return texts
 
     for _ in range(logs.MAX_LINES_A_SECOND + 7):
         say("flood", 1)
@@ -184,8 +184,8 @@ def test_failures_are_cut_where_more_of_other_lines_are_written() -> None:
             handler.handle(logging.LogRecord("x", level, "f.py", line, "text", None, None))
 
     levels = collections.Counter(line[0] for line in written.getvalue().splitlines())
-    most = logs.MAX_LINES_A_SECOND
-    assert {"I": 5 * most, "W": most, "E": most} == levels
+    limit = logs.MAX_LINES_A_SECOND
+    assert {"I": 5 * limit, "W": limit, "E": limit} == levels
 
 
 def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:

@@ -31,15 +31,15 @@ class Pair:
         self.arena = Arena(OWNER)
 
     def write(self, data: bytes) -> Allocation:
-        found = self.arena.allocate(len(data))
-        while found is None:
-            wanted = self.arena.wanted(len(data))
-            descriptor = segment(wanted.size)
-            self.mappings.add(OWNER, wanted.segment, os.dup(descriptor))
-            self.arena.add(wanted, descriptor)
-            found = self.arena.allocate(len(data))
-        found.view[:] = data
-        return found
+        allocation = self.arena.allocate(len(data))
+        while allocation is None:
+            request = self.arena.segment_request(len(data))
+            descriptor = segment(request.size)
+            self.mappings.add(OWNER, request.segment, os.dup(descriptor))
+            self.arena.add(request, descriptor)
+            allocation = self.arena.allocate(len(data))
+        allocation.view[:] = data
+        return allocation
 
 
 @pytest.fixture(params=[False, True], ids=["shared", "private"])
@@ -61,19 +61,19 @@ def private() -> Iterator[Pair]:
 
 
 def test_what_the_owner_wrote_is_read_without_a_copy(pair: Pair) -> None:
-    found = pair.write(b"abc" * 1000)
+    allocation = pair.write(b"abc" * 1000)
 
-    [array] = pair.mappings.open([found.reference])
+    [array] = pair.mappings.open([allocation.reference])
 
     assert b"abc" * 1000 == array.tobytes()
-    found.view[:3] = b"xyz"  # the same memory
+    allocation.view[:3] = b"xyz"  # the same memory
     assert b"xyz" == array[:3].tobytes()
-    pair.mappings.remove(OWNER, found.reference.segment)
+    pair.mappings.remove(OWNER, allocation.reference.segment)
 
 
 def test_a_tensor_in_the_middle_of_a_block_can_be_read(pair: Pair) -> None:
-    found = pair.write(bytes(range(256)) * 100)
-    inner = found.reference._replace(offset=found.reference.offset + 5000, size=300)
+    allocation = pair.write(bytes(range(256)) * 100)
+    inner = allocation.reference._replace(offset=allocation.reference.offset + 5000, size=300)
 
     [array] = pair.mappings.open([inner])
 
@@ -81,8 +81,8 @@ def test_a_tensor_in_the_middle_of_a_block_can_be_read(pair: Pair) -> None:
 
 
 def test_leased_blocks_are_released_with_the_last_view(pair: Pair) -> None:
-    found = pair.write(b"x" * 100_000)
-    first, second = pair.mappings.open([found.reference, found.reference], is_leased=True)
+    allocation = pair.write(b"x" * 100_000)
+    first, second = pair.mappings.open([allocation.reference, allocation.reference], is_leased=True)
     view = memoryview(first)[10:20]
 
     del first
@@ -90,18 +90,18 @@ def test_leased_blocks_are_released_with_the_last_view(pair: Pair) -> None:
     del second
     assert [] == pair.released
     del view
-    assert [found.block, found.block] == pair.released
+    assert [allocation.block, allocation.block] == pair.released
 
 
 def test_numpy_views_keep_it_alive_too(pair: Pair) -> None:
-    found = pair.write(b"x" * 40_000)
-    [array] = pair.mappings.open([found.reference], is_leased=True)
+    allocation = pair.write(b"x" * 40_000)
+    [array] = pair.mappings.open([allocation.reference], is_leased=True)
     shaped = array.view(np.float32).reshape(100, 100)[3:5].T
 
     del array
     assert [] == pair.released
     del shaped
-    assert [found.block] == pair.released
+    assert [allocation.block] == pair.released
 
 
 def test_a_frontend_cannot_write() -> None:
@@ -113,23 +113,23 @@ def test_a_frontend_cannot_write() -> None:
 
 
 def test_a_model_may_write_and_nobody_else_sees_it(private: Pair) -> None:
-    found = private.write(b"x" * 40_000)
-    [array] = private.mappings.open([found.reference])
+    allocation = private.write(b"x" * 40_000)
+    [array] = private.mappings.open([allocation.reference])
 
     array[:] = 0
 
-    assert {ord("x")} == set(found.view.tobytes())
+    assert {ord("x")} == set(allocation.view.tobytes())
     del array
-    [again] = private.mappings.open([found.reference])
+    [again] = private.mappings.open([allocation.reference])
     assert {ord("x")} == set(again.tobytes())
 
 
 def test_two_who_read_the_same_block_do_not_see_each_others_changes(private: Pair) -> None:
-    found = private.write(b"x" * 40_000)
-    [first] = private.mappings.open([found.reference])
+    allocation = private.write(b"x" * 40_000)
+    [first] = private.mappings.open([allocation.reference])
     first[:] = 0
 
-    [second] = private.mappings.open([found.reference])
+    [second] = private.mappings.open([allocation.reference])
     second[5] = 1
 
     assert ord("x") == second[4]
@@ -137,40 +137,40 @@ def test_two_who_read_the_same_block_do_not_see_each_others_changes(private: Pai
 
 
 def test_a_kept_array_stays_what_it_was_when_the_owner_goes_on(private: Pair) -> None:
-    found = private.write(b"x" * 40_000)
-    [kept] = private.mappings.open([found.reference])
+    allocation = private.write(b"x" * 40_000)
+    [kept] = private.mappings.open([allocation.reference])
     kept[0] = ord("y")
 
-    private.mappings.detach([found.block])
-    private.arena.leases.end([found.reference.block])
-    found = private.write(b"z" * 40_000)
+    private.mappings.detach([allocation.block])
+    private.arena.leases.end([allocation.reference.block])
+    allocation = private.write(b"z" * 40_000)
 
     assert b"y" + b"x" * 39_999 == kept.tobytes()
     # The same pages under another name: what is kept here must not hide what the owner wrote.
-    [other] = private.mappings.open([found.reference])
+    [other] = private.mappings.open([allocation.reference])
     assert {ord("z")} == set(other.tobytes())
 
 
 def test_once_nothing_is_kept_the_pages_are_the_owners_again(private: Pair) -> None:
-    found = private.write(b"x" * 40_000)
-    [kept] = private.mappings.open([found.reference])
-    private.mappings.detach([found.block])
+    allocation = private.write(b"x" * 40_000)
+    [kept] = private.mappings.open([allocation.reference])
+    private.mappings.detach([allocation.block])
 
     del kept
-    found.view[:] = b"z" * 40_000
+    allocation.view[:] = b"z" * 40_000
 
-    [array] = private.mappings.open([found.reference])
+    [array] = private.mappings.open([allocation.reference])
     assert {ord("z")} == set(array.tobytes())
-    found.view[:1] = b"!"
+    allocation.view[:1] = b"!"
     assert ord("!") == array[0]
 
 
 def test_what_was_only_read_need_not_be_mapped_again(private: Pair) -> None:
-    found = private.write(b"x" * 16_000_000)
-    assert 16_000_000 == np.count_nonzero(private.mappings.open([found.reference])[0])
+    allocation = private.write(b"x" * 16_000_000)
+    assert 16_000_000 == np.count_nonzero(private.mappings.open([allocation.reference])[0])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
-    [array] = private.mappings.open([found.reference])
+    [array] = private.mappings.open([allocation.reference])
     total = int(array[::PAGE].sum())
 
     # Mapped anew it would be 244, with 16 pages at a time.
@@ -179,32 +179,32 @@ def test_what_was_only_read_need_not_be_mapped_again(private: Pair) -> None:
 
 
 def test_nothing_is_detached_that_nobody_reads(private: Pair) -> None:
-    found = private.write(b"x" * 40_000)
+    allocation = private.write(b"x" * 40_000)
 
-    private.mappings.detach([found.block, Block(9, 9, 9)])
+    private.mappings.detach([allocation.block, Block(9, 9, 9)])
 
-    [array] = private.mappings.open([found.reference])
-    found.view[:1] = b"!"
+    [array] = private.mappings.open([allocation.reference])
+    allocation.view[:1] = b"!"
     assert ord("!") == array[0]
 
 
 def test_arrays_outlive_a_segment_that_its_owner_has_dropped(pair: Pair) -> None:
-    found = pair.write(b"x" * 40_000)
-    [array] = pair.mappings.open([found.reference], is_leased=True)
+    allocation = pair.write(b"x" * 40_000)
+    [array] = pair.mappings.open([allocation.reference], is_leased=True)
 
     pair.mappings.remove(OWNER, 1)
 
     assert {ord("x")} == set(array.tobytes())
-    assert [(OWNER, 1)] == pair.mappings.missing([found.reference])
+    assert [(OWNER, 1)] == pair.mappings.missing([allocation.reference])
     del array
-    assert [found.block] == pair.released
+    assert [allocation.block] == pair.released
 
 
 def test_the_memory_of_a_dropped_segment_goes_with_the_last_view(pair: Pair) -> None:
-    found = pair.write(b"x" * 10_000_000)
-    [array] = pair.mappings.open([found.reference])
+    allocation = pair.write(b"x" * 10_000_000)
+    [array] = pair.mappings.open([allocation.reference])
     before = _mapped()
-    pair.mappings.remove(OWNER, found.reference.segment)
+    pair.mappings.remove(OWNER, allocation.reference.segment)
     assert before == _mapped()
 
     del array
@@ -330,8 +330,8 @@ def test_allocations_of_the_arena_can_be_read_back(pair: Pair) -> None:
     chance = random.Random(6)
     for _ in range(100):
         data = chance.randbytes(chance.randrange(1, 200_000))
-        found = pair.write(data)
-        [array] = pair.mappings.open([found.reference], is_leased=True)
+        allocation = pair.write(data)
+        [array] = pair.mappings.open([allocation.reference], is_leased=True)
         assert data == array.tobytes()
         del array
         pair.arena.leases.end([pair.released.pop().block])
@@ -345,12 +345,12 @@ def test_no_descriptor_and_no_mapping_stays(is_private: bool) -> None:
     pair = Pair(is_private=is_private)
     blocks = []
     for size in (10, 100_000, 5_000_000, 20_000_000, 600_000):
-        found = pair.write(b"x" * size)
-        pair.mappings.open([found.reference])
-        blocks.append(found.reference.block)
+        allocation = pair.write(b"x" * size)
+        pair.mappings.open([allocation.reference])
+        blocks.append(allocation.reference.block)
     assert len(os.listdir("/proc/self/fd")) > before
 
-    del found
+    del allocation
     pair.arena.leases.end(blocks)
     for dropped in pair.arena.trim(-1):
         pair.mappings.remove(OWNER, dropped.segment)

@@ -20,11 +20,11 @@ def test_latency_counters_are_an_option(config: list[tuple[str, str]], has: bool
 
 
 def test_histograms_and_summaries_are_asked_for() -> None:
-    asked = [("histogram_latencies", "true"), ("summary_latencies", "1")]
+    settings = [("histogram_latencies", "true"), ("summary_latencies", "1")]
 
-    wanted = metrics.config_of(asked)
+    config = metrics.config_of(settings)
 
-    assert (wanted.has_histograms, wanted.has_summaries) == (True, True)
+    assert (config.has_histograms, config.has_summaries) == (True, True)
     assert not any(metrics.config_of([])[1:3])
 
 

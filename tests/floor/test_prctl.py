@@ -19,14 +19,14 @@ from zmqtriton_floor import prctl
     ],
 )
 def test_a_long_name_is_cut_and_no_letter_with_it(name: str, kept: str) -> None:
-    found = []
+    names = []
 
     def look() -> None:
         prctl.set_name(name)  # of this thread, which ends
-        found.append(Path("/proc/thread-self/comm").read_bytes())
+        names.append(Path("/proc/thread-self/comm").read_bytes())
 
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
 
-    assert [f"{kept}\n".encode()] == found
+    assert [f"{kept}\n".encode()] == names

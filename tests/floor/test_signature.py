@@ -106,7 +106,7 @@ def test_requests_with_and_without_an_optional_input_have_other_batch_keys() -> 
     model = _free({"name": "A"}, {"name": "B", "optional": True, "allow_ragged_batch": True})
     a, b, longer = _fp32("A", 1, 2), _fp32("B", 1, 2), _fp32("B", 1, 3)
 
-    keys = [model.check(_request(*given)).batch_key for given in ((a,), (a, b), (a, longer))]
+    keys = [model.check(_request(*inputs)).batch_key for inputs in ((a,), (a, b), (a, longer))]
 
     assert keys[0] != keys[1] == keys[2]
 
@@ -219,9 +219,11 @@ def test_a_zero_size_tensor_fits() -> None:
 @pytest.mark.row("C46")
 def test_a_batch_is_one_size_that_the_model_takes() -> None:
     def refusal(*shapes: list[int]) -> str:
-        given = [Tensor(name, _FP32, shape, b"") for name, shape in zip("AB", shapes, strict=False)]
+        tensors = [
+            Tensor(name, _FP32, shape, b"") for name, shape in zip("AB", shapes, strict=False)
+        ]
         with pytest.raises(InvalidArgument) as error:
-            ADD_SUB.check(_request(*given))
+            ADD_SUB.check(_request(*tensors))
         return error.value.text.removeprefix("[request id: <id_unknown>] ")
 
     assert "inference request batch-size must be <= 8 for 'm'" == refusal([9, 4], [9, 4])

@@ -14,23 +14,23 @@ _NAME = f"00-{_TRACE}-b7ad6b7169203331-01"
 
 
 def test_a_name_has_its_state_behind_it_and_hands_it_down() -> None:
-    given = spans.named(f"cc-{_TRACE}-b7ad6b7169203331-00-more", "a=b,c=d")
+    context = spans.named(f"cc-{_TRACE}-b7ad6b7169203331-00-more", "a=b,c=d")
 
-    assert (f"00-{_TRACE}-b7ad6b7169203331-00", "a=b,c=d") == spans.parts(given)
-    for name in (spans.among(given), spans.below(given, 3, 4)):
+    assert (f"00-{_TRACE}-b7ad6b7169203331-00", "a=b,c=d") == spans.parts(context)
+    for name in (spans.among(context), spans.below(context, 3, 4)):
         traceparent, state = spans.parts(name)
         assert (_TRACE, "-01", "a=b,c=d") == (traceparent[3:35], traceparent[-3:], state)
-        assert spans.span_of(name) != spans.span_of(given)
+        assert spans.span_of(name) != spans.span_of(context)
     assert (_NAME, "") == spans.parts(spans.named(_NAME))
 
 
 def test_spans_below_others_are_the_same_for_all_and_no_two_are_one() -> None:
     first, second = _NAME, spans.below(_NAME, 1, 1)
-    asked = [(peer, number) for peer in range(20) for number in range(50)]
+    pairs = [(peer, number) for peer in range(20) for number in range(50)]
 
-    found = {spans.below(above, *pair) for above in (first, second) for pair in asked}
+    names = {spans.below(above, *pair) for above in (first, second) for pair in pairs}
 
-    assert 2 * len(asked) == len(found)
+    assert 2 * len(pairs) == len(names)
     assert second == spans.below(_NAME, 1, 1)
     assert 55 == len(second)
 

@@ -40,7 +40,7 @@ def test_each_load_has_a_directory_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.row("C71")
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("name", "path"),
     [
         ("../x", "../x"),
         ("..", ".."),
@@ -51,12 +51,12 @@ def test_each_load_has_a_directory_of_its_own(tmp_path: Path) -> None:
         ("../m/1/model.py", "../m/1/model.py"),
     ],
 )
-def test_a_path_that_leads_outside_is_refused(tmp_path: Path, given: str, path: str) -> None:
+def test_a_path_that_leads_outside_is_refused(tmp_path: Path, name: str, path: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        staging.stage(str(tmp_path), 7, {"file:1/model.py": b"", f"file:{given}": b""})
+        staging.stage(str(tmp_path), 7, {"file:1/model.py": b"", f"file:{name}": b""})
 
     assert (
-        f"Invalid file parameter 'file:{given}' with normalized path '{path}' must stay within "
+        f"Invalid file parameter 'file:{name}' with normalized path '{path}' must stay within "
         "model directory."
     ) == refused.value.text
     assert [] == list(tmp_path.iterdir())

@@ -25,13 +25,13 @@ def test_shares_are_about_right() -> None:
     others = sum(goes_to_canary(split(2000), 0) for _ in range(10_000))
     copies = sum(is_copied(split(0, shadow=2000)) for _ in range(10_000))
 
-    for found in (sequences, others, copies):
-        assert 1500 < found < 2500
+    for count in (sequences, others, copies):
+        assert 1500 < count < 2500
 
 
 def test_a_sequence_stays_and_a_greater_share_takes_none_away() -> None:
     for correlation in [*range(1, 200), *"abcdefgh", "\udc80"]:
-        found = [goes_to_canary(split(weight), correlation) for weight in range(0, ALL, 500)]
+        choices = [goes_to_canary(split(weight), correlation) for weight in range(0, ALL, 500)]
 
-        assert sorted(found) == found
-        assert found[3] == goes_to_canary(split(1500), correlation)
+        assert sorted(choices) == choices
+        assert choices[3] == goes_to_canary(split(1500), correlation)

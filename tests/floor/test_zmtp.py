@@ -43,7 +43,7 @@ class Bound:
                 hear(events)
         return bool(ready)
 
-    def hear(self, count: int = 1) -> list[tuple[Connection, list[bytes]]]:
+    def receive(self, count: int = 1) -> list[tuple[Connection, list[bytes]]]:
         inbox = self.router.inbox
 
         def is_here() -> bool:
@@ -104,7 +104,7 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
 
     thread = threading.Thread(target=send)
     thread.start()
-    heard = bound.hear(len(sent))
+    heard = bound.receive(len(sent))
     thread.join()
 
     assert sent == [frames for _, frames in heard]
@@ -122,7 +122,7 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
 def test_what_a_reader_does_not_take_waits_and_nothing_blocks(bound: Bound, dealer: Dealer) -> None:
     dealer.put([b"hello"])
     dealer.flush()
-    [(connection, _)] = bound.hear()
+    [(connection, _)] = bound.receive()
     sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
 
     assert all(bound.router.write(connection, message) for message in sent)
@@ -149,7 +149,7 @@ def test_a_dealer_keeps_what_the_kernel_does_not_take(bound: Bound, dealer: Deal
     heard: list[tuple[Connection, list[bytes]]] = []
     while len(heard) < len(sent):
         dealer.flush()
-        heard += bound.hear()
+        heard += bound.receive()
 
     assert sent == [frames for _, frames in heard]
     assert not dealer.is_blocked
@@ -165,7 +165,7 @@ def test_a_message_may_come_in_pieces(bound: Bound, piece: int) -> None:
             peer.sendall(data[begin : begin + piece])
             bound.look()
 
-        assert [[b"ab", b"x" * 300]] == [frames for _, frames in bound.hear()]
+        assert [[b"ab", b"x" * 300]] == [frames for _, frames in bound.receive()]
 
 
 def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
@@ -176,7 +176,7 @@ def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
 
     for message in sent:
         peer.send_multipart(message)
-    heard = bound.hear(len(sent))
+    heard = bound.receive(len(sent))
     for connection, frames in heard:
         bound.router.write(connection, frames)
     bound.router.flush()
@@ -222,13 +222,13 @@ def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
             bound.look()
             return len(bound.router.connections) == 1
 
-        assert [b"before"] == bound.hear()[0][1]
+        assert [b"before"] == bound.receive()[0][1]
         eventually(is_cut_off, 10, "the end of the connection")
 
     dealer.put([b"after"])
 
     dealer.flush()
-    assert [b"after"] == bound.hear()[0][1]
+    assert [b"after"] == bound.receive()[0][1]
 
 
 def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
@@ -247,7 +247,7 @@ def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
     bound.router.inbox.clear()
     dealer.put([b"still here"])
     dealer.flush()
-    assert [b"still here"] == bound.hear()[-1][1]
+    assert [b"still here"] == bound.receive()[-1][1]
     eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the ends")
 
 
@@ -255,7 +255,7 @@ def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) ->
     dealer = Dealer(bound.address)
     dealer.put([b"hello"])
     dealer.flush()
-    [(connection, _)] = bound.hear()
+    [(connection, _)] = bound.receive()
     dealer.put([b"last words"])
     dealer.flush()
     dealer.close()
@@ -272,7 +272,7 @@ def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(bound:
     dealer = Dealer(bound.address)
     dealer.put([b"hello"])
     dealer.flush()
-    [(connection, _)] = bound.hear()
+    [(connection, _)] = bound.receive()
     bound.router.write(connection, [b"last words"])
     bound.router.flush()
     bound.router.close(connection)
@@ -334,7 +334,7 @@ def test_a_shortage_delays_what_is_sent_and_ends_nothing(
     dealer.finish()
 
     assert dealer.is_open
-    assert [b"hello"] == bound.hear()[0][1]
+    assert [b"hello"] == bound.receive()[0][1]
 
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
@@ -343,7 +343,7 @@ def test_a_shortage_delays_what_is_received_and_ends_nothing(
 ) -> None:
     dealer.put([b"hello"])
     dealer.flush()
-    [(connection, _)] = bound.hear()
+    [(connection, _)] = bound.receive()
     end: Any = dealer
     end._socket = ShortOf(end._socket, recv_into=[number] * 3)
 
@@ -357,7 +357,7 @@ def test_a_shortage_delays_what_is_received_and_ends_nothing(
 def test_what_had_come_before_a_write_failed_is_read(bound: Bound, dealer: Dealer) -> None:
     dealer.put([b"hello"])
     dealer.flush()
-    [(connection, _)] = bound.hear()
+    [(connection, _)] = bound.receive()
     dealer.put([b"an answer"])
     dealer.flush()
     end: Any = connection
@@ -366,7 +366,7 @@ def test_what_had_come_before_a_write_failed_is_read(bound: Bound, dealer: Deale
     bound.router.write(connection, [b"too late"])
     bound.router.flush()
 
-    assert [b"an answer"] == bound.hear()[0][1]
+    assert [b"an answer"] == bound.receive()[0][1]
     eventually(lambda: not bound.look() and not bound.router.connections, 10, "the end")
     eventually(lambda: not dealer.has_input() and not dealer.is_open, 10, "the end here")
 
@@ -380,7 +380,7 @@ def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) 
 
     heard: list[list[bytes]] = []
     while len(heard) < 10:
-        [(connection, frames)] = bound.hear()
+        [(connection, frames)] = bound.receive()
         assert len(bound.router.connections) <= len(heard) + 3
         heard.append(frames)
         bound.router.know(connection)
@@ -403,7 +403,7 @@ def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
     assert 2 == len(bound.router.connections)
     bound.router.tick(due_ns + zmtp.STRANGER_WITHIN_NS)
 
-    assert [b"hello"] == bound.hear()[0][1]
+    assert [b"hello"] == bound.receive()[0][1]
     for dealer in (*silent, late):
         dealer.close()
 
@@ -437,7 +437,7 @@ def test_without_descriptors_those_that_connect_wait(bound: Bound) -> None:
 
     bound.router.tick(bound.router.next_due_ns())
 
-    assert [b"hello"] == bound.hear()[0][1]
+    assert [b"hello"] == bound.receive()[0][1]
     dealer.close()
 
 
@@ -452,7 +452,7 @@ def test_a_greeting_that_has_to_wait_holds_nothing_back(
     )
     dealer.put([b"hello"])
     dealer.flush()
-    [(connection, _)] = bound.hear()
+    [(connection, _)] = bound.receive()
 
     bound.router.write(connection, [b"answer"])
     bound.router.flush()
@@ -473,17 +473,17 @@ def test_a_stranger_may_not_announce_as_much_as_those_who_are_known(
     bound: Bound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zmtp, "STRANGER_BYTES", 1000)
-    known, stranger = Dealer(bound.address), Dealer(bound.address)
-    known.put([b"hello"])
-    known.flush()
-    [(connection, _)] = bound.hear()
+    friend, stranger = Dealer(bound.address), Dealer(bound.address)
+    friend.put([b"hello"])
+    friend.flush()
+    [(connection, _)] = bound.receive()
     bound.router.know(connection)
 
-    for dealer in (known, stranger):
+    for dealer in (friend, stranger):
         dealer.put([bytes(2000)])
         dealer.flush()
 
-    assert [bytes(2000)] == bound.hear()[0][1]
+    assert [bytes(2000)] == bound.receive()[0][1]
     eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the end")
-    for dealer in (known, stranger):
+    for dealer in (friend, stranger):
         dealer.close()

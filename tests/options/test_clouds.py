@@ -67,15 +67,15 @@ def test_what_is_written_counts_before_variables() -> None:
     ],
 )
 def test_routes_of_vertex_ai_must_be_there(environment: dict[str, str], text: str) -> None:
-    found = refusal(REPOSITORY, "--allow-vertex-ai=true", **environment)
+    message = refusal(REPOSITORY, "--allow-vertex-ai=true", **environment)
 
-    assert found.startswith(f"{VERTEX}{text}")
+    assert message.startswith(f"{VERTEX}{text}")
 
 
 def test_variables_that_cannot_be_meant_are_refused() -> None:
     assert "AIP_HTTP_PORT: 'x' is not a port" == refusal(REPOSITORY, AIP_HTTP_PORT="x")
-    found = refusal(REPOSITORY, "--allow-sagemaker=1", SAGEMAKER_TRITON_INFERENCE_TYPE="train")
-    assert found.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' is none of: infer, ")
+    message = refusal(REPOSITORY, "--allow-sagemaker=1", SAGEMAKER_TRITON_INFERENCE_TYPE="train")
+    assert message.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' is none of: infer, ")
     assert not started(REPOSITORY, SAGEMAKER_TRITON_INFERENCE_TYPE="train").allow_sagemaker
 
 
@@ -95,7 +95,7 @@ def test_clients_memory_stays_off_where_these_ports_are_open_to_others() -> None
 
 
 def test_sagemaker_names_model_probe_and_kind_of_inference() -> None:
-    found = endpoint_settings(
+    settings = endpoint_settings(
         {
             "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "m",
             "SAGEMAKER_TRITON_PING_MODE": "live",
@@ -103,6 +103,6 @@ def test_sagemaker_names_model_probe_and_kind_of_inference() -> None:
         }
     )
 
-    assert ["m", "live", "generate"] == list(found.values())[:3]
+    assert ["m", "live", "generate"] == list(settings.values())[:3]
     unset = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
     assert [unset, "ready", "infer", "", ""] == list(endpoint_settings({}).values())

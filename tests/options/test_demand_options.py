@@ -11,10 +11,10 @@ _EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
 
 def test_they_are_read() -> None:
     limits = ("--unload-idle-after=1.5", "--model-memory-budget=1048576")
-    found = parse([*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=5", *limits])
+    options = parse([*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=5", *limits])
 
-    assert (True, 5.0) == (found.load_on_demand, found.load_on_demand_timeout)
-    assert (1.5, 1 << 20) == (found.unload_idle_after, found.model_memory_budget)
+    assert (True, 5.0) == (options.load_on_demand, options.load_on_demand_timeout)
+    assert (1.5, 1 << 20) == (options.unload_idle_after, options.model_memory_budget)
 
 
 @pytest.mark.parametrize(

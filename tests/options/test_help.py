@@ -29,9 +29,9 @@ def test_help_shows_each_group_option_and_default(text: str) -> None:
 
 
 def test_what_has_a_default_does_not_name_another(text: str) -> None:
-    told = [" ".join(option.split()) for option in re.split(r"\n  --", text)]
+    lines = [" ".join(option.split()) for option in re.split(r"\n  --", text)]
 
-    assert [] == [line for line in told if "y default" in line and "Default is" in line]
+    assert [] == [line for line in lines if "y default" in line and "Default is" in line]
 
 
 def test_help_is_asked_for_in_short_too(text: str) -> None:
@@ -58,10 +58,10 @@ def test_each_command_has_help_of_its_own(
     except SystemExit as end:
         status = int(end.code or 0)
 
-    told = capsys.readouterr()
-    assert (0, "") == (status, told.err)
-    assert re.match(f"[Uu]sage: zmqtriton {command} ", told.out)
-    assert len(told.out) < len(text) / 2
+    printed = capsys.readouterr()
+    assert (0, "") == (status, printed.err)
+    assert re.match(f"[Uu]sage: zmqtriton {command} ", printed.out)
+    assert len(printed.out) < len(text) / 2
 
 
 @pytest.mark.parametrize(

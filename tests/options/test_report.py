@@ -22,22 +22,22 @@ def test_values_are_written_as_on_the_command_line() -> None:
         *("--rate-limit-resource=R1:4:0", "--model-load-gpu-limit=0:0.5"),
     )
 
-    found = changed(*words)
+    rows = changed(*words)
 
     assert (9000, False, ["a", "b"]) == tuple(
-        found[name] for name in ("http-port", "exit-on-error", "load-model")
+        rows[name] for name in ("http-port", "exit-on-error", "load-model")
     )
-    assert ["python,stub-timeout-seconds=40"] == found["backend-config"]
+    assert ["python,stub-timeout-seconds=40"] == rows["backend-config"]
     assert (["R1:4:0"], ["0:0.5"]) == (
-        found["rate-limit-resource"],
-        found["model-load-gpu-limit"],
+        rows["rate-limit-resource"],
+        rows["model-load-gpu-limit"],
     )
 
 
 def test_a_port_that_was_found_is_told() -> None:
-    found = changed("--http-port=0", "--grpc-port=0", http_port=43210)
+    rows = changed("--http-port=0", "--grpc-port=0", http_port=43210)
 
-    assert (43210, 0) == (found["http-port"], found["grpc-port"])
+    assert (43210, 0) == (rows["http-port"], rows["grpc-port"])
 
 
 def test_secrets_are_hidden() -> None:
@@ -49,10 +49,10 @@ def test_secrets_are_hidden() -> None:
         "--trace-config=opentelemetry,headers=a=SECRET",
     )
 
-    found = changed(*words)
+    rows = changed(*words)
 
-    assert "SECRET" not in str(found)
-    assert ["model-repository,logging:x-key=***"] == found["http-restricted-api"]
-    assert ["python,api_token=***"] == found["backend-config"]
-    assert ["local,size=1048576"] == found["cache-config"]
-    assert "mode=opentelemetry" in found["trace-config"]
+    assert "SECRET" not in str(rows)
+    assert ["model-repository,logging:x-key=***"] == rows["http-restricted-api"]
+    assert ["python,api_token=***"] == rows["backend-config"]
+    assert ["local,size=1048576"] == rows["cache-config"]
+    assert "mode=opentelemetry" in rows["trace-config"]

@@ -35,4 +35,4 @@ def is_in_the_source(text: str) -> bool:
     """True if one text of the source has all of this; `…` stands for anything between two parts."""
     parts = text.split("…")
     longest, pattern = max(parts, key=len), ".*".join(map(re.escape, parts))
-    return any(longest in known and re.search(pattern, known) for known in source_texts())
+    return any(longest in text and re.search(pattern, text) for text in source_texts())

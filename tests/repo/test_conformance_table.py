@@ -30,15 +30,13 @@ class MarkedTest(NamedTuple):
 
 def rows(page: str) -> list[Row]:
     """The rows of all tables; a cell holds no `|`, not even a quoted one."""
-    found = []
+    rows = []
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if re.fullmatch(r"[A-Z]\d{2}[a-z]?|nv_\w+|--[a-z][a-z0-9-]*", cells[0]):
             assert len(cells) == 4, f"{cells[0]}: {len(cells)} cells instead of 4"
-            found.append(
-                Row(cells[0], tuple(re.findall(r"`([^`]+\.py::\w+)`", cells[2])), cells[3])
-            )
-    return found
+            rows.append(Row(cells[0], tuple(re.findall(r"`([^`]+\.py::\w+)`", cells[2])), cells[3]))
+    return rows
 
 
 def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, ast.expr]]:
@@ -49,7 +47,7 @@ def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[s
 
 def marked_tests(source: str) -> dict[str, MarkedTest]:
     """The test functions of a file, those in classes too."""
-    found = {}
+    tests = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -62,8 +60,8 @@ def marked_tests(source: str) -> dict[str, MarkedTest]:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.row":
                     ids += [ast.literal_eval(argument) for argument in mark.args]
             is_skipped |= name in ("pytest.mark.skip", "pytest.mark.xfail")
-        found[node.name] = MarkedTest(tuple(ids), is_skipped)
-    return found
+        tests[node.name] = MarkedTest(tuple(ids), is_skipped)
+    return tests
 
 
 def _all_tests() -> dict[str, MarkedTest]:
@@ -76,27 +74,27 @@ def _all_tests() -> dict[str, MarkedTest]:
 
 def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
     """Return what does not fit together, a line each."""
-    found = []
+    faults = []
     ids = [row.id for row in table]
-    found += [f"{id}: stands twice" for id in sorted({i for i in ids if ids.count(i) > 1})]
+    faults += [f"{id}: stands twice" for id in sorted({i for i in ids if ids.count(i) > 1})]
     for row in table:
         if row.state not in STATES:
-            found.append(f"{row.id}: no such state: {row.state}")
+            faults.append(f"{row.id}: no such state: {row.state}")
         if row.state == "done" and not row.tests:
-            found.append(f"{row.id}: done, and no test named")
+            faults.append(f"{row.id}: done, and no test named")
         for name in row.tests:
             if name not in tests:
-                found.append(f"{row.id}: no test {name}")
+                faults.append(f"{row.id}: no test {name}")
             elif row.id not in tests[name].rows:
-                found.append(f"{row.id}: {name} does not name it")
+                faults.append(f"{row.id}: {name} does not name it")
             elif row.state == "done" and tests[name].is_skipped:
-                found.append(f"{row.id}: done, and {name} is skipped")
+                faults.append(f"{row.id}: done, and {name} is skipped")
     for name, test in tests.items():
         if len([id for id in test.rows if not id.startswith("--")]) > ROWS_PER_TEST:
-            found.append(f"{name}: names more than {ROWS_PER_TEST} rows")
+            faults.append(f"{name}: names more than {ROWS_PER_TEST} rows")
         named = {row.id for row in table if name in row.tests}
-        found += [f"{name}: names {id}, which does not name it" for id in set(test.rows) - named]
-    return found
+        faults += [f"{name}: names {id}, which does not name it" for id in set(test.rows) - named]
+    return faults
 
 
 def test_the_table_and_the_tests_agree() -> None:

@@ -21,12 +21,12 @@ MAX_EXPOSED = 32
 
 def settings() -> dict[str, list[str]]:
     """Every assignment of the unit, in the order of the file."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for line in UNIT.read_text("utf-8").splitlines():
         key, separator, value = line.partition("=")
         if separator and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
+            values.setdefault(key, []).append(value)
+    return values
 
 
 def seconds(key: str) -> float:

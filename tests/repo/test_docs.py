@@ -36,10 +36,10 @@ def _module(parts: list[str]) -> tuple[Path, list[str]] | None:
 
 @pytest.mark.parametrize("name", [n for n in _NAMES if not n.endswith((".py", ".md"))])
 def test_each_function_that_the_architecture_names_exists(name: str) -> None:
-    found = _module(name.split("."))
+    module = _module(name.split("."))
 
-    assert found is not None, f"no module for {name}"
-    path, inside = found
+    assert module is not None, f"no module for {name}"
+    path, inside = module
     body: list[ast.stmt] = ast.parse(path.read_text("utf-8")).body
     for part in inside:
         definitions = [

@@ -123,7 +123,7 @@ POSITIONAL_PARAMETERS = 6
 @cache
 def sources() -> tuple[Source, ...]:
     """Every module that we ship but the demonstration models and examples: users' code."""
-    found = []
+    files = []
     for root in PATH_ROOTS:
         for package in sorted(root.glob("zmqtriton*/")):
             if not package.name.isidentifier():
@@ -133,8 +133,8 @@ def sources() -> tuple[Source, ...]:
                     continue
                 parts = path.relative_to(root).with_suffix("").parts
                 module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-                found.append(Source(module, path, ast.parse(path.read_text("utf-8"), str(path))))
-    return tuple(found)
+                files.append(Source(module, path, ast.parse(path.read_text("utf-8"), str(path))))
+    return tuple(files)
 
 
 def imported(source: Source) -> Iterator[tuple[int, str]]:

@@ -136,7 +136,7 @@ def test_tests_of_the_system_are_chosen_by_what_they_are_about() -> None:
     system = SystemTests(ROOT, ROOT / "docs" / "conformance.md")
     mutant = mutations("zmqtriton/broker/memory/response_cache.py", b"def find(a):\n    a.use()\n")
 
-    chosen = system.naming(mutant[0], most=3)
+    chosen = system.naming(mutant[0], limit=3)
 
     assert 3 == len(chosen)
     assert all(name.startswith("tests/system/") for name in chosen)

@@ -53,12 +53,12 @@ def _graph() -> dict[str, set[str]]:
     names = {source.module for source in sources()}
     graph = {}
     for source in sources():
-        found = set()
+        modules = set()
         for _, name in imported(source):
             module = name if name in names else name.rpartition(".")[0]
             if module in names and module != source.module:
-                found.add(module)
-        graph[source.module] = found
+                modules.add(module)
+        graph[source.module] = modules
     return graph
 
 
@@ -94,9 +94,9 @@ def _attributes(source: Source) -> Iterator[tuple[str, int]]:
 
 
 def test_the_supervisor_s_core_has_few_attributes() -> None:
-    found = dict(each for source in sources() for each in _attributes(source))
+    counts = dict(each for source in sources() for each in _attributes(source))
 
-    assert CORE_ATTRIBUTES == {name: found[name] for name in CORE_ATTRIBUTES}
+    assert CORE_ATTRIBUTES == {name: counts[name] for name in CORE_ATTRIBUTES}
 
 
 def _circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:

@@ -14,11 +14,11 @@ PAGES = [("security.md", "S-", 50), ("reliability.md", "R-", 30)]
 
 def _named_tests(text: str) -> dict[str, list[tuple[str, str]]]:
     """The tests by the id of the row that they belong to."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_row: dict[str, list[tuple[str, str]]] = {}
     for id, names in re.findall(r"^- ([A-Z]-\w+): ((?:`.+`,?\s+)+)", text, re.MULTILINE):
-        assert id not in found
-        found[id] = re.findall(r"`([^`]+\.py)::(\w+)`", names)
-    return found
+        assert id not in by_row
+        by_row[id] = re.findall(r"`([^`]+\.py)::(\w+)`", names)
+    return by_row
 
 
 @pytest.mark.parametrize(("page", "prefix", "least"), PAGES)

@@ -8,7 +8,7 @@ from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository.agents import agent_problems
 
 
-def told(agent: str, more: str = "") -> list[tuple[str, str]]:
+def problems_of(agent: str, more: str = "") -> list[tuple[str, str]]:
     config = parse_text(f'name: "m" model_repository_agents {{ agents {{ {agent} }} }} {more}')
     return [(problem.text, problem.suggestion) for problem in agent_problems(config, "/agents")]
 
@@ -17,10 +17,10 @@ def told(agent: str, more: str = "") -> list[tuple[str, str]]:
 def test_the_checksum_of_a_file_may_be_asked_for() -> None:
     good = 'name: "checksum" parameters { key: "MD5:1/model.py" value: "0" }'
 
-    assert [] == told(good)
+    assert [] == problems_of(good)
     assert [
         ("agent 'checksum' has no process that could read the files of ensemble 'm'", "")
-    ] == told(good, "ensemble_scheduling { }")
+    ] == problems_of(good, "ensemble_scheduling { }")
 
 
 @pytest.mark.row("E49")
@@ -46,4 +46,4 @@ def test_the_checksum_of_a_file_may_be_asked_for() -> None:
     ],
 )
 def test_what_no_agent_does_is_refused(agent: str, expected: str, meant: str) -> None:
-    assert [(expected, meant)] == told(agent)
+    assert [(expected, meant)] == problems_of(agent)

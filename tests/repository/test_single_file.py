@@ -19,13 +19,13 @@ def write(path: Path, text: str = "# code") -> Path:
 def test_it_is_version_1_in_the_directory_of_the_file(tmp_path: Path) -> None:
     file = write(tmp_path / "scale.py")
 
-    found = scan_single_file("m", file)
+    model = scan_single_file("m", file)
 
     assert ("m", tmp_path, (1,), None) == (
-        found.name,
-        found.path,
-        found.versions,
-        found.config_path,
+        model.name,
+        model.path,
+        model.versions,
+        model.config_path,
     )
 
 

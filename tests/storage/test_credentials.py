@@ -88,8 +88,8 @@ def test_in_triton_s_file_the_longest_name_that_fits_counts(tmp_path: Path) -> N
         parse_url("s3://bucket/path"), variables
     )
     assert "any" == store_options(parse_url("s3://other"), variables)["access_key_id"]
-    found = store_options(parse_url("gs://b"), variables)
-    assert {"application_credentials": str(tmp_path / "credentials")} == found
+    options = store_options(parse_url("gs://b"), variables)
+    assert {"application_credentials": str(tmp_path / "credentials")} == options
     assert {"account_name": "acc", "account_key": "k"} == store_options(
         parse_url("as://acc/c/p"), variables
     )
@@ -131,7 +131,7 @@ def test_what_aws_configure_has_written_is_read_by_profile(tmp_path: Path) -> No
     home = {"HOME": str(tmp_path)}
 
     assert {**FOUND, "region": "eu"} == store_options(parse_url("s3://b"), home)
-    found = store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "work"})
-    assert {"access_key_id": "w", "secret_access_key": "s", "region": "us"} == found
+    options = store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "work"})
+    assert {"access_key_id": "w", "secret_access_key": "s", "region": "us"} == options
     with pytest.raises(InvalidArgument, match="no AWS profile 'nobody'"):
         store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "nobody"})

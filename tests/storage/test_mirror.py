@@ -18,8 +18,8 @@ from zmqtriton_floor.errors import InternalError
 
 def copied(mirror: Mirror, number: int, store: Any) -> str:
     async def run() -> str:
-        wanted = build_tree(await store.list_objects("m"))
-        return await mirror.copy_model(number, "m", "s3://b", wanted, store)
+        tree = build_tree(await store.list_objects("m"))
+        return await mirror.copy_model(number, "m", "s3://b", tree, store)
 
     return asyncio.run(run())
 
@@ -95,13 +95,13 @@ def test_what_changes_meanwhile_is_no_copy(tmp_path: Path, change: str) -> None:
             name = "m/1/model.py" if change == "another content" else "m/config.pbtxt"
             store.contents[name] = b"new"
 
-    wanted = asyncio.run(store.list_objects("m"))
+    objects = asyncio.run(store.list_objects("m"))
     anything: Any = store
     store.meanwhile = meanwhile
 
     async def run() -> str:
         mirror = silent_mirror(tmp_path)
-        return await mirror.copy_model(1, "m", "s3://b", build_tree(wanted), anything)
+        return await mirror.copy_model(1, "m", "s3://b", build_tree(objects), anything)
 
     assert "" == asyncio.run(run())
     assert [] == os.listdir(tmp_path)

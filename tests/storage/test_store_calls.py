@@ -21,14 +21,14 @@ from zmqtriton_floor.errors import InternalError
 @pytest.fixture
 def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
     """By bucket."""
-    found: dict[str, FakeStore] = {"one": FakeStore({}), "two": FakeStore({})}
+    by_bucket: dict[str, FakeStore] = {"one": FakeStore({}), "two": FakeStore({})}
 
     def opened(place: BucketPath) -> FakeStore:
-        return found[place.bucket]
+        return by_bucket[place.bucket]
 
     monkeypatch.setattr(store_calls, "ObjectStore", opened)
     monkeypatch.setattr(store_calls, "_QUIET_S", 0.0)
-    return found
+    return by_bucket
 
 
 def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def test_what_two_stores_have_is_not_fetched(stores: dict[str, FakeStore], tmp_p
     for store in stores.values():
         store.contents["m/1/model.py"] = b"x"
 
-    found = copy(tmp_path)
+    answer = copy(tmp_path)
 
-    assert (["s3://one", "s3://two"], "") == (found["urls"], found["directory"])
+    assert (["s3://one", "s3://two"], "") == (answer["urls"], answer["directory"])
     assert [] == stores["one"].reads
 
 
@@ -84,11 +84,13 @@ def test_who_is_patient_waits_until_an_upload_is_over(
 
     store.meanwhile = upload
 
-    found = copy(tmp_path, is_patient=True)
+    answer = copy(tmp_path, is_patient=True)
 
-    names = {str(p.relative_to(found["directory"])) for p in Path(found["directory"]).rglob("*.*")}
+    names = {
+        str(p.relative_to(answer["directory"])) for p in Path(answer["directory"]).rglob("*.*")
+    }
     assert {"config.pbtxt", "1/model.py"} == names
-    assert (Path(found["directory"]) / "1" / "weights").exists()
+    assert (Path(answer["directory"]) / "1" / "weights").exists()
     # None of it twice: it was not begun before.
     assert 3 == len(store.reads)
 
@@ -110,8 +112,8 @@ def test_a_name_that_cannot_be_a_file_is_the_model_s_problem(
 ) -> None:
     stores["one"].contents |= {"m/1/model.py": b"x", "m/1/../../outside": b"x"}
 
-    found = copy(tmp_path)
+    answer = copy(tmp_path)
 
-    assert "has a name that cannot be a file's" in found["odd"]
-    assert ("", True) == (found["directory"], bool(found["digest"]))
+    assert "has a name that cannot be a file's" in answer["odd"]
+    assert ("", True) == (answer["directory"], bool(answer["digest"]))
     assert [] == list(tmp_path.iterdir())

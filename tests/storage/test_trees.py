@@ -14,10 +14,10 @@ def entry(path: str, size: int = 1, tag: str = "t") -> StoredObject:
 def test_the_first_name_is_the_model_s_and_hidden_ones_are_none() -> None:
     names = ["m/1/model.py", "m/config.pbtxt", "n/1/model.py", ".git/x", "__pycache__/x", "README"]
 
-    found = group_by_model([entry(name) for name in names])
+    by_model = group_by_model([entry(name) for name in names])
 
     assert {"m": ["1/model.py", "config.pbtxt"], "n": ["1/model.py"]} == {
-        model: [one.path for one in objects] for model, objects in found.items()
+        model: [one.path for one in objects] for model, objects in by_model.items()
     }
 
 
@@ -37,10 +37,10 @@ def test_a_file_that_is_a_folder_too_is_refused() -> None:
 
 
 def test_what_consoles_make_of_folders_are_directories() -> None:
-    found = build_tree([entry("1", 0), entry("data", 0), entry("data/x"), entry("empty", 0)])
+    tree = build_tree([entry("1", 0), entry("data", 0), entry("data/x"), entry("empty", 0)])
 
-    assert ("1", "data") == found.directories
-    assert ["data/x", "empty"] == sorted(found.files)
+    assert ("1", "data") == tree.directories
+    assert ["data/x", "empty"] == sorted(tree.files)
 
 
 def test_the_digest_differs_with_any_name_size_and_tag_and_not_with_the_order() -> None:

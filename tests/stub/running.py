@@ -76,7 +76,7 @@ class RunningStub:
         self.lifeline.send(message)
 
     def receive_message(self, kind: type[Any]) -> Any:
-        """The next message of this kind on the lifeline; others are kept in `told`."""
+        """The next message of this kind on the lifeline; others are kept in `kept_messages`."""
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             for message in self.received_messages:

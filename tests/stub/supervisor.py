@@ -67,24 +67,24 @@ class FakeSupervisor:
             self.lifeline.send(wire.SegmentCreated(*message[:2], 0, ""), descriptor)
             os.close(descriptor)
         elif isinstance(message, wire.OpenSegment):
-            known = self._segments.get(message.segment)
-            size = 0 if known is None else os.fstat(known).st_size
-            given = [] if known is None else [known]
-            self.lifeline.send(wire.SegmentOpened(*message, size), *given)
+            held = self._segments.get(message.segment)
+            size = 0 if held is None else os.fstat(held).st_size
+            descriptors = [] if held is None else [held]
+            self.lifeline.send(wire.SegmentOpened(*message, size), *descriptors)
         elif isinstance(message, wire.FreeSegment):
             self.freed_segments.append(message.segment)
 
     def write(self, data: bytes) -> wire.Reference:
         """A tensor of a frontend's."""
-        found = self.frontend.allocate(len(data))
-        if found is None:
-            wanted = self.frontend.wanted(len(data))
-            descriptor = self._segments[wanted.segment] = _memfd(wanted.size)
-            self.frontend.add(wanted, os.dup(descriptor))
-            found = self.frontend.allocate(len(data))
-            assert found is not None
-        found.view[:] = data
-        return found.reference
+        allocation = self.frontend.allocate(len(data))
+        if allocation is None:
+            request = self.frontend.segment_request(len(data))
+            descriptor = self._segments[request.segment] = _memfd(request.size)
+            self.frontend.add(request, os.dup(descriptor))
+            allocation = self.frontend.allocate(len(data))
+            assert allocation is not None
+        allocation.view[:] = data
+        return allocation.reference
 
     def read(self, reference: wire.Reference) -> bytes:
         [array] = self.mappings.open([reference])

@@ -16,9 +16,9 @@ from zmqtriton_stub.instance import Instance
 
 
 def configured(**config: Any) -> Instance:
-    found = FakeLink().instance
-    found.configure(json.dumps({"name": "m", **config}))
-    return found
+    instance = FakeLink().instance
+    instance.configure(json.dumps({"name": "m", **config}))
+    return instance
 
 
 def inflight(text: str) -> dict[str, Any]:

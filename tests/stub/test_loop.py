@@ -149,11 +149,11 @@ class HostedStub(RunningStub):
 
 @pytest.fixture(autouse=True)
 def _log_options() -> Iterator[None]:
-    before = this_process.wanted
+    before = this_process.log_options
 
     yield
 
-    this_process.wanted = before
+    this_process.log_options = before
 
 
 def test_a_model_lives_from_its_initialize_to_its_finalize(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_the_supervisor_is_answered_and_changes_the_log(tmp_path: Path) -> None:
         stub.send_message(wire.LogSettings(encode(LogOptions(verbose=3))))
         stub.sync()
 
-        assert 3 == this_process.wanted.verbose
+        assert 3 == this_process.log_options.verbose
         assert 0 == stub.finish()
 
 

@@ -144,9 +144,9 @@ def test_without_a_place_everything_works(model: Path, tmp_path: Path) -> None:
     helper = _save(model / "helper.py", "X = 1")
     for nowhere in ("", f"{tmp_path}/file/7"):
         code = ModelCode([str(model)], nowhere)
-        found: dict[str, int] = {}
-        exec(code.compile(SourceFileLoader("helper", str(helper)), str(helper)), found)
-        assert found["X"] == 1
+        namespace: dict[str, int] = {}
+        exec(code.compile(SourceFileLoader("helper", str(helper)), str(helper)), namespace)
+        assert namespace["X"] == 1
 
 
 def test_a_process_that_is_told_nothing_is_python_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,12 +45,12 @@ def test_files_must_have_the_checksums_that_were_given(tmp_path: Path) -> None:
 def test_a_priority_is_that_of_the_process(
     monkeypatch: pytest.MonkeyPatch, priority: str, expected: list[int]
 ) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(os, "nice", asked.append)
+    priorities: list[int] = []
+    monkeypatch.setattr(os, "nice", priorities.append)
 
     take_priority({"optimization": {"priority": priority}}, lambda level, text: None)
 
-    assert expected == asked
+    assert expected == priorities
 
 
 @pytest.mark.row("E48")

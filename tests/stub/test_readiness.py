@@ -53,64 +53,64 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Iterator[Asked]:
-    asked = Asked()
+def model() -> Iterator[Asked]:
+    model = Asked()
 
-    yield asked
+    yield model
 
-    asked.end()
+    model.end()
 
 
 @pytest.mark.parametrize("says", [True, False])
-def test_the_model_is_asked_anew_each_time(asked: Asked, says: bool) -> None:
-    asked.says = says
+def test_the_model_is_asked_anew_each_time(model: Asked, says: bool) -> None:
+    model.says = says
 
-    answers = [asked.ask(number) for number in (3, 4)]
+    answers = [model.ask(number) for number in (3, 4)]
 
     assert [(0, "", str(says).lower())] * 2 == [(a.code, a.text, a.result) for a in answers]
-    assert 2 == asked.calls
+    assert 2 == model.calls
 
 
-def test_an_answer_may_be_awaited(asked: Asked) -> None:
+def test_an_answer_may_be_awaited(model: Asked) -> None:
     async def later() -> bool:
         await asyncio.sleep(0)
         return False
 
-    asked.says = later
+    model.says = later
 
-    assert "false" == asked.ask().result
+    assert "false" == model.ask().result
 
 
 @pytest.mark.parametrize("says", [1, None, "True", ValueError("broken"), SystemExit()])
-def test_what_is_no_boolean_is_a_failure(asked: Asked, says: Any) -> None:
-    asked.says = says
+def test_what_is_no_boolean_is_a_failure(model: Asked, says: Any) -> None:
+    model.says = says
 
-    answer = asked.ask()
+    answer = model.ask()
 
     expected = (InternalError.number, "is_ready() has failed", "false")
     assert expected == (answer.code, answer.text, answer.result)
-    [(level, text)] = asked.logged()
+    [(level, text)] = model.logged()
     assert "E" == level
     assert type(says).__name__ in text or "must return a boolean" in text
 
 
-def test_each_change_is_logged_and_not_each_question(asked: Asked) -> None:
+def test_each_change_is_logged_and_not_each_question(model: Asked) -> None:
     for says in (True, False, False, ValueError("broken"), ValueError("broken"), True, True):
-        asked.says = says
-        asked.ask()
+        model.says = says
+        model.ask()
 
-    assert ["W", "E", "I"] == [level for level, _ in asked.logged()]
-    texts = [text for _, text in asked.logged()]
+    assert ["W", "E", "I"] == [level for level, _ in model.logged()]
+    texts = [text for _, text in model.logged()]
     assert texts[0] == "'m_0_0': is_ready() says False"
     assert "ValueError: broken" in texts[1]
     assert texts[2] == "'m_0_0': is ready again"
 
 
-def test_a_model_that_is_being_finalized_is_not_asked(asked: Asked) -> None:
-    asked.ask()
+def test_a_model_that_is_being_finalized_is_not_asked(model: Asked) -> None:
+    model.ask()
 
-    asked.readiness.close()
-    asked.line.send(wire.Call(4, "is_ready", "{}"))
-    asked.end()
+    model.readiness.close()
+    model.line.send(wire.Call(4, "is_ready", "{}"))
+    model.end()
 
-    assert 1 == asked.calls
+    assert 1 == model.calls

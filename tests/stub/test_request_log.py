@@ -25,7 +25,7 @@ def logged(link: FakeLink) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _verbose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instance, "wanted", LogOptions(verbose=1))
+    monkeypatch.setattr(instance, "log_options", LogOptions(verbose=1))
 
 
 def test_a_batch_is_logged_when_it_begins_and_when_it_is_released() -> None:

@@ -22,8 +22,8 @@ class Sender:
     def __init__(self) -> None:
         self.spans: list[tuple[str, dict[str, Any]]] = []
 
-    def send(self, trace: str, told: dict[str, Any]) -> None:
-        self.spans.append((trace, json.loads(json.dumps(told))))
+    def send(self, trace: str, details: dict[str, Any]) -> None:
+        self.spans.append((trace, json.loads(json.dumps(details))))
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def request(pending: Pending, *inputs: wire.Tensor) -> InferenceRequest:
 
 def data_of(sender: Sender, tensor: wire.Tensor) -> str:
     tracing(sender).answered(pending(wire.TRACE_TENSORS), [tensor])
-    [(_, told)] = sender.spans
-    data: str = told["tensors"][0]["data"]
+    [(_, details)] = sender.spans
+    data: str = details["tensors"][0]["data"]
     return data
 
 
@@ -65,14 +65,14 @@ def test_the_beginning_of_traced_requests_is_reported_and_of_no_others(sender: S
 def test_inputs_are_reported_where_tensors_are_asked_for(sender: Sender) -> None:
     tracing(sender).begun([request(pending(wire.TRACE_TENSORS), fp32("A"))])
 
-    [(_, told)] = sender.spans
+    [(_, details)] = sender.spans
     assert {
         "activity": "TENSOR_QUEUE_INPUT",
         "name": "A",
         "data": "1",
         "shape": "1",
         "dtype": "FP32",
-    } == told["tensors"][0]
+    } == details["tensors"][0]
 
 
 def test_outputs_are_reported_where_tensors_are_asked_for(sender: Sender) -> None:
@@ -81,11 +81,11 @@ def test_outputs_are_reported_where_tensors_are_asked_for(sender: Sender) -> Non
     for flags in (0, wire.TRACE_TENSORS):
         tracing(sender).answered(pending(flags), [tensor])
 
-    [(trace, told)] = sender.spans
+    [(trace, details)] = sender.spans
     assert TRACE == trace
     assert [("TENSOR_BACKEND_OUTPUT", "B", "1.5,-2", "1,2", "FP32")] == [
         tuple(row[key] for key in ("activity", "name", "data", "shape", "dtype"))
-        for row in told["tensors"]
+        for row in details["tensors"]
     ]
 
 
@@ -172,6 +172,6 @@ def test_models_learn_the_context_in_opentelemetry_s_mode(
 ) -> None:
     work = pending(wire.TRACE_TENSORS | wire.SEQUENCE_START, trace).work
 
-    found = tracing(sender, has_contexts=has_contexts).context_of(work)
+    outcome = tracing(sender, has_contexts=has_contexts).context_of(work)
 
-    assert (trace, wire.TRACE_TENSORS, context) == found
+    assert (trace, wire.TRACE_TENSORS, context) == outcome

@@ -43,9 +43,9 @@ class ModelDirectory:
         return ModelReader(Options(model_repository=(str(self._path.parent),)))
 
     def read(self) -> Blueprint:
-        found = self.reader.read_model("m")
-        assert isinstance(found, Blueprint), found
-        return found
+        blueprint = self.reader.read_model("m")
+        assert isinstance(blueprint, Blueprint), blueprint
+        return blueprint
 
     def serve(self, **policy: Any) -> SupervisorHarness:
         policy = {"control_mode": "explicit", "startup_models": ("m",), **policy}

@@ -38,7 +38,7 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
     world: SupervisorHarness,
 ) -> None:
     old = world.serial("broker")
-    told = [
+    expected = [
         m
         for m in said_to(world, old)
         if isinstance(m, (wire.ExpectPeer, wire.AddGeneration, wire.AttachInstance))
@@ -48,7 +48,7 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
 
     bootstrap, *messages = said_to(world, new)
     assert (bootstrap.serial, bootstrap.role, bootstrap.epoch) == (new, "broker", 2)
-    assert sorted(messages[:-1], key=repr) == sorted(told, key=repr)
+    assert sorted(messages[:-1], key=repr) == sorted(expected, key=repr)
     assert messages[-1] == wire.Sync(0)
     kinds = [type(m).__name__ for m in messages]
     assert sorted(set(kinds), key=kinds.index) == [
@@ -180,8 +180,8 @@ def test_a_stub_that_dies_while_there_is_no_broker_is_told_as_dead_to_the_next(
 
     world.kill_process(dead, "killed by SIGSEGV").tick()
 
-    told = said_to(world, world.serial("broker"))
-    messages = [m for m in told if getattr(m, "serial", 0) == dead]
+    said = said_to(world, world.serial("broker"))
+    messages = [m for m in said if getattr(m, "serial", 0) == dead]
     assert [type(m) for m in messages] == [wire.ExpectPeer, wire.AttachInstance, wire.PeerDied]
     assert messages[1:] == [
         wire.AttachInstance(generation, dead, "m_0_0"),
@@ -238,8 +238,8 @@ def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(
 
     new = kill_broker(world)
 
-    told = said_to(world, new)
-    of_it = [type(m) for m in told if getattr(m, "generation", 0) == generation]
+    said = said_to(world, new)
+    of_it = [type(m) for m in said if getattr(m, "generation", 0) == generation]
     assert of_it[0] is wire.AddGeneration
     assert of_it[-1] is wire.RemoveGeneration
 

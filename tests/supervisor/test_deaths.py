@@ -156,10 +156,10 @@ def test_the_next_broker_is_told_of_what_has_come_back(given_up: SupervisorHarne
 
     given_up.kill_process(given_up.serial("broker")).tick()
 
-    told = [m for s, m in given_up.sent if s == given_up.serial("broker")]
+    said = [m for s, m in given_up.sent if s == given_up.serial("broker")]
     generation = given_up.generation("m").number
-    assert [generation] == [m.generation for m in told if isinstance(m, wire.AddGeneration)]
-    assert not [m for m in told if isinstance(m, wire.RemoveGeneration)]
+    assert [generation] == [m.generation for m in said if isinstance(m, wire.AddGeneration)]
+    assert not [m for m in said if isinstance(m, wire.RemoveGeneration)]
 
 
 @pytest.mark.parametrize("is_trying", [False, True])

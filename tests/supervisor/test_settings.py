@@ -83,13 +83,18 @@ def _other(option: str, default: Any) -> Any:
     return "other" if isinstance(default, str) else ("other",)
 
 
-def _told(found: Settings) -> dict[str, str]:
+def _documents(server_settings: Settings) -> dict[str, str]:
     """The documents by role, but for secrets that each server makes anew."""
-    parts = dataclasses.replace(found, cache_secrets={})
+    parts = dataclasses.replace(server_settings, cache_secrets={})
     roles = ("stub", "broker", "tracer", "http", "grpc", "metrics", "announcer", "guest")
-    told = {role: parts.document(role) for role in (*roles, *LOCAL_SERVICES)}
-    own = (found.trace, found.log_file, found.local_services, found.model_load_gpu_limit)
-    return {**told, "supervisor": repr((*own, sorted(found.cache_secrets)))}
+    documents = {role: parts.document(role) for role in (*roles, *LOCAL_SERVICES)}
+    own = (
+        server_settings.trace,
+        server_settings.log_file,
+        server_settings.local_services,
+        server_settings.model_load_gpu_limit,
+    )
+    return {**documents, "supervisor": repr((*own, sorted(server_settings.cache_secrets)))}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_each_option_is_told_to_a_process_or_is_the_supervisors_own(option: str)
 
     changed = settings(**{**beside, option: _other(option, before)})
 
-    assert (option in _OWN) is (_told(settings(**beside)) == _told(changed))
+    assert (option in _OWN) is (_documents(settings(**beside)) == _documents(changed))
 
 
 def _classes(cls: Any) -> Iterator[Any]:
@@ -123,7 +128,7 @@ def _names_read() -> set[str]:
         for path in (ROOT / part).rglob("*.py"):
             if path.name == "process_settings.py" or path.parts[-2:-1] == ("options",):
                 continue
-            if "ettings" in (text := path.read_text("utf-8")) or "wanted" in text:
+            if "ettings" in (text := path.read_text("utf-8")) or "LogOptions" in text:
                 tree = ast.parse(text)
                 names |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     return names

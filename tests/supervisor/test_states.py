@@ -16,12 +16,12 @@ TABLES = [
 
 
 def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
-    found = {start}
+    all_states = {start}
     while True:
-        more = {after for (before, _), after in table.items() if before in found} - found
+        more = {after for (before, _), after in table.items() if before in all_states} - all_states
         if not more:
-            return found
-        found |= more
+            return all_states
+        all_states |= more
 
 
 @pytest.mark.parametrize(("table", "kind", "end"), TABLES)
@@ -30,9 +30,9 @@ def test_every_state_leads_to_the_end(table: Any, kind: Any, end: Any) -> None:
 
 
 def test_every_state_of_an_instance_is_reached() -> None:
-    found = reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
+    all_states = reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
 
-    assert set(InstanceState) == found
+    assert set(InstanceState) == all_states
 
 
 def test_an_instance_can_be_stopped_in_every_state() -> None:

@@ -107,8 +107,8 @@ class SteeredDay:
 
     def _check_promises(self) -> None:
         """Nothing runs that nobody knows of."""
-        known = {i.serial for g in self.world.core.generations.values() for i in g.instances}
-        strangers = set(self.world.living("stub")) - known
+        serials = {i.serial for g in self.world.core.generations.values() for i in g.instances}
+        strangers = set(self.world.living("stub")) - serials
         assert not strangers
 
     def settle(self) -> None:

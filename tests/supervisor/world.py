@@ -83,13 +83,13 @@ class SupervisorHarness:
             lambda: b"0123456789abcdef",
             used_gpu_share=used_share,
             max_instances=policy.pop("max_instances", float("inf")),
-            log_lines=lambda *asked: self.log_lines(*asked),
+            log_lines=lambda *arguments: self.log_lines(*arguments),
         )
         features = policy.pop("features", FEATURES)
         self.core = Core(Policy(**policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
         #: Reads the log.
-        self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *asked: {}
+        self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *arguments: {}
         #: Reads models of real directories, in place of those above.
         self.reader: ModelReader | None = None
         self.stub_behaviours: dict[str, str] = {}
@@ -217,19 +217,19 @@ class SupervisorHarness:
 
     def serial(self, role: str) -> int:
         """Of the living process of this role, or of the stub of this name."""
-        found = [
+        serials = [
             s for s in sorted(self.alive) if role in (self.roles.get(s), self.stub_names.get(s))
         ]
-        assert found, f"no living {role}"
-        return found[-1]
+        assert serials, f"no living {role}"
+        return serials[-1]
 
     def living(self, role: str) -> list[int]:
         return [s for s in sorted(self.alive) if self.roles.get(s) == role]
 
     def generation(self, model: str, version: int = 1) -> Generation:
-        found = self.core.models[model].versions[version].generation
-        assert found is not None
-        return found
+        generation = self.core.models[model].versions[version].generation
+        assert generation is not None
+        return generation
 
     def instance(self, model: str) -> Instance:
         return self.generation(model).instances[0]
@@ -240,12 +240,12 @@ class SupervisorHarness:
 
     def latest_version_info(self, model: str, version: int = 1) -> wire.VersionInfo:
         """The last that was told of it."""
-        told = [
+        infos = [
             n
             for n in self.messages_to("grpc", wire.VersionInfo)
             if (n.model, n.version) == (model, version)
         ]
-        return told[-1]
+        return infos[-1]
 
     def index(self) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = self.call("index").result
@@ -266,8 +266,8 @@ class SupervisorHarness:
                 self.log.append(f"{level} {text}")
             case actions.ShowTables(rows, _):
                 self.tables.append(rows)
-            case actions.ConfigureLogging(wanted):
-                self.log_options.append(wanted)
+            case actions.ConfigureLogging(options):
+                self.log_options.append(options)
             case actions.NotifyServiceManager(text):
                 self.service_manager_texts.append(text)
             case actions.PrintError(text):
@@ -347,13 +347,13 @@ class SupervisorHarness:
     ) -> Blueprint | ReadFailure:
         if self.reader is not None:
             return self.reader.read_model(model, override, selection=selection)
-        found = self.models.get(model)
-        if found is None:
+        entry = self.models.get(model)
+        if entry is None:
             text = f"failed to poll model '{model}': model not found in any model repository."
             return ReadFailure(because(text))
         if override is not None and override.directory:
-            return replace(found, directory=override.directory)
-        return found
+            return replace(entry, directory=override.directory)
+        return entry
 
     def _handle_signal(self, serial: int, number: int) -> None:
         if number == signal.SIGKILL:
@@ -418,9 +418,9 @@ class Call:
     @property
     def answer(self) -> wire.CallResult | None:
         to_caller = [m for s, m in self._world.sent if s == self._caller]
-        found = [m for m in to_caller if isinstance(m, wire.CallResult) and m.id == self._number]
-        assert len(found) < 2, found
-        return found[0] if found else None
+        results = [m for m in to_caller if isinstance(m, wire.CallResult) and m.id == self._number]
+        assert len(results) < 2, results
+        return results[0] if results else None
 
     @property
     def result(self) -> Any:

@@ -108,18 +108,18 @@ def _wait_and_kill(
     mark: str,
     within_s: float,
 ) -> list[str]:
-    found: list[str] = []
+    leaks: list[str] = []
 
     def is_clean() -> bool:
-        found[:] = look(before, mark)
-        return not found
+        leaks[:] = look(before, mark)
+        return not leaks
 
     with contextlib.suppress(AssertionError):
         eventually(is_clean, within_s)
-    for pid in _new_processes(before, mark) if found else ():
+    for pid in _new_processes(before, mark) if leaks else ():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return found
+    return leaks
 
 
 def _processes(before: ResourceSnapshot, mark: str) -> list[str]:
@@ -127,15 +127,15 @@ def _processes(before: ResourceSnapshot, mark: str) -> list[str]:
 
 
 def _leaked_resources(before: ResourceSnapshot, mark: str) -> list[str]:
-    found = _processes(before, mark)
+    leaks = _processes(before, mark)
     if before.shared_memory is not None:
-        found += _new_names(before.shared_memory, mark)
+        leaks += _new_names(before.shared_memory, mark)
     if _descriptors() > before.descriptors + _DESCRIPTOR_TOLERANCE:
         gc.collect()
         now = _descriptors()
         if now > before.descriptors + _DESCRIPTOR_TOLERANCE:
-            found.append(f"{now - before.descriptors} file descriptors of this process")
-    return found
+            leaks.append(f"{now - before.descriptors} file descriptors of this process")
+    return leaks
 
 
 def leaked_shared_memory(before: frozenset[str], within_s: float = _GRACE_S) -> list[str]:

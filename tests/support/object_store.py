@@ -99,8 +99,8 @@ def held_after_first_piece(store: ObjectStore, may_go_on: threading.Event) -> It
 
     class Relay(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range", "bytes=0-")
-            if not wanted.startswith("bytes=0-"):
+            range_header = self.headers.get("Range", "bytes=0-")
+            if not range_header.startswith("bytes=0-"):
                 may_go_on.wait(60)
             connection = http.client.HTTPConnection(store.server, timeout=30)
             with contextlib.closing(connection):

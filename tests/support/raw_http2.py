@@ -93,11 +93,11 @@ class Connection:
         finally:
             self._socket.settimeout(60)
 
-    def read_until(self, wanted: bytes, within_s: float = 60.0) -> bytes:
+    def read_until(self, data: bytes, within_s: float = 60.0) -> bytes:
         """Return what has come, with these bytes in it or up to the end of the connection."""
         end = time.monotonic() + within_s
-        while wanted not in self.received:
-            assert time.monotonic() < end, f"no {wanted!r} in {self.received[-1000:]!r}"
+        while data not in self.received:
+            assert time.monotonic() < end, f"no {data!r} in {self.received[-1000:]!r}"
             self._socket.settimeout(max(0.01, end - time.monotonic()))
             got = b""
             with suppress(ConnectionResetError, TimeoutError):
@@ -140,12 +140,12 @@ class Connection:
 
     def frame_types(self) -> list[int]:
         """Of the frames that have come."""
-        found, position = [], 0
+        kinds, position = [], 0
         while position + 9 <= len(self.received):
             size = int.from_bytes(self.received[position : position + 3], "big")
-            found.append(self.received[position + 3])
+            kinds.append(self.received[position + 3])
             position += 9 + size
-        return found
+        return kinds
 
     def close(self) -> None:
         with suppress(OSError):

@@ -19,11 +19,11 @@ def read_series(server: Server) -> dict[str, float]:
 
 def sum_series(server: Server, name: str, **labels: str) -> float:
     """The sum of all series with this name and these labels."""
-    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    texts = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(
         value
         for key, value in read_series(server).items()
-        if key.partition("{")[0] == name and all(label in key for label in wanted)
+        if key.partition("{")[0] == name and all(label in key for label in texts)
     )
 
 

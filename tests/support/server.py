@@ -65,10 +65,10 @@ def _own_ports() -> Iterator[int]:
 _PORTS = _own_ports()
 
 
-def status_of(asked: str | urllib.request.Request, within_s: float = 30.0) -> int:
+def status_of(request: str | urllib.request.Request, within_s: float = 30.0) -> int:
     """The HTTP status of a request, a GET if it is an URL; 0 if nobody answers."""
     try:
-        with urllib.request.urlopen(asked, timeout=within_s) as answer:
+        with urllib.request.urlopen(request, timeout=within_s) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -79,13 +79,13 @@ def status_of(asked: str | urllib.request.Request, within_s: float = 30.0) -> in
 
 def free_ports(number: int) -> list[int]:
     """Ports on which nobody listens now."""
-    found: list[int] = []
-    while len(found) < number:
+    ports: list[int] = []
+    while len(ports) < number:
         port = next(_PORTS)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 class Server:
@@ -235,8 +235,8 @@ class Server:
         status, answer = self.request_json(f"{path}/stats")
         assert status == 200, answer
         [entry] = answer["model_stats"]
-        found: dict[str, Any] = entry
-        return found
+        statistics: dict[str, Any] = entry
+        return statistics
 
     def metrics_text(self) -> str:
         with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
@@ -259,13 +259,13 @@ class Server:
     def pids(self) -> dict[str, list[int]]:
         """Living ones by role: supervisor, fork-server, broker, http, grpc, metrics, stub."""
         assert self.process is not None, "not started"
-        found: dict[str, list[int]] = {"supervisor": [self.process.pid]}
+        pids: dict[str, list[int]] = {"supervisor": [self.process.pid]}
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     if child.status() != psutil.STATUS_ZOMBIE:
-                        found.setdefault(_role(child.cmdline()), []).append(child.pid)
-        return found
+                        pids.setdefault(_role(child.cmdline()), []).append(child.pid)
+        return pids
 
     def stub_pids(self, model: str) -> list[int]:
         """The processes of a model's instances."""

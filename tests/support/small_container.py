@@ -39,8 +39,8 @@ def oom_kills(group_pid: int) -> int:
         root = _V1 if "memory" in controllers.split(",") else _V2 if not controllers else None
         for file in ("memory.oom_control", "memory.events"):
             if root is not None and (root / path.lstrip("/") / file).exists():
-                found = re.search(
+                match = re.search(
                     r"^oom_kill (\d+)", (root / path.lstrip("/") / file).read_text(), re.M
                 )
-                return int(found[1]) if found else 0
+                return int(match[1]) if match else 0
     return 0

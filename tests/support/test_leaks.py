@@ -35,9 +35,9 @@ def test_a_process_left_behind_is_named_and_killed(session_mark: str) -> None:
     before = leaks.take_snapshot(session_mark, beside_others=True)
     process = subprocess.Popen([sys.executable, "-c", _SLEEPER])
 
-    found = leaks.find_leaks(before, session_mark, within_s=0)
+    lines = leaks.find_leaks(before, session_mark, within_s=0)
 
-    assert [f"process {process.pid}: {sys.executable} -c {_SLEEPER}"] == found
+    assert [f"process {process.pid}: {sys.executable} -c {_SLEEPER}"] == lines
     assert -9 == process.wait(10)
 
 
@@ -46,9 +46,9 @@ def test_an_orphan_in_its_own_session_is_found(session_mark: str) -> None:
     output = subprocess.run([sys.executable, "-c", _ORPHANING], check=True, capture_output=True)
     orphan = int(output.stdout)
 
-    found = leaks.find_leaks(before, session_mark, within_s=0)
+    lines = leaks.find_leaks(before, session_mark, within_s=0)
 
-    assert [str(orphan)] == [line.split()[1].rstrip(":") for line in found]
+    assert [str(orphan)] == [line.split()[1].rstrip(":") for line in lines]
     eventually(lambda: not is_alive(orphan), 30)
 
 
@@ -63,9 +63,9 @@ def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
         parent.stdin.flush()
         eventually(lambda: len(leaks.marked_processes(session_mark)) > len(before.processes), 30)
 
-        found = leaks.find_leaks(before, session_mark, within_s=0)
+        lines = leaks.find_leaks(before, session_mark, within_s=0)
 
-        assert [] == found
+        assert [] == lines
         for pid in leaks.marked_processes(session_mark):
             os.kill(pid, 9)
 
@@ -81,11 +81,11 @@ def test_shared_memory_left_behind_is_named(session_mark: str) -> None:
     path = Path(f"/dev/shm/zmqtriton-test-{session_mark}")
     path.touch()
     try:
-        found = leaks.find_leaks(before, session_mark, within_s=0)
+        lines = leaks.find_leaks(before, session_mark, within_s=0)
     finally:
         path.unlink()
 
-    assert str(path) in found
+    assert str(path) in lines
 
 
 def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> None:
@@ -107,12 +107,12 @@ def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> 
         [sys.executable, "-c", starting], check=True, stdout=subprocess.PIPE, env={}
     )
     try:
-        found = leaks.find_leaks(before, session_mark, within_s=0)
+        lines = leaks.find_leaks(before, session_mark, within_s=0)
     finally:
         path.unlink()
         os.kill(int(output.stdout), 9)
 
-    assert str(path) not in found
+    assert str(path) not in lines
 
 
 def test_descriptors_left_open_are_counted(session_mark: str) -> None:
@@ -120,12 +120,12 @@ def test_descriptors_left_open_are_counted(session_mark: str) -> None:
     before = leaks.take_snapshot(session_mark, beside_others=True)
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(5)]
     try:
-        found = leaks.find_leaks(before, session_mark, within_s=0)
+        lines = leaks.find_leaks(before, session_mark, within_s=0)
     finally:
         for descriptor in opened:
             os.close(descriptor)
 
-    assert "5 file descriptors of this process" in found
+    assert "5 file descriptors of this process" in lines
 
 
 def test_waiting_gives_up_with_its_message() -> None:

@@ -12,12 +12,12 @@ from zmqtriton.tracing.destination import DestinationError, read
 
 
 def test_where_nothing_is_said_it_is_as_in_triton() -> None:
-    found = read([], {})
+    settings = read([], {})
 
-    assert ("http://localhost:4318/v1/traces", {}) == (found.url, found.headers)
-    assert {"service.name": "triton-inference-server"} == found.resource
+    assert ("http://localhost:4318/v1/traces", {}) == (settings.url, settings.headers)
+    assert {"service.name": "triton-inference-server"} == settings.resource
     assert (2048, 512, 5.0, None) == (
-        *(found.max_queue_size, found.max_batch_size, found.export_delay_s, found.tls),
+        *(settings.max_queue_size, settings.max_batch_size, settings.export_delay_s, settings.tls),
     )
 
 
@@ -81,9 +81,13 @@ def test_the_log_shows_no_password_and_no_query() -> None:
 def test_a_message_has_no_more_spans_than_may_wait() -> None:
     pairs = [("bsp_max_queue_size", "10"), ("bsp_schedule_delay", "0")]
 
-    found = read(pairs, {})
+    settings = read(pairs, {})
 
-    assert (10, 10, 0.0) == (found.max_queue_size, found.max_batch_size, found.export_delay_s)
+    assert (10, 10, 0.0) == (
+        settings.max_queue_size,
+        settings.max_batch_size,
+        settings.export_delay_s,
+    )
 
 
 def test_authorities_are_those_of_the_variable(tmp_path: Path) -> None:
@@ -91,9 +95,9 @@ def test_authorities_are_those_of_the_variable(tmp_path: Path) -> None:
     name = "OTEL_EXPORTER_OTLP_CERTIFICATE"
     https = [("url", "https://c")]
 
-    found = read(https, {name: str(authority.cert)}).tls
+    context = read(https, {name: str(authority.cert)}).tls
 
-    assert isinstance(found, ssl.SSLContext)
-    assert 1 == len(found.get_ca_certs())
+    assert isinstance(context, ssl.SSLContext)
+    assert 1 == len(context.get_ca_certs())
     with pytest.raises(DestinationError, match=name):
         read(https, {name: str(tmp_path / "missing")})

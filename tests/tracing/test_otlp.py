@@ -22,16 +22,18 @@ def span(number: int, state: str = "", **said: Any) -> RequestSpan:
 
 def trace() -> RequestSpan:
     """A model that asks another one."""
-    asked = span(3, model="b", version=4, marks={"REQUEST_START": 32, "REQUEST_END": 36})
-    asked.marks |= {"COMPUTE_START": 33, "COMPUTE_END": 35}
+    inner = span(3, model="b", version=4, marks={"REQUEST_START": 32, "REQUEST_END": 36})
+    inner.marks |= {"COMPUTE_START": 33, "COMPUTE_END": 35}
     marks = {"REQUEST_START": 20, "QUEUE_START": 21, "REQUEST_END": 50, **_COMPUTE}
-    model = span(2, model="a", version=1, request_id="r", marks=marks, children=[asked])
+    model = span(2, model="a", version=1, request_id="r", marks=marks, children=[inner])
     around = {"HTTP_RECV_START": 10, "HTTP_SEND_END": 45}
     return span(1, model="a", request_id="r", marks=around, children=[model])
 
 
-def received(found: list[Any]) -> list[trace_pb2.Span]:
-    message = service.ExportTraceServiceRequest.FromString(otlp.encode(found, {"key": "value"}))
+def received(spans_received: list[Any]) -> list[trace_pb2.Span]:
+    message = service.ExportTraceServiceRequest.FromString(
+        otlp.encode(spans_received, {"key": "value"})
+    )
     ((of_resource,), (of_scope,)) = message.resource_spans, message.resource_spans[0].scope_spans
     assert ["key"] == [a.key for a in of_resource.resource.attributes]
     assert "triton-server" == of_scope.scope.name
@@ -47,18 +49,18 @@ def test_a_trace_is_nested_and_numbered_as_in_triton() -> None:
     spans = otlp.SpanConverter()
     spans.convert(trace(), 0)
 
-    found = received(spans.convert(trace(), 1000))
+    spans_received = received(spans.convert(trace(), 1000))
 
     names = ["compute", "b", "compute", "a", "InferRequest"]
-    assert names == [made.name for made in found]
-    below, b, compute, a, top = found
-    above = {made.span_id: made for made in found}
+    assert names == [made.name for made in spans_received]
+    below, b, compute, a, top = spans_received
+    above = {made.span_id: made for made in spans_received}
     assert ["b", "a", "a", "", "InferRequest"] == [
         above[made.parent_span_id].name if made.parent_span_id in above else ""
         for made in (below, compute, b, top, a)
     ]
     assert {(bytes.fromhex(_TRACE), trace_pb2.Span.SPAN_KIND_SERVER)} == {
-        (made.trace_id, made.kind) for made in found
+        (made.trace_id, made.kind) for made in spans_received
     }
     assert (1010, 1050) == (top.start_time_unix_nano, top.end_time_unix_nano)
     assert (1020, 1050) == (a.start_time_unix_nano, a.end_time_unix_nano)
@@ -85,9 +87,9 @@ def test_a_clients_span_is_above_and_its_state_on_all_of_the_trace() -> None:
     for each in (root, *root.children):
         each.trace_context += " congo=t61"
 
-    found = received(otlp.SpanConverter().convert(root, 0))
+    spans_received = received(otlp.SpanConverter().convert(root, 0))
 
-    by_name = {made.name: made for made in found}
+    by_name = {made.name: made for made in spans_received}
     assert "b7ad6b7169203331" == by_name["InferRequest"].parent_span_id.hex()
     assert {"congo=t61"} == {by_name[name].trace_state for name in ("InferRequest", "a", "compute")}
 
@@ -97,9 +99,9 @@ def test_an_error_is_the_status_of_whatever_has_failed() -> None:
     (model,) = root.children
     model.error, model.children[0].error = "below", "no" * 9000
 
-    found = received(otlp.SpanConverter().convert(root, 0))
+    spans_received = received(otlp.SpanConverter().convert(root, 0))
 
-    failed = {made.name: made.status for made in found if made.HasField("status")}
+    failed = {made.name: made.status for made in spans_received if made.HasField("status")}
     assert {"a": "below", "b": "no" * 2048} == {n: status.message for n, status in failed.items()}
     assert trace_pb2.Status.STATUS_CODE_ERROR == failed["a"].code
 
@@ -110,10 +112,10 @@ def test_an_ensemble_has_no_compute_and_the_id_of_its_request() -> None:
     ensemble.request_id = ""
     ensemble.marks = {"REQUEST_START": 20, "REQUEST_END": 50}
 
-    found = received(otlp.SpanConverter().convert(root, 0))
+    spans_received = received(otlp.SpanConverter().convert(root, 0))
 
-    assert ["compute", "b", "a", "InferRequest"] == [made.name for made in found]
-    assert "r" == attributes(found[2])["triton.request_id"]
+    assert ["compute", "b", "a", "InferRequest"] == [made.name for made in spans_received]
+    assert "r" == attributes(spans_received[2])["triton.request_id"]
 
 
 def test_a_request_that_reached_no_model_is_one_span() -> None:

@@ -36,8 +36,8 @@ class SystemTest(NamedTuple):
 
 def words(text: str) -> frozenset[str]:
     """Return the words of a name or a sentence, without their endings."""
-    found = (word.lower() for word in _WORD.findall(text))
-    return frozenset(_PLAIN.sub("", word)[:7] for word in found if word not in _IGNORED)
+    plain_words = (word.lower() for word in _WORD.findall(text))
+    return frozenset(_PLAIN.sub("", word)[:7] for word in plain_words if word not in _IGNORED)
 
 
 class SystemTests:
@@ -70,7 +70,7 @@ class SystemTests:
                 own = words(node.name) | row
                 yield SystemTest(f"{name}::{node.name}", is_of_stub, file_words, own, imported)
 
-    def naming(self, mutation: Mutation, most: int) -> list[str]:
+    def naming(self, mutation: Mutation, limit: int) -> list[str]:
         """Return the tests whose names, rows or imports have most in common with the mutant."""
         room = room_of(mutation.path)
         inside = mutation.path.removeprefix(room.folder).removesuffix(".py")
@@ -91,7 +91,7 @@ class SystemTests:
             )
 
         tests = [test for test in self._tests if room.name == "stub" or not test.is_of_stub]
-        best = sorted(tests, key=lambda test: (-score(test), test.name))[:most]
+        best = sorted(tests, key=lambda test: (-score(test), test.name))[:limit]
         return [test.name for test in best if score(test) > 0]
 
 

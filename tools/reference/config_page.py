@@ -80,19 +80,19 @@ def page() -> Iterator[str]:
 
 def sections() -> list[Section]:
     """Return each message with the first place at which it stands, in the order of the file."""
-    found: list[Section] = []
+    sections: list[Section] = []
     waiting = [Section("", ModelConfig.DESCRIPTOR)]
     while waiting:
         path, message = waiting.pop(0)
-        if all(message is not other for _, other in found):
-            found.append(Section(path, message))
+        if all(message is not other for _, other in sections):
+            sections.append(Section(path, message))
             inner = [
                 Section(f"{path}.{field.name}".lstrip("."), _message_of(field))
                 for field in message.fields
                 if _message_of(field) is not None
             ]
             waiting = inner + waiting
-    return found
+    return sections
 
 
 def _message_of(field: Any) -> Any:

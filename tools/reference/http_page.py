@@ -55,10 +55,10 @@ def page() -> Iterator[str]:
         yield from (f"## {category or 'pages'}", "")
         if category in _REMARKS:
             yield from (_REMARKS[category], "")
-        found = [route for route in routes if route.category == category]
-        if more := sorted({route.general_category for route in found} - {""}):
+        own_routes = [route for route in routes if route.category == category]
+        if more := sorted({route.general_category for route in own_routes} - {""}):
             yield from (f"Restricted with {' or '.join(map(code, more))}, too.", "")
-        rows = [_row(route, found) for route in found if _VERSIONS not in route.path]
+        rows = [_row(route, own_routes) for route in own_routes if _VERSIONS not in route.path]
         yield from table(("Route", "Token", "What for"), rows)
     yield from ("## Other ports", "", _OTHER_PORTS, "", "## gRPC", "")
     yield from (_RPCS, "")

@@ -52,12 +52,12 @@ def page() -> Iterator[str]:
         yield from block((MODELS / f"{name}.py").read_text("utf-8"), "python")
     public = {name: getattr(pb_utils, name) for name in pb_utils.__all__}
     public["MetricFamily.Metric"] = metrics.Metric
-    classes = {name: found for name, found in public.items() if inspect.isclass(found)}
+    classes = {name: cls for name, cls in public.items() if inspect.isclass(cls)}
     yield from ("## Classes", "")
     for name, cls in sorted(classes.items()):
         yield from _class(name, cls)
     yield from ("## Functions", "")
-    functions = [found for found in public.values() if inspect.isfunction(found)]
+    functions = [function for function in public.values() if inspect.isfunction(function)]
     yield from table(("Call", "Meaning"), map(_row, functions))
     yield from ("## Constants", "")
     others = {name: public[name] for name in public.keys() - classes.keys()}

@@ -9,7 +9,7 @@ _DECLARED = re.compile(r"\s*(?:message|oneof|enum) (\w+) {(})?|\s*(})|.*?(\w+) =
 
 def read_comments(proto: str) -> dict[str, str]:
     """Return the comment above each message and field, by its full name in the package."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     names: list[str] = []
     comment: list[str] = []
     for line in proto.splitlines():
@@ -28,8 +28,8 @@ def read_comments(proto: str) -> dict[str, str]:
                 names.append("")  # neither is a part of the names of what it holds
             if comment:
                 name = ".".join(filter(None, (*names, field)))
-                found[name] = "\n".join(comment)
+                comments[name] = "\n".join(comment)
             if is_empty:
                 names.pop()
         comment = []
-    return found
+    return comments

@@ -62,7 +62,7 @@ class Router(zmtp.Router):
                 self.write(connection, [wire.encode_rows(kind, rows[i : i + wire.MAX_ROWS])])
 
     def send_rows(
-        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], most: int = wire.MAX_ROWS
+        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], max_rows: int = wire.MAX_ROWS
     ) -> None:
         """Send messages of this kind that hold these rows and their bodies, so many in each."""
         connection = self.by_serial.get(serial)
@@ -73,8 +73,8 @@ class Router(zmtp.Router):
             connection.put((wire.encode_rows(kind, [row]), body))
             self.unflushed[connection] = None
             return
-        for i in range(0, len(rows), most):
-            some = rows[i : i + most]
+        for i in range(0, len(rows), max_rows):
+            some = rows[i : i + max_rows]
             header = wire.encode_rows(kind, [row for row, _ in some])
             self.write(connection, [header, *(body for _, body in some)])
 

@@ -27,8 +27,8 @@ _USUAL_QUEUE_MS, _USUAL_DOWN_AFTER_S = 50.0, 30.0
 class AutoscaleLimits(NamedTuple):
     """The bounds within which a model's instances follow its load."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     #: How long its requests may wait before there are more instances.
     queue_s: float = _USUAL_QUEUE_MS / 1000
     #: How long fewer must be enough before there are fewer.
@@ -41,10 +41,10 @@ def autoscale_limits_of(config: Any) -> AutoscaleLimits | None:
         return None
     queue_ms = parameter_text(config, AUTOSCALE_QUEUE_MILLISECONDS)
     down_after_s = parameter_text(config, AUTOSCALE_DOWN_AFTER_SECONDS)
-    least, most = _bounds(config)
+    minimum, maximum = _bounds(config)
     return AutoscaleLimits(
-        least,
-        most,
+        minimum,
+        maximum,
         float(queue_ms or _USUAL_QUEUE_MS) / 1000,
         float(down_after_s or _USUAL_DOWN_AFTER_S),
     )
@@ -52,26 +52,26 @@ def autoscale_limits_of(config: Any) -> AutoscaleLimits | None:
 
 def autoscale_problems(config: Any) -> Iterator[Problem]:
     """Return bounds that cannot be meant."""
-    given = [name for name in AUTOSCALE_PARAMETERS if name in config.parameters]
-    for name in given:
+    names = [name for name in AUTOSCALE_PARAMETERS if name in config.parameters]
+    for name in names:
         value, field = parameter_text(config, name), ("parameters", name)
         problem = _common_problem(config) or _CHECKS[name](value)
         if problem:
             yield Problem(f"{name} is '{value}', {problem}", field)
             return
-    if AUTOSCALE_MAX_INSTANCES in given:
-        least, most = _bounds(config)
-        if least > most:
-            text = f"{AUTOSCALE_MIN_INSTANCES} is {least}, more than the {most} that"
+    if AUTOSCALE_MAX_INSTANCES in names:
+        minimum, maximum = _bounds(config)
+        if minimum > maximum:
+            text = f"{AUTOSCALE_MIN_INSTANCES} is {minimum}, more than the {maximum} that"
             field = ("parameters", AUTOSCALE_MIN_INSTANCES)
             yield Problem(f"{text} {AUTOSCALE_MAX_INSTANCES} allows", field)
 
 
 def _bounds(config: Any) -> tuple[int, int]:
-    most = parameter_text(config, AUTOSCALE_MAX_INSTANCES)
+    maximum = parameter_text(config, AUTOSCALE_MAX_INSTANCES)
     cores = len(os.sched_getaffinity(0))
-    least = int(parameter_text(config, AUTOSCALE_MIN_INSTANCES) or 1)
-    return least, max(least, cores) if most == _CORES else int(most)
+    minimum = int(parameter_text(config, AUTOSCALE_MIN_INSTANCES) or 1)
+    return minimum, max(minimum, cores) if maximum == _CORES else int(maximum)
 
 
 def _common_problem(config: Any) -> str:

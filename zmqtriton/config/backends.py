@@ -204,8 +204,8 @@ def find_model_file(
 
 def _where_backends_are(backend: str, places: Sequence[BackendPlace]) -> str:
     """Return a second sentence for a backend that was not found."""
-    found = _packages(backend, places) if _is_plain_name(backend) else ()
-    if present := next((place.directory for place in found if place.directory.is_dir()), None):
+    packages = _packages(backend, places) if _is_plain_name(backend) else ()
+    if present := next((place.directory for place in packages if place.directory.is_dir()), None):
         return f"A backend is a Python file, such as {present / PYTHON_FILE}."
     names = ", ".join(sorted([PYTHON, *addons.frameworks()]))
     return f"This server has the backends {names}, and those in --backend-directory."
@@ -229,8 +229,8 @@ def _packages(backend: str, places: Sequence[BackendPlace]) -> Iterator[addons.P
 def find_runtime(config: Any, backend_places: Sequence[BackendPlace]) -> Runtime | None:
     """Return the Python file of the model's backend, from the first directory that has one."""
     backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
-    known = _is_plain_name(backend) and _is_plain_name(runtime)
-    if not known or runtime.startswith("libtriton_"):
+    is_plain = _is_plain_name(backend) and _is_plain_name(runtime)
+    if not is_plain or runtime.startswith("libtriton_"):
         return None
     places = _packages(backend, backend_places)
     candidates = (Runtime(place.directory / runtime, place.name) for place in places)

@@ -59,10 +59,10 @@ class CanarySettings(NamedTuple):
 
 def parse_settings(values: Mapping[str, Any]) -> CanarySettings:
     """Parse the settings of a canary that begins; at least a version. Raises InvalidArgument."""
-    found = _parse(values)
-    if "version" not in found:
+    fields = _parse(values)
+    if "version" not in fields:
         raise InvalidArgument("a canary needs a 'version'")
-    settings = CanarySettings(**found)
+    settings = CanarySettings(**fields)
     if not (settings.weight or settings.shadow or settings.header[0]):
         raise InvalidArgument(
             "a canary needs a 'weight', a 'header' or a 'shadow', or gets nothing"
@@ -98,18 +98,18 @@ def what_is_expected(setting: str) -> str:
 
 
 def _parse(values: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in values.items():
         form = _FORMS.get(name)
         if form is None:
-            known = ", ".join(sorted(_FORMS))
-            raise InvalidArgument(f"a canary has no setting '{name}'; there are {known}")
+            names = ", ".join(sorted(_FORMS))
+            raise InvalidArgument(f"a canary has no setting '{name}'; there are {names}")
         field, parse, what = form
         try:
-            found[field] = parse(value)
+            fields[field] = parse(value)
         except (ValueError, OverflowError):
             raise InvalidArgument(f"'{name}' of a canary is {value!r}, not {what}") from None
-    return found
+    return fields
 
 
 def _number(value: Any) -> float:

@@ -69,8 +69,8 @@ def _value_to_json(field: Any, value: Any) -> Any:
     if field.message_type is not None:
         return _message_to_dict(value)
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return value if known is None else known.name
+        entry = field.enum_type.values_by_number.get(value)
+        return value if entry is None else entry.name
     if isinstance(value, float):
         return _float_to_json(value, is_float32=field.type == FieldDescriptor.TYPE_FLOAT)
     return value

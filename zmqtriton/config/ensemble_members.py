@@ -42,9 +42,9 @@ def complete_ensemble(
     complete = zmqtriton_protos.ModelConfig()
     complete.CopyFrom(config)
     message = zmqtriton_protos.ModelConfig
-    known = {name: message.FromString(proto) for name, proto in members.items()}
+    configs = {name: message.FromString(proto) for name, proto in members.items()}
     try:
-        check_members(complete, known)
+        check_members(complete, configs)
     except ConfigError as error:
         raise locate_error(error, path) from None
     return complete

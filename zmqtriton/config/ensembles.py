@@ -152,17 +152,17 @@ class EnsembleGraph:
     def tensors(self) -> set[str]:
         return self.writer.keys() | self.readers.keys()
 
-    def reachable(self, given: Iterable[str]) -> set[str]:
+    def reachable(self, tensors: Iterable[str]) -> set[str]:
         """Return all tensors that have a value once the given ones have."""
-        ready = set(given)
+        ready = set(tensors)
         for step in self.run_order(ready):
             ready.update(self.outputs[step])
         return ready
 
-    def run_order(self, given: Iterable[str]) -> list[int]:
+    def run_order(self, tensors: Iterable[str]) -> list[int]:
         """Return the steps that can run once the given tensors have a value, in order."""
         missing = [len(inputs) for inputs in self.inputs]
-        queue = sorted(given)
+        queue = sorted(tensors)
         ready = set(queue)
         order: list[int] = []
         for name in queue:

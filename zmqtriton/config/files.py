@@ -90,7 +90,7 @@ def read_labels(config: Any, model_dir: Path) -> str:
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large.
     """
-    found: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
     for output in config.output:
         path = model_dir / output.label_filename
         if not output.label_filename:
@@ -98,8 +98,8 @@ def read_labels(config: Any, model_dir: Path) -> str:
         data = _read_regular_file(path, _MAX_LABEL_BYTES + 1)
         if len(data) > _MAX_LABEL_BYTES:
             raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
-        found[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
-    return json.dumps(found) if found else ""
+        labels[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
+    return json.dumps(labels) if labels else ""
 
 
 def read_client_files(config: Any, model_dir: Path, *, has_chats: bool) -> ClientFiles:
@@ -175,22 +175,22 @@ def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
 
     All texts are as read_labels() returns them.
     """
-    found = json.loads(own) if own else {}
+    labels = json.loads(own) if own else {}
     outputs = {output.name for output in config.output}
     for step in config.ensemble_scheduling.step:
         theirs = json.loads(members[step.model_name] or "{}")
         for name, tensor in step.output_map.items():
             if tensor in outputs and name in theirs:
-                found.setdefault(tensor, theirs[name])
-    return json.dumps(found) if found else ""
+                labels.setdefault(tensor, theirs[name])
+    return json.dumps(labels) if labels else ""
 
 
 def _data_files(config: Any) -> Iterator[tuple[str, str, FieldPath]]:
     """Return the folder, the name in it, and the place in the configuration of each file."""
     for index, warmup in enumerate(config.model_warmup):
-        for key, given in sorted(warmup.inputs.items()):
-            if given.HasField("input_data_file"):
-                yield _WARMUP_FOLDER, given.input_data_file, ("model_warmup", index, "inputs", key)
+        for key, sample in sorted(warmup.inputs.items()):
+            if sample.HasField("input_data_file"):
+                yield _WARMUP_FOLDER, sample.input_data_file, ("model_warmup", index, "inputs", key)
     for index, state in enumerate(config.sequence_batching.state):
         field: FieldPath = ("sequence_batching", "state", index, "initial_state")
         for number, initial in enumerate(state.initial_state):

@@ -136,7 +136,7 @@ def _gpu_problems(
             yield Problem(
                 f"{where} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the "
                 f"minimum required CUDA compute compatibility of {min_compute_capability:f} are: "
-                + ", ".join(str(known) for known in sorted(gpus)),
+                + ", ".join(str(device) for device in sorted(gpus)),
                 (*field, "gpus", number),
                 kind=Kind.GPU_MISSING,
                 is_host_specific=True,

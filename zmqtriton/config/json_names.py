@@ -38,9 +38,9 @@ def normalize_names(document: dict[str, Any], descriptor: Any, where: str = "") 
             return Problem(f"{where}: Proto fields must have a name.")
         if field is None:
             place = f"({where})" if where else ""
-            known = [known.name for known in descriptor.fields]
+            names = [one.name for one in descriptor.fields]
             return Problem(
-                f"{place}{name}: Cannot find field.", suggestion=closest_match(name, known)
+                f"{place}{name}: Cannot find field.", suggestion=closest_match(name, names)
             )
         inside = f"{where}.{name}" if where else name
         if problem := _normalize_field(document, name, value, field, inside):
@@ -103,13 +103,13 @@ def _normalize_scalar(holder: Any, key: str | int, field: Any, where: str) -> Pr
         elif type(value) is not expected:
             return _invalid(value, kind, where)
         return None
-    kind, least, most = _INTEGERS[field.type]
+    kind, minimum, maximum = _INTEGERS[field.type]
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         return _invalid(value, kind, where)
     is_whole = type(value) in (int, str) or (type(value) is float and number == value)
-    return None if is_whole and least <= number <= most else _invalid(value, kind, where)
+    return None if is_whole and minimum <= number <= maximum else _invalid(value, kind, where)
 
 
 def _invalid(value: Any, kind: str, where: str) -> Problem:

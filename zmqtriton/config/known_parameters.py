@@ -324,12 +324,12 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
     for name in sorted(config.parameters):
         if name in _NAMES or name.lower() in _NAMES_IN_ANY_CASE:
             continue
-        found = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
-        if found:
+        matches = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
+        if matches:
             text = f"the parameter '{name}' of model {config.name} means nothing to the server"
             yield Problem(
                 text,
                 ("parameters", name),
                 severity=Severity.WARNING,
-                suggestion=upper[found[0]],
+                suggestion=upper[matches[0]],
             )

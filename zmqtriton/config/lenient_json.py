@@ -34,8 +34,8 @@ def _strict_token(token: re.Match[str]) -> str:
     return "" if token["comma"] else token[0]
 
 
-def _strict_sign(found: re.Match[str]) -> str:
-    escape = found[1]
+def _strict_sign(match: re.Match[str]) -> str:
+    escape = match[1]
     if escape is None:
-        return f"\\u{ord(found[0]):04x}"
-    return found[0] if escape in _ESCAPES or len(escape) > 1 else escape
+        return f"\\u{ord(match[0]):04x}"
+    return match[0] if escape in _ESCAPES or len(escape) > 1 else escape

@@ -23,9 +23,9 @@ def unknown_name_problems(positions: PositionIndex, path: str) -> Iterator[Probl
         field = holder.fields_by_name.get(named.name)
         if field is None:
             text = f'Message type "{holder.full_name}" has no field named "{named.name}".'
-            known = [field.name for field in holder.fields]
+            names = [field.name for field in holder.fields]
             yield _unknown_name_problem(
-                path, named.position, text, closest_match(named.name, known)
+                path, named.position, text, closest_match(named.name, names)
             )
         elif field.enum_type is not None:
             yield from _unknown_enum_value_problems(
@@ -35,24 +35,24 @@ def unknown_name_problems(positions: PositionIndex, path: str) -> Iterator[Probl
 
 def _descriptor_at(within: FieldPath) -> Any:
     """Return the descriptor that the path leads to; None if it leads through an unknown field."""
-    found = zmqtriton_protos.ModelConfig.DESCRIPTOR
+    message = zmqtriton_protos.ModelConfig.DESCRIPTOR
     for name in within:
         if isinstance(name, int):
             continue
-        field = found.fields_by_name.get(name)
+        field = message.fields_by_name.get(name)
         if field is None or field.message_type is None:
             return None
-        found = field.message_type
-    return found
+        message = field.message_type
+    return message
 
 
 def _unknown_enum_value_problems(
-    positions: PositionIndex, field: FieldPath, known: Any, path: str
+    positions: PositionIndex, field: FieldPath, descriptor: Any, path: str
 ) -> Iterator[Problem]:
-    names = known.enum_type.values_by_name
+    names = descriptor.enum_type.values_by_name
     for place in positions.value_positions(field):
         if place.value not in names and not place.value.lstrip("-").isdigit():
-            text = f'Enum type "{known.enum_type.full_name}" has no value named {place.value}.'
+            text = f'Enum type "{descriptor.enum_type.full_name}" has no value named {place.value}.'
             yield _unknown_name_problem(path, place, text, closest_match(place.value, names))
 
 

@@ -128,8 +128,8 @@ def parameter_text(config: Any, name: str) -> str:
     return str(config.parameters[name].string_value) if name in config.parameters else ""
 
 
-def whole_number_problem(value: str, most: int) -> str:
+def whole_number_problem(value: str, maximum: int) -> str:
     """Return the fault of a parameter's whole number, which begins at 1; or ""."""
     is_number = value.isascii() and value.isdigit() and len(value) < 9
-    is_valid = is_number and 1 <= int(value) <= most
-    return "" if is_valid else f"which is no whole number from 1 to {most}"
+    is_valid = is_number and 1 <= int(value) <= maximum
+    return "" if is_valid else f"which is no whole number from 1 to {maximum}"

@@ -125,12 +125,12 @@ def parse_override(text: str) -> Any:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"duplicate key {twice}")
-    return found
+    return document
 
 
 def _read_failure_text(path: object) -> str:
@@ -174,10 +174,10 @@ def _source_excerpt(text: str, line: int, column: int) -> str:
 
 def _suggestion_for(message: str) -> str:
     """Return the name that is similar to the one in a parser's error, or ""."""
-    if found := _UNKNOWN_FIELD.search(message):
-        names = [field.name for field in zmqtriton_protos.message(found[1]).DESCRIPTOR.fields]
-    elif found := _UNKNOWN_VALUE.search(message):
-        names = list(zmqtriton_protos.enum(found[1]).values_by_name)
+    if match := _UNKNOWN_FIELD.search(message):
+        names = [field.name for field in zmqtriton_protos.message(match[1]).DESCRIPTOR.fields]
+    elif match := _UNKNOWN_VALUE.search(message):
+        names = list(zmqtriton_protos.enum(match[1]).values_by_name)
     else:
         return ""
-    return closest_match(found[2], names)
+    return closest_match(match[2], names)

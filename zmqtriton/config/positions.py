@@ -75,10 +75,10 @@ class PositionIndex:
 
     def value_positions(self, field: FieldPath) -> list[Position]:
         """Return the places of a field that may be repeated; its path has no index at the end."""
-        found: list[Position] = []
-        while place := self._positions.get((*field, len(found))):
-            found.append(place)
-        return found
+        positions: list[Position] = []
+        while place := self._positions.get((*field, len(positions))):
+            positions.append(place)
+        return positions
 
     def _map_entry_index(self, path: FieldPath, key: FieldPath, number: int) -> int:
         """Return the number of the map entry with this key; anything else is returned unchanged."""
@@ -88,8 +88,8 @@ class PositionIndex:
             entry = self._positions.get((*path, index))
             if entry is None:
                 break
-            found = self._positions.get((*path, index, "key", 0))
-            if found is not None and found.value == key[0]:
+            position = self._positions.get((*path, index, "key", 0))
+            if position is not None and position.value == key[0]:
                 return index
         return number
 

@@ -106,5 +106,5 @@ _CHECKS = {
 
 def _size(text: str) -> int | None:
     """Return the bytes that a text such as 512M means; None if it means none."""
-    found = _SIZE.fullmatch(text.strip().upper())
-    return int(found[1]) << _EXPONENTS[found[2]] if found else None
+    match = _SIZE.fullmatch(text.strip().upper())
+    return int(match[1]) << _EXPONENTS[match[2]] if match else None

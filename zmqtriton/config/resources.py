@@ -32,9 +32,9 @@ class ResourceNeed(NamedTuple):
 
     @classmethod
     def from_json(cls, document: str) -> ResourceNeed:
-        found = json.loads(document)
-        needs = {(name, device): count for name, device, count in found["needs"]}
-        return cls(needs, found["priority"])
+        fields = json.loads(document)
+        needs = {(name, device): count for name, device, count in fields["needs"]}
+        return cls(needs, fields["priority"])
 
 
 def needs_of_group(group: Any, device: int) -> ResourceNeed:
@@ -58,13 +58,13 @@ class ResourcePool:
 
     def limits(self, demands: Iterable[ResourceNeed]) -> dict[ResourceKey, int]:
         """Return the limit of each needed resource."""
-        most: dict[ResourceKey, int] = {}
+        maxima: dict[ResourceKey, int] = {}
         for demand in demands:
             for key, count in demand.amounts.items():
-                most[key] = max(most.get(key, 0), count)
+                maxima[key] = max(maxima.get(key, 0), count)
         if not self._configured_amounts:
-            return most
-        return {key: self._limit(*key) for key in most}
+            return maxima
+        return {key: self._limit(*key) for key in maxima}
 
     def check_satisfiable(self, demands: Iterable[ResourceNeed]) -> None:
         """Raise InvalidArgument, with Triton's texts, if one of the needs could never be met."""
@@ -88,7 +88,9 @@ class ResourcePool:
     def _limit(self, name: str, device: int) -> int:
         if device == NO_DEVICE:
             counts = [
-                count for (given, _), count in self._configured_amounts.items() if given == name
+                count
+                for (resource, _), count in self._configured_amounts.items()
+                if resource == name
             ]
             return max(counts, default=0)
         return max(

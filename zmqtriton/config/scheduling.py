@@ -154,23 +154,23 @@ def _flag_problems(batching: Any, kind: int, model: str) -> Iterator[Problem]:
         if number:
             yield _duplicate_control_problem(kind, model, field)
         what = f"for {_CONTROL.Kind.Name(kind)} for {model}"
-        given = [name for name in _FLAG_FIELDS if getattr(control, name)]
-        if not given:
+        fields = [name for name in _FLAG_FIELDS if getattr(control, name)]
+        if not fields:
             yield Problem(
                 "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
                 f"'bool_false_true' {what}",
                 field,
             )
-        elif len(given) > 1:
+        elif len(fields) > 1:
             yield Problem(
                 "sequence batching specifies more than one from 'int32_false_true', "
                 f"'fp32_false_true' and 'bool_false_true' {what}",
                 field,
             )
-        elif len(getattr(control, given[0])) != 2:
+        elif len(getattr(control, fields[0])) != 2:
             yield Problem(
-                f"sequence batching control '{given[0]}' must have exactly 2 entries {what}",
-                (*field, given[0]),
+                f"sequence batching control '{fields[0]}' must have exactly 2 entries {what}",
+                (*field, fields[0]),
             )
 
 

@@ -80,8 +80,8 @@ def _check_state(state: Any, config: Any) -> Datatype:
 
 
 def _data_type_name(data_type: int) -> str:
-    known = _DATA_TYPES.get(data_type)
-    return "" if known is None else str(known.name)
+    entry = _DATA_TYPES.get(data_type)
+    return "" if entry is None else str(entry.name)
 
 
 def _check_size(size: int, where: str) -> None:
@@ -103,13 +103,13 @@ def _check_initial_declaration(initial: Any, state: Any) -> None:
 
 
 def _check_initial_dims(dims: Sequence[int], state: Any) -> None:
-    name, wanted = state.input_name, state.dims
-    if len(dims) != len(wanted):
+    name, state_dims = state.input_name, state.dims
+    if len(dims) != len(state_dims):
         raise ConfigError(
             "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions "
-            f"for state input '{name}'. {len(dims)} != {len(wanted)}"
+            f"for state input '{name}'. {len(dims)} != {len(state_dims)}"
         )
-    for dim, allowed in zip(dims, wanted, strict=True):
+    for dim, allowed in zip(dims, state_dims, strict=True):
         if dim < 0:
             raise ConfigError(
                 f"'initial_state' field for state input name '{name}' contains variable dimensions."
@@ -134,8 +134,8 @@ def _check_initial_data(
     path = model_dir / INITIAL_STATE_FOLDER / initial.data_file
     try:
         with open_regular_file(path) as file:
-            found = os.fstat(file.fileno()).st_size
-            _check_size(found, f"initial_state of state input '{name}'")
+            file_bytes = os.fstat(file.fileno()).st_size
+            _check_size(file_bytes, f"initial_state of state input '{name}'")
             data = file.read() if datatype.number == BYTES else b""
     except OSError as error:
         raise InternalError(
@@ -143,9 +143,9 @@ def _check_initial_data(
         ) from None
     if datatype.number == BYTES:
         check_elements(Tensor(name, BYTES, list(initial.dims), data), model)
-    elif found < size:
+    elif file_bytes < size:
         # the missing space is Triton's
         raise ConfigError(
             f"initial_state setting expects {size} bytes, but the data provided from "
-            f"{initial.data_file}only has {found} bytes."
+            f"{initial.data_file}only has {file_bytes} bytes."
         )

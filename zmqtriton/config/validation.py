@@ -73,8 +73,8 @@ def tensor_problems(config: Any) -> Iterator[Problem]:
         field = ("input", index)
         yield from append_text(_input_problems(tensor, config, field), f" for {config.name}")
     for index, tensor in enumerate(config.output):
-        found = _output_problems(tensor, config, "model output", ("output", index))
-        yield from append_text(found, f" for {config.name}")
+        problems = _output_problems(tensor, config, "model output", ("output", index))
+        yield from append_text(problems, f" for {config.name}")
     yield from append_text(_batch_input_problems(config), f" for {config.name}")
     yield from append_text(_batch_output_problems(config), f" for {config.name}")
 
@@ -85,7 +85,7 @@ def _backend_problems(config: Any) -> Iterator[Problem]:
         yield Problem("model configuration must specify 'name'")
     if not backend and platform != ENSEMBLE:
         meant = closest_match(
-            platform, [ENSEMBLE, *(p for known in PLATFORMS.values() for p in known)]
+            platform, [ENSEMBLE, *(p for platforms in PLATFORMS.values() for p in platforms)]
         )
         yield Problem(
             f"unexpected platform type '{platform}' for {name}", ("platform",), suggestion=meant

@@ -85,27 +85,27 @@ class ServerIdentity(NamedTuple):
         return f"'{self.id}' (pid {self.pid}{where})"
 
 
-def find_directories(given: str = "") -> Iterator[Path]:
+def find_directories(directory: str = "") -> Iterator[Path]:
     """Return the directories where a server may be.
 
     The named one, or else this user's, the newest first, then those of others if this is root, and
     systemd's.
     """
-    named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    named = directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:
         yield Path(named)
         return
-    found: list[tuple[bool, float, Path]] = []
+    servers: list[tuple[bool, float, Path]] = []
     for path, owner in _candidates():
         if owner == os.geteuid() or not os.geteuid():
-            found.append((owner == os.geteuid(), _started_s(path), path))
-    for _, _, path in sorted(found, reverse=True):
+            servers.append((owner == os.geteuid(), _started_s(path), path))
+    for _, _, path in sorted(servers, reverse=True):
         yield path
     # not exists(), which returns False where looking is forbidden
     if os.path.lexists(_SERVICE):
         yield _SERVICE
-    known = {path for _, _, path in found}
-    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - known)
+    paths = {path for _, _, path in servers}
+    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - paths)
 
 
 def _candidates() -> Iterator[tuple[Path, int]]:
@@ -128,15 +128,15 @@ def _started_s(directory: Path) -> float:
         return 0.0
 
 
-def connect(wanted: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> Client:
+def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> Client:
     """Connect to the server that is meant, by default the newest.
 
     Raises NoServerError, also if something is to be changed and several could be meant.
     """
-    clients = connect_all(wanted)
-    meant = [c for c in clients if not wanted.name or c.matches(wanted.name)]
-    if not meant or (len(meant) > 1 and (wanted.name or to_change)):
-        problem = _selection_problem(clients, len(meant), wanted.name)
+    clients = connect_all(selector)
+    meant = [c for c in clients if not selector.name or c.matches(selector.name)]
+    if not meant or (len(meant) > 1 and (selector.name or to_change)):
+        problem = _selection_problem(clients, len(meant), selector.name)
         for client in clients:
             client.close()
         raise NoServerError(problem)
@@ -148,31 +148,33 @@ def connect(wanted: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> 
 
 
 def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
-    known = ", ".join(client.describe() for client in clients)
+    running = ", ".join(client.describe() for client in clients)
     if not meant:
-        return f"no server is called '{name}'; running: {known}"
+        return f"no server is called '{name}'; running: {running}"
     if name:
-        return f"{meant} servers are called '{name}', so name a pid or port; running: {known}"
-    return f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {known}"
+        return f"{meant} servers are called '{name}', so name a pid or port; running: {running}"
+    return (
+        f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {running}"
+    )
 
 
-def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
+def connect_all(selector: ServerSelector = ANY_SERVER) -> list[Client]:
     """Connect to all living servers, the newest first. Raises NoServerError without any."""
-    clients, found = [], []
-    for directory in find_directories(wanted.directory):
+    clients, failures = [], []
+    for directory in find_directories(selector.directory):
         end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             end.connect(str(directory / _SOCKET))
         except OSError as error:
             end.close()
             reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-            found.append(f"{directory} ({reason})")
+            failures.append(f"{directory} ({reason})")
             continue
         clients.append(Client(end, directory))
     if clients:
         return clients
     looked = ", ".join(f"{place}/{_PREFIX}*" for place in places())
-    where = ", ".join(found) or f"{looked} or {_SERVICE}"
+    where = ", ".join(failures) or f"{looked} or {_SERVICE}"
     raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 

@@ -86,8 +86,8 @@ class HttpService:
     def _exchange(self, request: urllib.request.Request) -> Answer:
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                found = {name.lower(): value for name, value in answer.headers.items()}
-                return Answer(found, answer.read())
+                headers = {name.lower(): value for name, value in answer.headers.items()}
+                return Answer(headers, answer.read())
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read()) from None
@@ -147,10 +147,10 @@ def find_address(client: Client, service: str) -> str:
     return f"{_LOOPBACK.get(host, host)}:{port}"
 
 
-def parse_headers(given: tuple[str, ...]) -> dict[str, str]:
+def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
     """Parse `NAME: VALUE`. Raises InvalidArgument."""
     headers = {}
-    for text in given:
+    for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name.strip()):
             raise InvalidArgument(f"--header '{text}' is not 'NAME: VALUE'")

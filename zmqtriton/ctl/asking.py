@@ -27,13 +27,13 @@ def run_with_client(
 def check_name(client: Client, model: str) -> None:
     """Raise NotFound for a name that no repository has and that is not served either."""
     index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
-    known = [entry["name"] for entry in index]
-    if model not in known:
-        raise unknown_model(model, known)
+    names = [entry["name"] for entry in index]
+    if model not in names:
+        raise unknown_model(model, names)
 
 
-def unknown_model(model: str, known: Iterable[str]) -> NotFound:
+def unknown_model(model: str, names: Iterable[str]) -> NotFound:
     """Return the error for a name outside of these."""
-    close = closest_match(model, known)
+    close = closest_match(model, names)
     meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
     return NotFound(f"there is no model '{model}'{meant}")

@@ -88,9 +88,9 @@ def weight(context: click.Context, model: str, percent: str, form: str) -> None:
 @click.pass_context
 def promote(context: click.Context, model: str, form: str) -> None:
     """Let the canary of MODEL serve all requests."""
-    found = _call(context, "canary.promote", {"model": model})
-    text = f"version {found['canary']} of {model} serves all requests"
-    print_result(form, found, text)
+    document = _call(context, "canary.promote", {"model": model})
+    text = f"version {document['canary']} of {model} serves all requests"
+    print_result(form, document, text)
 
 
 @canary.command()
@@ -99,9 +99,9 @@ def promote(context: click.Context, model: str, form: str) -> None:
 @click.pass_context
 def abort(context: click.Context, model: str, form: str) -> None:
     """Let the stable version of MODEL serve all requests again; unload the canary."""
-    found = _call(context, "canary.abort", {"model": model})
-    text = f"version {found['stable']} of {model} serves all requests again"
-    print_result(form, found, text)
+    document = _call(context, "canary.abort", {"model": model})
+    text = f"version {document['stable']} of {model} serves all requests again"
+    print_result(form, document, text)
 
 
 @canary.command()
@@ -110,11 +110,11 @@ def abort(context: click.Context, model: str, form: str) -> None:
 @click.pass_context
 def status(context: click.Context, model: str, form: str) -> None:
     """Show the current or last canary of MODEL, or of all models."""
-    found = _call(context, "canary.status", {"model": model} if model else {})
+    document = _call(context, "canary.status", {"model": model} if model else {})
     if form == "table":
-        _print(found)
+        _print(document)
     else:
-        print_document(form, found)
+        print_document(form, document)
 
 
 def _call(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
@@ -131,18 +131,18 @@ def _values(model: str, settings: dict[str, str | None], **others: Any) -> dict[
     return {"model": model, **others, **chosen}
 
 
-def _show(form: str, found: dict[str, Any]) -> None:
+def _show(form: str, document: dict[str, Any]) -> None:
     if form == "table":
-        _print([found])
+        _print([document])
     else:
-        print_document(form, found)
+        print_document(form, document)
 
 
-def _print(found: list[dict[str, Any]]) -> None:
+def _print(canaries: list[dict[str, Any]]) -> None:
     """Print a line for each version, and below what else is to be known."""
-    rows = [row for canary in found for row in _rows(canary)]
+    rows = [row for canary in canaries for row in _rows(canary)]
     print_table(_HEADER, rows)
-    for canary in found:
+    for canary in canaries:
         for line in _notes(canary):
             click.echo(line)
 

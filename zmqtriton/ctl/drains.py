@@ -75,9 +75,9 @@ def drain(
                 raise
             return {"state": "stopping"}  # it has gone since the last look
 
-    found = run_with_client(context, question, to_change=True)
-    late = "; its time was over before everything had ended" if found.get("is_late") else ""
-    _print_state(form, model, instance, found, late)
+    state = run_with_client(context, question, to_change=True)
+    late = "; its time was over before everything had ended" if state.get("is_late") else ""
+    _print_state(form, model, instance, state, late)
 
 
 @click.command()
@@ -93,15 +93,15 @@ def undrain(context: click.Context, model: str, instance: str, form: str) -> Non
             check_name(client, model)
         return client.call("undrain", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
 
-    found = run_with_client(context, question, to_change=True)
-    _print_state(form, model, instance, found)
+    state = run_with_client(context, question, to_change=True)
+    _print_state(form, model, instance, state)
 
 
 def _print_state(
-    form: str, model: str, instance: str, found: dict[str, Any], addition: str = ""
+    form: str, model: str, instance: str, state: dict[str, Any], addition: str = ""
 ) -> None:
-    text = f"{_name(model, instance)}: {found['state']}{addition}"
-    print_result(form, {"model": model, "instance": instance, **found}, text)
+    text = f"{_name(model, instance)}: {state['state']}{addition}"
+    print_result(form, {"model": model, "instance": instance, **state}, text)
 
 
 def table_rows(drains: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
@@ -124,16 +124,16 @@ def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
     """
     name, shown = _name(model, instance), ""
     while True:
-        asked = {"model": model, "instance": instance}
-        found: dict[str, Any] = client.call("drain.state", asked, QUICK_TIMEOUT_S)
-        if found["state"] not in _UNDER_WAY:
+        arguments = {"model": model, "instance": instance}
+        state: dict[str, Any] = client.call("drain.state", arguments, QUICK_TIMEOUT_S)
+        if state["state"] not in _UNDER_WAY:
             break
-        line = f"{name}: {found['state']}, {found['under_way']} under way"
+        line = f"{name}: {state['state']}, {state['under_way']} under way"
         # at first it is not counted yet
-        if line != shown and found["under_way"] is not None:
+        if line != shown and state["under_way"] is not None:
             print_note(line)
             shown = line
         time.sleep(_LOOK_EVERY_S)
-    if "error" in found:
-        raise InternalError(f"{name} was not brought back: {found['error']}")
-    return found
+    if "error" in state:
+        raise InternalError(f"{name} was not brought back: {state['error']}")
+    return state

@@ -95,11 +95,11 @@ def prepare(
     with exit_on_error():
         cache = EnvironmentCache(context.meta["cache"])
         for place in list(_find_directories(context, what)):
-            found = ahead.read_environments(
+            environments = ahead.read_environments(
                 place, may_build=build_environments, config_name=model_config_name
             )
-            for asked in found:
-                results.append(_prepare(asked, cache, verbose=verbose))
+            for demand in environments:
+                results.append(_prepare(demand, cache, verbose=verbose))
                 if form == "table":
                     _print_prepared(results[-1])
     if form != "table":
@@ -108,19 +108,19 @@ def prepare(
         sys.exit(EXIT_REFUSED)
 
 
-def _prepare(asked: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
+def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
     from zmqtriton.environments.demand import Environment
     from zmqtriton.environments.prepare import prepare_environment as prepare_one
 
-    result = {"model": asked.model, "python": "", "error": ""}
+    result = {"model": demand.model, "python": "", "error": ""}
     try:
-        if isinstance(asked.result, ZmqTritonError):
-            raise asked.result
-        if not isinstance(asked.result, Environment):
-            with LiveLine(f"{asked.model}: preparing {asked.result}") as line:
-                found = prepare_one(asked.result, cache, _ShownSteps(line, verbose=verbose))
-            result["python"] = found.python
+        if isinstance(demand.result, ZmqTritonError):
+            raise demand.result
+        if not isinstance(demand.result, Environment):
+            with LiveLine(f"{demand.model}: preparing {demand.result}") as line:
+                environment = prepare_one(demand.result, cache, _ShownSteps(line, verbose=verbose))
+            result["python"] = environment.python
     except ZmqTritonError as error:
         result["error"] = error.text
     return result
@@ -158,11 +158,11 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
         return
     try:
         with connect(context.find_root().obj) as client:
-            found = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+            status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     except NoServerError as error:
-        wanted = ", ".join(names) or "the models"
-        raise NotFound(f"{wanted}: no such directory, and {error}") from error
-    repositories = [Path(path) for path in found["repositories"]]
+        subject = ", ".join(names) or "the models"
+        raise NotFound(f"{subject}: no such directory, and {error}") from error
+    repositories = [Path(path) for path in status["repositories"]]
     if not names:
         yield from repositories
     for name in names:

@@ -24,32 +24,32 @@ from zmqtriton_floor.errors import Unavailable
 def status(context: click.Context, model: str, form: str) -> None:
     """Show the server's processes, why any died, and its counters; with MODEL, that model's."""
     is_table = form == "table"
-    server, found, index = run_with_client(
+    server, document, index = run_with_client(
         context, lambda client: _read_status(client, model, has_index=is_table or bool(model))
     )
     now_s = time.time()
-    for process in found["processes"]:
+    for process in document["processes"]:
         started_s = process["started_s"]
         process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
     if is_table:
-        print_status(server, found, index, now_s)
+        print_status(server, document, index, now_s)
     else:
-        print_document(form, found)
+        print_document(form, document)
 
 
 def _read_status(
     client: Client, model: str, *, has_index: bool
 ) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
     """Read the status, for people with the index."""
-    found = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    server = ServerIdentity.from_status(found)
+    document = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    server = ServerIdentity.from_status(document)
     index = []
     if has_index:
         index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
     if model:
-        found = only_model(model, found, index)
+        document = only_model(model, document, index)
         index = [entry for entry in index if entry["name"] == model]
-    return server, found, index
+    return server, document, index
 
 
 @click.command()
@@ -100,15 +100,15 @@ def config(
 
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:
-    asked = {"model": model, "version": version or -1}
-    found: dict[str, Any] = client.call("config", asked, timeout_s=QUICK_TIMEOUT_S)
-    if not found:
+    arguments = {"model": model, "version": version or -1}
+    config: dict[str, Any] = client.call("config", arguments, timeout_s=QUICK_TIMEOUT_S)
+    if not config:
         check_name(client, model)
         what = f"version {version} of model '{model}'" if version else f"model '{model}'"
         raise Unavailable(
             f"{what} does not serve, so it uses no config; `zmqtriton-ctl explain {model}` says why"
         )
-    return found
+    return config
 
 
 def _to_text(document: dict[str, Any]) -> str:

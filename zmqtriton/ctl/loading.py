@@ -64,28 +64,28 @@ def reload(context: click.Context, model: str, form: str) -> None:
     --model-control-mode none and poll, new models are loaded and models without a directory are
     unloaded; with explicit, this is about loaded models.
     """
-    found = run_with_client(context, lambda client: _reload(client, model), to_change=True)
+    report = run_with_client(context, lambda client: _reload(client, model), to_change=True)
     if form == "table":
-        _print_reloaded(model, found)
+        _print_reloaded(model, report)
     else:
-        print_document(form, found)
-    if found["failed"]:
+        print_document(form, report)
+    if report["failed"]:
         sys.exit(EXIT_REFUSED)
 
 
-def _print_reloaded(model: str, found: dict[str, Any]) -> None:
-    for name in found["loaded"]:
+def _print_reloaded(model: str, report: dict[str, Any]) -> None:
+    for name in report["loaded"]:
         click.echo(f"loaded {name}")
-    for name in found["unloaded"]:
+    for name in report["unloaded"]:
         click.echo(f"unloaded {name}: its directory is gone")
-    for name in found["gone"]:
+    for name in report["gone"]:
         click.echo(f"{name} serves on without its directory; `zmqtriton-ctl unload {name}` ends it")
-    unchanged = found["unchanged"]
+    unchanged = report["unchanged"]
     if model and unchanged:
         click.echo(f"{model} has not changed")
-    elif not (found["loaded"] or found["unloaded"] or found["gone"] or found["failed"]):
+    elif not (report["loaded"] or report["unloaded"] or report["gone"] or report["failed"]):
         click.echo(f"nothing has changed ({len(unchanged)} model{'s' * (len(unchanged) != 1)})")
-    for name, text in found["failed"].items():
+    for name, text in report["failed"].items():
         click.echo(f"error: {name}: {text.strip()}", err=True)
 
 

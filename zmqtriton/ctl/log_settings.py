@@ -35,21 +35,21 @@ def log_settings(
     form: str,
 ) -> None:
     """Show or change what the server's processes log."""
-    wanted = {
+    options = {
         "log_info": info,
         "log_warning": warning,
         "log_error": error,
         "log_verbose_level": verbose,
         "log_format": format,
     }
-    changes = {name: value for name, value in wanted.items() if value is not None}
-    found = run_with_client(
+    changes = {name: value for name, value in options.items() if value is not None}
+    settings = run_with_client(
         context,
         lambda client: client.call("log.settings", {"changes": changes}, QUICK_TIMEOUT_S),
         to_change=bool(changes),
     )
     if form != "table":
-        print_document(form, found)
+        print_document(form, settings)
         return
-    for name, value in found.items():
+    for name, value in settings.items():
         click.echo(f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip())

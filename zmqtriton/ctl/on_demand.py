@@ -8,9 +8,9 @@ from typing import Any
 HEADER = ("On demand", "Memory", "Loads", "Failed", "Idle", "Made room", "Waiting", "Last", "Ago")
 
 
-def table_rows(found: dict[str, Any]) -> list[Sequence[str]]:
+def table_rows(status: dict[str, Any]) -> list[Sequence[str]]:
     """Return a row for each model; the last one has the sum and the limit."""
-    waiting = found["waiting"]
+    waiting = status["waiting"]
     shown: list[Sequence[str]] = [
         (
             row["model"],
@@ -20,10 +20,10 @@ def table_rows(found: dict[str, Any]) -> list[Sequence[str]]:
             row["event"],
             f"{row['seconds_ago']:.0f}s",
         )
-        for row in found["models"]
+        for row in status["models"]
     ]
-    if found["budget_bytes"]:
-        used = f"{_mib(found['used_bytes'])} of {_mib(found['budget_bytes'])}"
+    if status["budget_bytes"]:
+        used = f"{_mib(status['used_bytes'])} of {_mib(status['budget_bytes'])}"
         shown.append(("all models", used, *[""] * (len(HEADER) - 2)))
     return shown
 

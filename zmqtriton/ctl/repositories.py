@@ -38,8 +38,8 @@ def unregister(context: click.Context, path: str, form: str) -> None:
 
 
 def _change(context: click.Context, verb: str, path: str, form: str) -> None:
-    asked = {"path": os.path.abspath(path)}
+    arguments = {"path": os.path.abspath(path)}
     paths = run_with_client(
-        context, lambda client: client.call(verb, asked, QUICK_TIMEOUT_S), to_change=True
+        context, lambda client: client.call(verb, arguments, QUICK_TIMEOUT_S), to_change=True
     )
     print_result(form, {"repositories": paths}, "\n".join(paths))

@@ -30,25 +30,25 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     instance_group is configured.
     """
     change = {} if count is None else {"count": count, "group": group}
-    asked = {"model": model, **change}
-    found = run_with_client(context, lambda client: _scale(client, asked), to_change=True)
+    arguments = {"model": model, **change}
+    answer = run_with_client(context, lambda client: _scale(client, arguments), to_change=True)
     if form != "table":
-        print_document(form, {"model": model, **found})
+        print_document(form, {"model": model, **answer})
         return
-    for version, counts in found["versions"].items():
+    for version, counts in answer["versions"].items():
         ready = f"{counts['ready']} of {counts['instances']} instances ready"
         click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
-    _print_autoscale(found.get("autoscale", {}))
+    _print_autoscale(answer.get("autoscale", {}))
 
 
-def _scale(client: Client, asked: dict[str, Any]) -> Any:
-    check_name(client, asked["model"])
-    return client.call("scale", asked)
+def _scale(client: Client, arguments: dict[str, Any]) -> Any:
+    check_name(client, arguments["model"])
+    return client.call("scale", arguments)
 
 
-def _print_autoscale(found: dict[str, Any]) -> None:
-    if found:
-        click.echo(f"follows the load from {found['least']} to {found['most']} instances")
+def _print_autoscale(autoscale: dict[str, Any]) -> None:
+    if autoscale:
+        click.echo(f"follows the load from {autoscale['least']} to {autoscale['most']} instances")
     for name, text in (("last change", "last_change"), ("not more because", "obstacle")):
-        if found.get(text):
-            click.echo(f"{name}: {found[text]}")
+        if autoscale.get(text):
+            click.echo(f"{name}: {autoscale[text]}")

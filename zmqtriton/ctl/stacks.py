@@ -34,29 +34,29 @@ def stacks(context: click.Context, model: str, form: str) -> None:
 
     Nothing is interrupted, and a process that hangs shows where.
     """
-    found = run_with_client(context, lambda client: _read_stacks(client, model))
+    processes = run_with_client(context, lambda client: _read_stacks(client, model))
     if form == "table":
-        _print_stacks(found)
+        _print_stacks(processes)
     else:
-        print_document(form, found)
+        print_document(form, processes)
 
 
 def _read_stacks(client: Client, model: str) -> list[dict[str, Any]]:
     """Return each process with the lines that it has written."""
     after = client.call("logs", {"model": "", "lines": 1}, QUICK_TIMEOUT_S)["last"]
-    asked = client.call("stacks", {"model": model}, QUICK_TIMEOUT_S)
-    if not asked:
+    stubs = client.call("stacks", {"model": model}, QUICK_TIMEOUT_S)
+    if not stubs:
         check_name(client, model)
         raise NotFound(f"no process of model '{model}' runs")
-    written = _collect_stacks(client, model, after, {stub["pid"] for stub in asked})
+    written = _collect_stacks(client, model, after, {stub["pid"] for stub in stubs})
     return [
         {**stub, "lines": [line["text"] for line in written if line["pid"] == stub["pid"]]}
-        for stub in asked
+        for stub in stubs
     ]
 
 
-def _print_stacks(found: list[dict[str, Any]]) -> None:
-    for number, stub in enumerate(found):
+def _print_stacks(processes: list[dict[str, Any]]) -> None:
+    for number, stub in enumerate(processes):
         click.echo(f"{'' if not number else chr(10)}{stub['instance']}, pid {stub['pid']}:")
         for text in stub["lines"] or ["(it did not answer; it may be stopped, or still starting)"]:
             click.echo(f"  {text}")
@@ -65,20 +65,20 @@ def _print_stacks(found: list[dict[str, Any]]) -> None:
 def _collect_stacks(client: Client, model: str, after: int, pids: set[int]) -> list[dict[str, Any]]:
     """Collect the lines of stacks that these processes have written."""
     deadline_s = time.monotonic() + _WITHIN_S
-    found: list[dict[str, Any]] = []
+    stack_lines: list[dict[str, Any]] = []
     changed_s = time.monotonic()
     while time.monotonic() < deadline_s:
-        asked = {"model": model, "after": after, "lines": _ALL_LINES}
-        answer = client.call("logs", asked, QUICK_TIMEOUT_S)
+        arguments = {"model": model, "after": after, "lines": _ALL_LINES}
+        answer = client.call("logs", arguments, QUICK_TIMEOUT_S)
         lines = [
             line
             for line in answer["lines"]
             if line["pid"] in pids and _STACK_LINE.match(line["text"])
         ]
-        if len(lines) != len(found):
-            changed_s, found = time.monotonic(), lines
-        has_all = {line["pid"] for line in found} == pids
+        if len(lines) != len(stack_lines):
+            changed_s, stack_lines = time.monotonic(), lines
+        has_all = {line["pid"] for line in stack_lines} == pids
         if has_all and time.monotonic() - changed_s > _QUIET_S:
             break
         time.sleep(_LOOK_EVERY_S)
-    return found
+    return stack_lines

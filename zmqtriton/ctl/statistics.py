@@ -48,7 +48,7 @@ def compute_rates(
 ) -> list[Rates]:
     """Compute the rates between two readings; a model that has begun anew counts from zero."""
     earlier = {(row["model"], row["version"]): row for row in before}
-    found = []
+    rates = []
     for row in after:
         last = earlier.get((row["model"], row["version"]), {})
         begins_anew = row["succeeded"] < last.get("succeeded", 0)
@@ -58,7 +58,7 @@ def compute_rates(
             if isinstance(value, (int, float))
         }
         succeeded, executions = grown["succeeded"], grown["executions"]
-        found.append(
+        rates.append(
             Rates(
                 row["model"],
                 row["version"],
@@ -71,7 +71,7 @@ def compute_rates(
                 pending=row["pending"],
             )
         )
-    return found
+    return rates
 
 
 def _mean_ms(nanoseconds: float, count: float) -> float | None:
@@ -191,12 +191,12 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
     counts = client.call("status", timeout_s=QUICK_TIMEOUT_S)["counts"]
     if counts is None:
         raise Unavailable("the broker does not answer")
-    found = [row for row in counts if model in ("", row["model"])]
-    if model and not found:
+    rows = [row for row in counts if model in ("", row["model"])]
+    if model and not rows:
         check_name(client, model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
-    return found
+    return rows
 
 
 def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:

@@ -28,27 +28,27 @@ _OF_MODELS = ("processes", "counts", "quotas")
 
 
 def only_model(
-    model: str, found: dict[str, Any], index: Iterable[dict[str, Any]]
+    model: str, status: dict[str, Any], index: Iterable[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the part of a status that is of this model. Raises NotFound without one."""
     kept = {
-        table: [row for row in found[table] or () if row.get("model") == model]
+        table: [row for row in status[table] or () if row.get("model") == model]
         for table in _OF_MODELS
-        if table in found
+        if table in status
     }
-    known = [entry["name"] for entry in index]
-    if not any(kept.values()) and model not in known:
-        raise unknown_model(model, known)
-    return {**found, **kept, "resources": [], "on_demand": {}}
+    names = [entry["name"] for entry in index]
+    if not any(kept.values()) and model not in names:
+        raise unknown_model(model, names)
+    return {**status, **kept, "resources": [], "on_demand": {}}
 
 
 def print_status(
-    server: ServerIdentity, found: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
+    server: ServerIdentity, status: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
 ) -> None:
     places = "".join(f", {service} {place}" for service, place in server.addresses.items())
     up = format_duration(now_s - server.started_s) if server.started_s else "-"
     click.echo(f"'{server.id}', zmqtriton {server.version}, up {up}{places}: {server.ready}\n")
-    table: list[Sequence[str]] = [_PROCESS, *map(_process_row, found["processes"])]
+    table: list[Sequence[str]] = [_PROCESS, *map(_process_row, status["processes"])]
     if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
         # The uptime tells the same.
         table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
@@ -57,30 +57,30 @@ def print_status(
     if troubled:
         click.echo()
         print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
-    _print_tables(found)
+    _print_tables(status)
 
 
-def _print_tables(found: dict[str, Any]) -> None:
-    counts = found.get("counts")
+def _print_tables(status: dict[str, Any]) -> None:
+    counts = status.get("counts")
     if counts is None:
         click.echo("\nthe broker does not answer, so requests are not shown", err=True)
     elif counts:
         click.echo()
         header = ("Model", "Answered", "Failed", "Pending", "Executions")
         print_table(header, [_count_row(entry) for entry in counts])
-    if found.get("drains"):
+    if status.get("drains"):
         click.echo()
-        print_table(drains.HEADER, drains.table_rows(found["drains"]))
-    if found.get("quotas"):
+        print_table(drains.HEADER, drains.table_rows(status["drains"]))
+    if status.get("quotas"):
         click.echo()
         header = ("Model", "Quota", "Limit", "Used", "Exceeded")
-        print_table(header, [_quota_row(entry) for entry in found["quotas"]])
-        click.echo(f"limits on memory and cores are kept by {found['quotas_kept_by']}")
-    if found.get("resources"):
+        print_table(header, [_quota_row(entry) for entry in status["quotas"]])
+        click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
+    if status.get("resources"):
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")
-        print_table(header, [_resource_row(entry) for entry in found["resources"]])
-    if found.get("on_demand") and (rows := on_demand.table_rows(found["on_demand"])):
+        print_table(header, [_resource_row(entry) for entry in status["resources"]])
+    if status.get("on_demand") and (rows := on_demand.table_rows(status["on_demand"])):
         click.echo()
         print_table(on_demand.HEADER, rows)
 

@@ -112,8 +112,8 @@ class Connection:
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""
         call = self._guest.gateway.call("index", {"ready": ready})
-        found: list[dict[str, Any]] = self._guest.wait(call)
-        return found
+        index: list[dict[str, Any]] = self._guest.wait(call)
+        return index
 
     def load(
         self,
@@ -129,8 +129,8 @@ class Connection:
         model's directory. Raises why it is not loaded.
         """
         parameters = {} if config is None else {"config": config}
-        given = {f"file:{path}": content for path, content in (files or {}).items()}
-        work = load(self._guest.gateway, name, parameters, given)
+        contents = {f"file:{path}": content for path, content in (files or {}).items()}
+        work = load(self._guest.gateway, name, parameters, contents)
         self._guest.wait(work, timeout_s)
         return self.model(name)
 
@@ -193,5 +193,5 @@ def connect(id: str = "", *, path: str = "") -> Connection:
     `path` is its runtime directory, if that is neither named nor in the usual place. Raises
     NoServerError if there is none.
     """
-    found = client.connect(client.ServerSelector(path, id))
-    return Connection(Guest(found.line))
+    server = client.connect(client.ServerSelector(path, id))
+    return Connection(Guest(server.line))

@@ -47,8 +47,8 @@ class _Binding(NamedTuple):
 
     def model_class(self, instance: str) -> Any:
         """Return the class for an instance, whose name ends with its number."""
-        found = re.search(r"_(\d+)$", instance)
-        index = int(found[1]) if found else 0
+        match = re.search(r"_(\d+)$", instance)
+        index = int(match[1]) if match else 0
         return self.model_classes[index] if index < len(self.model_classes) else _Missing
 
 

@@ -68,19 +68,19 @@ class PendingStream(PendingRequest):
 
     def _ask(self) -> None:
         catalogue = self._gateway.catalogue
-        found = catalogue.find(*self._name)
-        checked = self._checked(found)
+        model = catalogue.find(*self._name)
+        checked = self._checked(model)
         self._model = checked.model
-        if found.signature.is_decoupled:
+        if model.signature.is_decoupled:
             self._stream = self._gateway.stream(checked)
             self._await(_next(self._stream), self._take_item)
         else:
             self._send(checked)
 
-    def _checked(self, found: ModelVersion) -> CheckedRequest:
-        asked = self._request
-        options = read_options(asked, self._deadline_ns)
-        return prepare(self._gateway.catalogue, found, read_body(asked, found.config), options)
+    def _checked(self, model: ModelVersion) -> CheckedRequest:
+        request = self._request
+        options = read_options(request, self._deadline_ns)
+        return prepare(self._gateway.catalogue, model, read_body(request, model.config), options)
 
     def proceed(self, coming: Coming) -> None:
         """Have the future get the response of a stream that follows."""

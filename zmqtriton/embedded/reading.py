@@ -19,29 +19,29 @@ from zmqtriton_frontends.inference.admission import Options, check_parameter_nam
 _MAX_SEQUENCE_ID = 128
 
 
-def read_body(asked: InferenceRequest, config: Mapping[str, Any]) -> RequestBody:
+def read_body(request: InferenceRequest, config: Mapping[str, Any]) -> RequestBody:
     """Return the body of a request to the model with this configuration."""
-    for name in asked.inputs:
+    for name in request.inputs:
         _text(name, "the name of an input")
     return RequestBody(
-        _text(asked.request_id, "request_id"),
-        _parameters(asked.parameters),
-        _outputs(asked.outputs),
-        to_tensors(asked.inputs, config),
+        _text(request.request_id, "request_id"),
+        _parameters(request.parameters),
+        _outputs(request.outputs),
+        to_tensors(request.inputs, config),
     )
 
 
-def read_options(asked: InferenceRequest, deadline_ns: int) -> Options:
-    flags = SEQUENCE_START if asked.sequence_start else 0
-    flags |= SEQUENCE_END if asked.sequence_end else 0
-    correlation = asked.correlation_id
+def read_options(request: InferenceRequest, deadline_ns: int) -> Options:
+    flags = SEQUENCE_START if request.sequence_start else 0
+    flags |= SEQUENCE_END if request.sequence_end else 0
+    correlation = request.correlation_id
     if not isinstance(correlation, str):
         correlation = _integer(correlation, "correlation_id")
     elif len(correlation) > _MAX_SEQUENCE_ID:
         raise InvalidArgument(
             f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters"
         )
-    priority, timeout = _integer(asked.priority, "priority"), _integer(asked.timeout, "timeout")
+    priority, timeout = _integer(request.priority, "priority"), _integer(request.timeout, "timeout")
     return Options(flags, priority, timeout, deadline_ns, correlation)
 
 
@@ -59,24 +59,24 @@ def _integer(value: Any, what: str) -> int:
         raise InvalidArgument(f"{what} must be an integer, got {kind}") from None
 
 
-def _parameters(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"parameters must be a dict, got {type(given).__name__}")
-    for name, value in given.items():
+def _parameters(parameters: Any) -> dict[str, Any]:
+    if not isinstance(parameters, Mapping):
+        raise InvalidArgument(f"parameters must be a dict, got {type(parameters).__name__}")
+    for name, value in parameters.items():
         check_parameter_name(_text(name, "the name of a parameter"))
         if not isinstance(value, (bool, int, float, str)):
             raise InvalidArgument(
                 f"parameter '{name}' must be an integer, a float, a boolean or a string, got "
                 f"{type(value).__name__}"
             )
-    return dict(given)
+    return dict(parameters)
 
 
-def _outputs(given: Any) -> list[str]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidArgument(f"outputs must be a sequence of names, got {type(given).__name__}")
+def _outputs(outputs: Any) -> list[str]:
+    if isinstance(outputs, str) or not isinstance(outputs, Sequence):
+        raise InvalidArgument(f"outputs must be a sequence of names, got {type(outputs).__name__}")
     names: dict[str, None] = {}
-    for name in given:
+    for name in outputs:
         if _text(name, "the name of an output") in names:
             raise InvalidArgument(f"output '{name}' already exists in request")
         names[name] = None

@@ -46,8 +46,8 @@ def _array(name: str, value: Any, data_type: str) -> Any:
         return value
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
-    wanted = BY_CONFIG_NAME.get(data_type)
-    kind = None if wanted is None or wanted.number == BYTES else wanted.numpy
+    datatype = BY_CONFIG_NAME.get(data_type)
+    kind = None if datatype is None or datatype.number == BYTES else datatype.numpy
     try:
         return np.asarray(value, dtype=kind)
     except (ValueError, TypeError, OverflowError) as error:

@@ -36,8 +36,8 @@ def main(arguments: list[str]) -> int:
         return 1
     reporter = LifelineReporter(line, 0, f"{arguments[2]}.environment")
     try:
-        found = prepare_environment(demand, EnvironmentCache(arguments[3]), reporter)
-        answer = wire.CallResult(0, 0, "", json.dumps(found))
+        environment = prepare_environment(demand, EnvironmentCache(arguments[3]), reporter)
+        answer = wire.CallResult(0, 0, "", json.dumps(environment))
     except ZmqTritonError as error:
         answer = _refusal(error)
     except OSError as error:

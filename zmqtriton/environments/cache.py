@@ -47,9 +47,9 @@ def default_root(*, is_shared: bool = False) -> str:
 
     Of the system, if it is shared with other users.
     """
-    given = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
-    if given:
-        return os.path.join(given, "environments")
+    directory = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
+    if directory:
+        return os.path.join(directory, "environments")
     if is_shared:
         return "/var/cache/zmqtriton/environments"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -138,16 +138,16 @@ class EnvironmentCache:
     # --------------------------------------------------------------- for people
 
     def entries(self) -> list[CacheEntry]:
-        found = []
+        entries = []
         for kind in KINDS:
             for home in _subdirectories(self.root / kind):
                 if (home / _READY).exists():
                     about: dict[str, Any] = json.loads((home / _READY).read_text())
                     tree = str(home / _TREE)
-                    found.append(
+                    entries.append(
                         CacheEntry(kind, home.name, tree, about["source"], about["made_s"])
                     )
-        return found
+        return entries
 
     def remove_all(self) -> int:
         """Remove everything; return how many entries there were.

@@ -179,8 +179,8 @@ def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
 
 
 def _file_fingerprint(path: str) -> str:
-    found = os.stat(path)
-    return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def variable_overrides(

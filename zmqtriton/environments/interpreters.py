@@ -90,14 +90,14 @@ def probe(environment: Environment) -> Interpreter:
         problem = " / ".join(words)
         broken = InternalError(f"The interpreter {python} does not work: {problem}")
         raise broken.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
-    found = json.loads(said[-1][len(_OUTPUT_MARK) :])
-    version = tuple(found["version"])
+    facts = json.loads(said[-1][len(_OUTPUT_MARK) :])
+    version = tuple(facts["version"])
     if version < _MIN_VERSION:
         number = ".".join(map(str, version))
         raise InternalError(f"{python} is Python {number}; models need Python 3.8 or newer")
-    if found["lacks"] and found["closed"]:
+    if facts["lacks"] and facts["closed"]:
         action = "cannot see its packages"
-        problem = f"Permission denied for {_user()} in {' and '.join(found['closed'])}"
+        problem = f"Permission denied for {_user()} in {' and '.join(facts['closed'])}"
         closed = InternalError(f"The interpreter {python} {action}: {problem}")
         raise closed.because(
             Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
@@ -105,11 +105,11 @@ def probe(environment: Environment) -> Interpreter:
     return Interpreter(
         python,
         version,
-        found["implementation"],
-        found["abi"],
-        found["platform"],
-        found["executable"],
-        tuple(found["lacks"]),
+        facts["implementation"],
+        facts["abi"],
+        facts["platform"],
+        facts["executable"],
+        tuple(facts["lacks"]),
     )
 
 
@@ -128,12 +128,12 @@ def find_interpreter(named: str) -> str:
     tried = []
     for candidate in candidate_paths(named):
         try:
-            found = probe(Environment(candidate))
+            interpreter = probe(Environment(candidate))
         except InternalError as error:
             tried.append(error.text)  # such as a shim that only complains
             continue
         version = _VERSIONED_NAME.fullmatch(named)
-        if version is None or version.group(1) == "{}.{}".format(*found.version):
+        if version is None or version.group(1) == "{}.{}".format(*interpreter.version):
             return candidate
     raise InternalError("; ".join([not_found_text(named), *tried]))
 
@@ -146,16 +146,16 @@ def not_found_text(named: str) -> str:
 
 def candidate_paths(named: str) -> list[str]:
     """Return programs that such a name may mean; none of them is run."""
-    found = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
+    paths = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
     version = _VERSIONED_NAME.fullmatch(named)
     if version is not None:
         pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
         data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         uv = os.environ.get("UV_PYTHON_INSTALL_DIR") or f"{data}/uv/python"
         number = version.group(1)
-        found += sorted(glob.glob(f"{glob.escape(pyenv)}/versions/{number}.*/bin/python"))
-        found += sorted(glob.glob(f"{glob.escape(uv)}/cpython-{number}.*/bin/python"))
-    return list(dict.fromkeys(path for path in found if path))
+        paths += sorted(glob.glob(f"{glob.escape(pyenv)}/versions/{number}.*/bin/python"))
+        paths += sorted(glob.glob(f"{glob.escape(uv)}/cpython-{number}.*/bin/python"))
+    return list(dict.fromkeys(path for path in paths if path))
 
 
 def server_interpreter() -> Interpreter:

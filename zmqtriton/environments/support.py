@@ -72,10 +72,10 @@ def _copy_server_packages(interpreter: Interpreter, tree: Path) -> bool:
     if own.missing_modules or _kind(own) != _kind(interpreter):
         return False
     try:
-        found = [distribution(project) for project in _projects(interpreter)]
+        distributions = [distribution(project) for project in _projects(interpreter)]
     except PackageNotFoundError:
         return False
-    return all([_copy_distribution(one, tree) for one in found])
+    return all([_copy_distribution(one, tree) for one in distributions])
 
 
 def _copy_distribution(project: Distribution, tree: Path) -> bool:
@@ -160,5 +160,5 @@ def _glibc_minor() -> int:
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (OSError, ValueError):
         library = ""
-    found = re.search(r"2\.(\d+)", library)
-    return int(found[1]) if found else 17
+    match = re.search(r"2\.(\d+)", library)
+    return int(match[1]) if match else 17

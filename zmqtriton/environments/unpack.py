@@ -64,8 +64,8 @@ def unpack(
     """Unpack the open archive `file`; after an error `target` holds half of it."""
     size = os.fstat(file.fileno()).st_size
     free = shutil.disk_usage(target).free * 9 // 10
-    most = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
-    unpacking = _Unpacker(path, target, most, bounds.max_members)
+    limit = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
+    unpacking = _Unpacker(path, target, limit, bounds.max_members)
     counter = ByteCounter(f"Extracting Python execution env {path}", size, reporter)
     try:
         mode: Any = f"r|{_compression(path)}"
@@ -119,10 +119,10 @@ def _limited_memory() -> Iterator[None]:
     """Let MemoryError come before the machine suffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text().split()[5])
-    most = pages * resource.getpagesize() + _EXTRA_MEMORY_BYTES
+    limit = pages * resource.getpagesize() + _EXTRA_MEMORY_BYTES
     if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     try:
         yield
     finally:
@@ -251,13 +251,13 @@ class _Unpacker:
 
     def _original_prefixes(self) -> list[str]:
         """Return its possible paths before it was packed, according to its scripts."""
-        found: set[str] = set()
+        prefixes: set[str] = set()
         for name, pattern in _PREFIX_PATTERNS.items():
             script = self._target / self._root_prefix / name
             if script.is_file() and not script.is_symlink():
                 with script.open(errors="replace") as file:
-                    found.update(pattern.findall(file.read(_SCRIPT_CHARACTERS)))
-        return sorted((posixpath.normpath(place) for place in found), reverse=True)
+                    prefixes.update(pattern.findall(file.read(_SCRIPT_CHARACTERS)))
+        return sorted((posixpath.normpath(place) for place in prefixes), reverse=True)
 
     def _relocate_link(self, name: str, goal: str, places: list[str]) -> None:
         """Replace a link to a former path by one to the same file here."""

@@ -61,11 +61,11 @@ class StubUsers:
 
     def __init__(self, names: Sequence[str]) -> None:
         """Look the users up. Raises UserError."""
-        found = [find_user(name) for name in names]
+        users = [find_user(name) for name in names]
         #: Everybody's, for sockets of the server that stubs connect to; None without users.
-        self.group = found[0].gid if found else None
+        self.group = users[0].gid if users else None
         self._users = {
-            user.name: user._replace(groups=tuple({*user.groups, found[0].gid})) for user in found
+            user.name: user._replace(groups=tuple({*user.groups, users[0].gid})) for user in users
         }
 
     def get(self, name: str) -> StubUser | None:
@@ -93,15 +93,15 @@ def find_user(name: str) -> StubUser:
 
 def _module_paths() -> list[Path]:
     """Return where the modules lie that every stub loads."""
-    found = [importlib.util.find_spec(name) for name in ("zmq", "msgpack", "numpy")]
-    files = [spec.origin for spec in found if spec is not None and spec.origin]
+    specs = [importlib.util.find_spec(name) for name in ("zmq", "msgpack", "numpy")]
+    files = [spec.origin for spec in specs if spec is not None and spec.origin]
     return [Path(file) for file in (os.__file__, *files)]
 
 
 def _check(user: StubUser, paths: Sequence[str]) -> None:
     beginning = f"--stub-user: models cannot run as '{user.name}':"
     try:
-        found = subprocess.run(
+        probe = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _PROBE, *paths],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -120,10 +120,10 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
         raise UserError(f"{beginning} {reason}") from None
     except subprocess.SubprocessError as error:
         raise UserError(f"{beginning} {error}") from None
-    if found.returncode:
-        raise UserError(f"{beginning} {found.stderr.strip()[-500:]}")
-    if found.stdout:
-        raise UserError(f"{beginning} it cannot read {found.stdout.strip()}")
+    if probe.returncode:
+        raise UserError(f"{beginning} {probe.stderr.strip()[-500:]}")
+    if probe.stdout:
+        raise UserError(f"{beginning} it cannot read {probe.stdout.strip()}")
 
 
 def give_directory(parent: str, user: StubUser) -> str:

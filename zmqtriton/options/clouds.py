@@ -16,15 +16,15 @@ _INFERENCE_TYPES = ("infer", "generate", "generate_stream")
 
 def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options that have other defaults in this environment. Raises BadValue."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if environment.get("AIP_MODE") == "PREDICTION":
-        found = {"allow_vertex_ai": True, "allow_http": False, "allow_grpc": False}
+        options = {"allow_vertex_ai": True, "allow_http": False, "allow_grpc": False}
     port = environment.get("AIP_HTTP_PORT", "")
     if port:
         if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
             raise BadValue(f"AIP_HTTP_PORT: '{port}' is not a port")
-        found["vertex_ai_port"] = int(port)
-    return found
+        options["vertex_ai_port"] = int(port)
+    return options
 
 
 def repositories(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def _find_option(name: str, word: str) -> Option:
     if word.startswith("--") and name in OPTIONS_BY_NAME:
         return OPTIONS_BY_NAME[name]
     names = [*OPTIONS_BY_NAME, "help", "version"]
-    fitting = [known for known in names if known.startswith(name)] if word[:2] == "--" else []
+    fitting = [option for option in names if option.startswith(name)] if word[:2] == "--" else []
     if fitting == ["help"] or word == "-h":
         raise HelpRequested(help_text())
     if fitting == ["version"]:
@@ -142,7 +142,7 @@ def _find_option(name: str, word: str) -> Option:
     if len(fitting) == 1:
         return OPTIONS_BY_NAME[fitting[0]]
     if fitting and name:
-        possible = " ".join(f"'--{known}'" for known in fitting)
+        possible = " ".join(f"'--{option}'" for option in fitting)
         raise OptionError(f"option '{word}' is ambiguous; possibilities: {possible}\n{_HINT}")
     _raise_unrecognized(name.lstrip("-"), word, names)
 
@@ -209,11 +209,11 @@ def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
 
 def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
     # an empty one is an unset variable in somebody's script
-    found = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
+    repositories = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
     # a program that has started this may bind its own models
-    if not found and not values["model_file"] and values["owner_descriptor"] < 0:
+    if not repositories and not values["model_file"] and values["owner_descriptor"] < 0:
         raise OptionError("--model-repository must be specified")
-    return found
+    return repositories
 
 
 def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:

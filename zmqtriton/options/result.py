@@ -202,9 +202,13 @@ class Options:
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """Return a backend's settings: its own over the global ones, the last over the first."""
-        settings = {found.key: found.value for found in self.backend_config if not found.name}
+        settings = {
+            setting.key: setting.value for setting in self.backend_config if not setting.name
+        }
         settings.update(
-            (found.key, found.value) for found in self.backend_config if found.name == backend
+            (setting.key, setting.value)
+            for setting in self.backend_config
+            if setting.name == backend
         )
         return settings
 

@@ -61,21 +61,21 @@ _read_setting = setting("--trace-config", "trace mode", may_be_global=True)
 
 def trace_setting(value: str) -> Setting:
     """Return one --trace-config, with the mode's name checked."""
-    found = _read_setting(value)
-    return found._replace(name=_parse_mode(found.name)) if found.name else found
+    setting = _read_setting(value)
+    return setting._replace(name=_parse_mode(setting.name)) if setting.name else setting
 
 
 def trace_options(settings: Iterable[Setting]) -> TraceOptions:
     """Return all settings together, later ones over earlier; BadValue's text names the setting."""
     options = TraceOptions()
     is_off = False
-    for found in settings:
+    for entry in settings:
         try:
-            options = _apply_setting(options, found)
+            options = _apply_setting(options, entry)
         except BadValue as error:
-            where = f"{found.name},{found.key}" if found.name else found.key
+            where = f"{entry.name},{entry.key}" if entry.name else entry.key
             raise BadValue(f'Bad option: "--trace-config {where}".\n{error}') from None
-        is_off = is_off or (found.key == "level" and _parse_level(found.value) is None)
+        is_off = is_off or (entry.key == "level" and _parse_level(entry.value) is None)
     # OFF wins wherever it stands, since levels otherwise add up
     return replace(options, level=()) if is_off else options
 
@@ -109,27 +109,27 @@ def _exporter_value(key: str, value: str) -> str:
     return str(number)
 
 
-def _apply_setting(options: TraceOptions, found: Setting) -> TraceOptions:
-    if found.name == OPENTELEMETRY:
-        pair = found.key, _exporter_value(found.key, found.value)
+def _apply_setting(options: TraceOptions, setting: Setting) -> TraceOptions:
+    if setting.name == OPENTELEMETRY:
+        pair = setting.key, _exporter_value(setting.key, setting.value)
         return replace(options, opentelemetry=(*options.opentelemetry, pair))
-    if found.name == "triton":
-        if found.key == "file":
-            return replace(options, file=found.value)
-        if found.key == "log-frequency":
-            return replace(options, log_frequency=integer(found.value))
+    if setting.name == "triton":
+        if setting.key == "file":
+            return replace(options, file=setting.value)
+        if setting.key == "log-frequency":
+            return replace(options, log_frequency=integer(setting.value))
         return options
-    if found.key == "mode":
-        return replace(options, mode=_parse_mode(found.value))
-    if found.key == "level":
-        level = _parse_level(found.value)
+    if setting.key == "mode":
+        return replace(options, mode=_parse_mode(setting.value))
+    if setting.key == "level":
+        level = _parse_level(setting.value)
         if level is None or level in options.level:
             return options
         return replace(options, level=(*options.level, level))
-    if found.key == "rate":
-        return replace(options, rate=integer(found.value))
-    if found.key == "count":
-        return replace(options, count=integer(found.value))
+    if setting.key == "rate":
+        return replace(options, rate=integer(setting.value))
+    if setting.key == "count":
+        return replace(options, count=integer(setting.value))
     return options
 
 

@@ -72,11 +72,11 @@ def boolean(value: str) -> bool:
 
 def _leading_integer(value: str, limit: int) -> int:
     # as C's strtol reads it: what follows the digits is ignored, so `1=1` is 1
-    found = _LEADING_INT.match(value)
-    if found is None:
+    match = _LEADING_INT.match(value)
+    if match is None:
         raise BadValue(f"Invalid option value. Got {value}")
     # a number too long to convert is out of range anyway
-    digits = found.group(1)
+    digits = match.group(1)
     number = int(digits) if len(digits) < 25 else limit
     if not -limit <= number < limit:
         raise BadValue(f"Provided option value is out of bound. Got {value}")
@@ -92,10 +92,10 @@ def long_integer(value: str) -> int:
 
 
 def long_count(value: str) -> int:
-    found = long_integer(value)
-    if found < 0:
+    amount = long_integer(value)
+    if amount < 0:
         raise BadValue(f"Must not be negative. Got {value}")
-    return found
+    return amount
 
 
 def integer_or_bool(value: str) -> int:
@@ -107,10 +107,10 @@ def integer_or_bool(value: str) -> int:
 
 
 def number(value: str) -> float:
-    found = _LEADING_FLOAT.match(value)
-    if found is None:
+    match = _LEADING_FLOAT.match(value)
+    if match is None:
         raise BadValue(f"Invalid option value. Got {value}")
-    return float(found.group(1))
+    return float(match.group(1))
 
 
 def regular_expression(option: str) -> Callable[[str], str]:
@@ -126,12 +126,12 @@ def regular_expression(option: str) -> Callable[[str], str]:
     return read
 
 
-def integer_between(least: int, most: int, message: str) -> Callable[[str], int]:
+def integer_between(minimum: int, maximum: int, message: str) -> Callable[[str], int]:
     def read(value: str) -> int:
-        found = integer(value)
-        if not least <= found <= most:
+        amount = integer(value)
+        if not minimum <= amount <= maximum:
             raise BadValue(message.format(value=value))
-        return found
+        return amount
 
     return read
 
@@ -157,8 +157,8 @@ def pair(
     first: Callable[[str], First], second: Callable[[str], Second], sign: str
 ) -> Callable[[str], tuple[First, Second]]:
     def read(value: str) -> tuple[First, Second]:
-        left, found, right = value.partition(sign)
-        if not found:
+        left, separator, right = value.partition(sign)
+        if not separator:
             raise BadValue(
                 "Cannot parse pair option due to incorrect number of inputs."
                 f"--<pair option> argument requires format <first>{sign}<second>. Found: {value}"
@@ -216,11 +216,11 @@ def setting(option: str, what: str, *, may_be_global: bool) -> Callable[[str], S
 
 
 def metrics_setting(value: str) -> Setting:
-    key, _, found = value.partition("=")
+    key, _, text = value.partition("=")
     # A comma before the `=` would end a name, and no metric has settings of its own.
-    if not key or not found or "," in key:
+    if not key or not text or "," in key:
         raise BadValue(f"--metrics-config option format is <setting>=<value>. Got {value}")
-    return Setting("", key, found)
+    return Setting("", key, text)
 
 
 def host_policy(value: str) -> Setting:
@@ -229,21 +229,25 @@ def host_policy(value: str) -> Setting:
         raise BadValue(
             f"--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}"
         )
-    found = Setting(*parts[1:])
-    if found.key == "cpu-cores":
-        core_numbers(found.value)
-    elif found.key == "numa-node" and integer(found.value) < 0:
-        raise BadValue(f"--host-policy numa-node must not be negative. Got {found.value}")
-    return found._replace(value=str(integer(found.value))) if found.key == "numa-node" else found
+    setting = Setting(*parts[1:])
+    if setting.key == "cpu-cores":
+        core_numbers(setting.value)
+    elif setting.key == "numa-node" and integer(setting.value) < 0:
+        raise BadValue(f"--host-policy numa-node must not be negative. Got {setting.value}")
+    return (
+        setting._replace(value=str(integer(setting.value)))
+        if setting.key == "numa-node"
+        else setting
+    )
 
 
 def core_numbers(value: str) -> set[int]:
     """Return the numbers of a list like `0-3,8`."""
     cores: set[int] = set()
     for part in value.split(","):
-        found = _CORE_RANGE.fullmatch(part.strip())
-        first = int(found[1]) if found else 0
-        last = int(found[2] or first) if found else -1
+        match = _CORE_RANGE.fullmatch(part.strip())
+        first = int(match[1]) if match else 0
+        last = int(match[2] or first) if match else -1
         if not first <= last < _MAX_CORES:
             raise BadValue(f"invalid list of cores, expected one as 0-3,8. Got {value}")
         cores.update(range(first, last + 1))
@@ -251,7 +255,7 @@ def core_numbers(value: str) -> set[int]:
 
 
 def restriction(
-    option: str, kind: str, header_prefix: str, known: Sequence[str] = CATEGORIES
+    option: str, kind: str, header_prefix: str, allowed: Sequence[str] = CATEGORIES
 ) -> Callable[[str], Restriction]:
     """Return `<api>,<api>:<key>=<value>`: these answer only if the header <key> holds <value>."""
 
@@ -264,7 +268,7 @@ def restriction(
             )
         categories = tuple(names.split(","))
         for category in categories:
-            if category not in known:
+            if category not in allowed:
                 raise BadValue(f"unknown restricted {kind} '{category}'")
         return Restriction(categories, header_prefix + key, expected)
 

@@ -121,9 +121,9 @@ def not_unique(name: str) -> InternalError:
     return InternalError(not_unique_text(name)).because(Kind.DUPLICATE)
 
 
-def not_found(name: str, known: Iterable[str]) -> NotFound:
+def not_found(name: str, names: Iterable[str]) -> NotFound:
     """Return the error for a model that no repository has, with the name that was meant."""
-    meant = closest_match(name, known)
+    meant = closest_match(name, names)
     text = not_found_text(name) + (f" Did you mean '{meant}'?" if meant else "")
     return NotFound(text).because(Kind.NOT_FOUND, model=name, suggestion=meant)
 
@@ -171,11 +171,11 @@ def misnamed_config_warnings(model_dir: Path) -> list[str]:
     """Return a warning of each file that was probably meant to be the configuration."""
     with os.scandir(model_dir) as entries:
         names = [entry.name for entry in entries if entry.name != CONFIG_FILE]
-    found = difflib.get_close_matches(CONFIG_FILE, {name.lower() for name in names}, 3, 0.8)
+    matches = difflib.get_close_matches(CONFIG_FILE, {name.lower() for name in names}, 3, 0.8)
     return [
         f"'{model_dir / name}' is not read; did you mean '{CONFIG_FILE}'?"
         for name in names
-        if name.lower() in found
+        if name.lower() in matches
     ]
 
 
@@ -185,13 +185,13 @@ def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
     available = set(present)
     warnings: list[str] = []
     if policy.HasField("specific"):
-        wanted = set(policy.specific.versions)
+        numbers = set(policy.specific.versions)
         warnings = [
             f"version {version} is specified for model '{config.name}', but the version directory "
             "is not present"
-            for version in sorted(wanted - available)
+            for version in sorted(numbers - available)
         ]
-        chosen = wanted & available
+        chosen = numbers & available
     elif policy.HasField("latest"):
         chosen = set(sorted(available, reverse=True)[: policy.latest.num_versions])
     else:

@@ -38,19 +38,19 @@ class StorageProcess:
             self.ended.set_result(None)
 
     def _handle_call(self, call: wire.Call) -> None:
-        given = json.loads(call.arguments)
+        arguments = json.loads(call.arguments)
         if call.verb == "abandon":
-            task = self._work.get(given["id"])
+            task = self._work.get(arguments["id"])
             if task is not None:
                 task.cancel()
         elif call.verb == "remove":
-            self._mirror(given).remove(given["path"])
+            self._mirror(arguments).remove(arguments["path"])
         else:
-            self._work[call.id] = self._loop.create_task(self._run_call(call, given))
+            self._work[call.id] = self._loop.create_task(self._run_call(call, arguments))
 
-    async def _run_call(self, call: wire.Call, given: dict[str, Any]) -> None:
+    async def _run_call(self, call: wire.Call, arguments: dict[str, Any]) -> None:
         try:
-            result = json.dumps(await self._execute(call, given))
+            result = json.dumps(await self._execute(call, arguments))
             answer = wire.CallResult(call.id, 0, "", result)
         except ZmqTritonError as error:
             answer = wire.CallResult(call.id, error.number, printable(error.text), "null")
@@ -64,18 +64,18 @@ class StorageProcess:
             await asyncio.sleep(0.01)
             self._line.flush()
 
-    async def _execute(self, call: wire.Call, given: dict[str, Any]) -> Any:
-        urls = given["urls"]
+    async def _execute(self, call: wire.Call, arguments: dict[str, Any]) -> Any:
+        urls = arguments["urls"]
         if call.verb == "names":
             return await store_calls.list_models(urls)
         if call.verb == "copy":
-            model, is_patient = given["model"], given["is_patient"]
-            mirror = self._mirror(given)
+            model, is_patient = arguments["model"], arguments["is_patient"]
+            mirror = self._mirror(arguments)
             return await store_calls.copy_model(mirror, call.id, model, urls, is_patient=is_patient)
         raise InvalidArgument(f"unknown call '{call.verb}'")
 
-    def _mirror(self, given: dict[str, Any]) -> Mirror:
-        directory = given["directory"]
+    def _mirror(self, arguments: dict[str, Any]) -> Mirror:
+        directory = arguments["directory"]
         if directory not in self._mirrors:
             self._mirrors[directory] = Mirror(directory, self._make_reporter)
         return self._mirrors[directory]

@@ -42,11 +42,11 @@ def _entry(path: str, place: BucketPath) -> Any:
         ) from error
     except ValueError:
         raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} is not JSON") from None
-    found = document.get(place.kind, {}) if isinstance(document, dict) else {}
-    names = [n for n in found if place.url.startswith(n)] if isinstance(found, dict) else []
+    entries = document.get(place.kind, {}) if isinstance(document, dict) else {}
+    names = [n for n in entries if place.url.startswith(n)] if isinstance(entries, dict) else []
     if not names:
         raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} has no credential for {place.url}")
-    return found[max(names, key=len)]
+    return entries[max(names, key=len)]
 
 
 def _require_texts(entry: Any, place: BucketPath) -> dict[str, str]:
@@ -61,20 +61,22 @@ def _require_texts(entry: Any, place: BucketPath) -> dict[str, str]:
 
 
 def _s3_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) -> dict[str, Any]:
-    found = _s3_keys(_require_texts(entry, place), variables) if entry is not None else {}
+    options = _s3_keys(_require_texts(entry, place), variables) if entry is not None else {}
     if entry is None:
-        found = _s3_variables(variables) or _s3_profile(variables.get("AWS_PROFILE", ""), variables)
+        options = _s3_variables(variables) or _s3_profile(
+            variables.get("AWS_PROFILE", ""), variables
+        )
         region = variables.get("AWS_DEFAULT_REGION") or variables.get("AWS_REGION")
-        found["region"] = region or found.get("region", "")
+        options["region"] = region or options.get("region", "")
     server = place.endpoint or _s3_endpoint(variables)
     if server:
-        found["endpoint"] = server
-        if not found.get("region"):
+        options["endpoint"] = server
+        if not options.get("region"):
             # servers of one's own have none, and a signature needs one
-            found["region"] = "us-east-1"
-        if not _has_identity(found, variables):
-            found["skip_signature"] = True
-    return {name: value for name, value in found.items() if value}
+            options["region"] = "us-east-1"
+        if not _has_identity(options, variables):
+            options["skip_signature"] = True
+    return {name: value for name, value in options.items() if value}
 
 
 def _s3_endpoint(variables: EnvironmentVariables) -> str:
@@ -82,7 +84,7 @@ def _s3_endpoint(variables: EnvironmentVariables) -> str:
     return "" if variables.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" else named
 
 
-def _has_identity(found: Mapping[str, Any], variables: EnvironmentVariables) -> bool:
+def _has_identity(options: Mapping[str, Any], variables: EnvironmentVariables) -> bool:
     """True if an identity is configured.
 
     Otherwise a machine's or container's role may provide one.
@@ -92,7 +94,7 @@ def _has_identity(found: Mapping[str, Any], variables: EnvironmentVariables) -> 
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     )
-    return bool(found.get("access_key_id")) or any(variables.get(name) for name in roles)
+    return bool(options.get("access_key_id")) or any(variables.get(name) for name in roles)
 
 
 def _s3_variables(variables: EnvironmentVariables) -> dict[str, Any]:
@@ -108,15 +110,15 @@ def _s3_variables(variables: EnvironmentVariables) -> dict[str, Any]:
 def _s3_keys(entry: Mapping[str, str], variables: EnvironmentVariables) -> dict[str, Any]:
     """Return the options of an entry in Triton's file, whose unused fields are empty."""
     if entry.get("key_id"):
-        found: dict[str, Any] = {
+        options: dict[str, Any] = {
             "access_key_id": entry["key_id"],
             "secret_access_key": entry.get("secret_key", ""),
             "session_token": entry.get("session_token", ""),
         }
     else:
-        found = _s3_profile(entry.get("profile", ""), variables)
-    found["region"] = entry.get("region") or found.get("region", "")
-    return found
+        options = _s3_profile(entry.get("profile", ""), variables)
+    options["region"] = entry.get("region") or options.get("region", "")
+    return options
 
 
 def _s3_profile(name: str, variables: EnvironmentVariables) -> dict[str, Any]:
@@ -153,18 +155,18 @@ def _section(path: str, name: str) -> dict[str, str]:
 def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) -> dict[str, Any]:
     if entry is not None and not isinstance(entry, str):
         raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: the credential for {place.url} is no path")
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     server = variables.get("STORAGE_EMULATOR_HOST", "")
     if server:
-        found["base_url"] = server if "://" in server else f"http://{server}"
+        options["base_url"] = server if "://" in server else f"http://{server}"
     path = variables.get("GOOGLE_APPLICATION_CREDENTIALS", "") if entry is None else entry
     if path and not os.access(path, os.R_OK):
         raise InvalidArgument(f"the credentials of Google, {path}, cannot be read")
     if path:
-        found["application_credentials"] = path
+        options["application_credentials"] = path
     elif server:
-        found["skip_signature"] = True
-    return found
+        options["skip_signature"] = True
+    return options
 
 
 #: Other ways to identify oneself, which the store's client reads by itself.
@@ -189,11 +191,11 @@ def _azure_options(
         key = variables.get("AZURE_STORAGE_KEY", "")
     # The URL may name the account by its host; the name of the credential is used otherwise.
     account, _, host = place.account.partition(".")
-    found: dict[str, Any] = {"account_name": named or account}
+    options: dict[str, Any] = {"account_name": named or account}
     if host and not host.startswith("blob.core.windows.net"):
-        found["endpoint"] = f"https://{place.account}"
+        options["endpoint"] = f"https://{place.account}"
     if key:
-        found["account_key"] = key
+        options["account_key"] = key
     elif not any(variables.get(name) for name in _AZURE_IDENTITY_VARIABLES):
-        found["skip_signature"] = True
-    return found
+        options["skip_signature"] = True
+    return options

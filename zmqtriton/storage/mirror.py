@@ -86,9 +86,9 @@ class Mirror:
 
     def _copies(self, model: str) -> list[Path]:
         """Return the copies, the newest first."""
-        found = [path for path in self._root.glob("*/") if path.name.isdecimal()]
-        found.sort(key=lambda path: int(path.name), reverse=True)
-        return [path for path in found if (path / model).is_dir()]
+        copies = [path for path in self._root.glob("*/") if path.name.isdecimal()]
+        copies.sort(key=lambda path: int(path.name), reverse=True)
+        return [path for path in copies if (path / model).is_dir()]
 
     def remove(self, path: str) -> None:
         """Remove a copy that nobody uses; it is gone at once, and its files soon."""
@@ -99,17 +99,17 @@ class Mirror:
             threading.Thread(target=shutil.rmtree, args=(gone, True), daemon=True).start()
 
     async def copy_model(
-        self, number: int, model: str, url: str, wanted: ModelTree, store: ObjectStore
+        self, number: int, model: str, url: str, tree: ModelTree, store: ObjectStore
     ) -> str:
         """Copy a model and return the directory; "" if the objects have changed meanwhile."""
         draft = self._root / f"{number}.new"
         try:
             (draft / model).mkdir(parents=True, mode=_DIRECTORY_MODE)
             reporter = self._make_reporter(number, model)
-            await self._fetch_tree(draft / model, model, url, wanted, store, reporter)
-            if digest(await store.list_objects(model)) != wanted.digest:
+            await self._fetch_tree(draft / model, model, url, tree, store, reporter)
+            if digest(await store.list_objects(model)) != tree.digest:
                 raise _ObjectsChanged
-            _write_list(draft, model, url, wanted)
+            _write_list(draft, model, url, tree)
             draft.rename(self._root / str(number))
         except _ObjectsChanged:
             shutil.rmtree(draft, ignore_errors=True)
@@ -128,21 +128,21 @@ class Mirror:
         place: Path,
         model: str,
         url: str,
-        wanted: ModelTree,
+        tree: ModelTree,
         store: ObjectStore,
         reporter: Reporter,
     ) -> None:
-        for folder in {str(Path(path).parent) for path in wanted.files} | set(wanted.directories):
+        for folder in {str(Path(path).parent) for path in tree.files} | set(tree.directories):
             (place / folder).mkdir(parents=True, exist_ok=True, mode=_DIRECTORY_MODE)
-        left = self._link(place, model, url, wanted)
-        needed = sum(wanted.files[path].size for path in left)
+        left = self._link(place, model, url, tree)
+        needed = sum(tree.files[path].size for path in left)
         free = shutil.disk_usage(place).free - _ROOM
         if needed > free:
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
         counter = _CopyCounter(f"Copying {url}/{model}", needed, reporter)
         await gather_or_cancel(
-            self._fetch(store, f"{model}/{path}", wanted.files[path], place / path, counter)
+            self._fetch(store, f"{model}/{path}", tree.files[path], place / path, counter)
             for path in left
         )
 
@@ -187,16 +187,16 @@ class Mirror:
                 written += os.pwrite(file, data[written:], start + written)
             counter.add(written)
 
-    def _link(self, place: Path, model: str, url: str, wanted: ModelTree) -> list[str]:
+    def _link(self, place: Path, model: str, url: str, tree: ModelTree) -> list[str]:
         """Link present files; return the paths of missing ones."""
-        left = list(wanted.files)
+        left = list(tree.files)
         for copy in self._copies(model):
             document = _document(copy)
             if document.get("url") != url:
                 continue
-            known = {path: _StoredFile(*entry) for path, entry in document["files"].items()}
-            same = set(left) - set(missing_paths(wanted, {p: k[:2] for p, k in known.items()}))
-            taken = {p for p in same if _link_unchanged(copy / model / p, place / p, known[p])}
+            files = {path: _StoredFile(*entry) for path, entry in document["files"].items()}
+            same = set(left) - set(missing_paths(tree, {p: k[:2] for p, k in files.items()}))
+            taken = {p for p in same if _link_unchanged(copy / model / p, place / p, files[p])}
             left = [path for path in left if path not in taken]
         return left
 
@@ -219,10 +219,10 @@ def _is_program(descriptor: int) -> bool:
     return os.pread(descriptor, 4, 0).startswith(_PROGRAMS)
 
 
-def _link_unchanged(source: Path, target: Path, known: _StoredFile) -> bool:
+def _link_unchanged(source: Path, target: Path, record: _StoredFile) -> bool:
     try:
-        found = source.lstat()
-        if (found.st_size, found.st_mtime_ns) != (known.size, known.modified_ns):
+        status = source.lstat()
+        if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
             return False
         os.link(source, target, follow_symlinks=False)
     except OSError:
@@ -230,19 +230,19 @@ def _link_unchanged(source: Path, target: Path, known: _StoredFile) -> bool:
     return True
 
 
-def _write_list(draft: Path, model: str, url: str, wanted: ModelTree) -> None:
+def _write_list(draft: Path, model: str, url: str, tree: ModelTree) -> None:
     files: Mapping[str, _StoredFile] = {
         path: _StoredFile(entry.size, entry.etag, (draft / model / path).lstat().st_mtime_ns)
-        for path, entry in wanted.files.items()
+        for path, entry in tree.files.items()
     }
-    document = {"url": url, "digest": wanted.digest, "files": files}
+    document = {"url": url, "digest": tree.digest, "files": files}
     (draft / _LIST).write_text(json.dumps(document))
 
 
 def _document(copy: Path) -> dict[str, Any]:
     """Return what `_write_list` has written; empty if the copy is being removed."""
     try:
-        found: dict[str, Any] = json.loads((copy / _LIST).read_text())
+        document: dict[str, Any] = json.loads((copy / _LIST).read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return document

@@ -88,6 +88,8 @@ def _split_endpoint(rest: str) -> tuple[str, str]:
 
 def local_directory(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
     """Return where the user wants copies of these kinds to be, or ""."""
-    wanted = dict(zip((S3, GS, AZURE), _FOLDERS, strict=True))
-    found = (variables.get(name, "") for kind, name in wanted.items() if kind in set(kinds))
-    return next(filter(None, found), "")
+    folder_variables = dict(zip((S3, GS, AZURE), _FOLDERS, strict=True))
+    folders = (
+        variables.get(name, "") for kind, name in folder_variables.items() if kind in set(kinds)
+    )
+    return next(filter(None, folders), "")

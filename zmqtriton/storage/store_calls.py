@@ -34,13 +34,13 @@ async def _names(url: str) -> dict[str, Any]:
     try:
         store = ObjectStore(parse_url(url))
         try:
-            found = group_by_model(await store.list_objects())
+            by_model = group_by_model(await store.list_objects())
         except InvalidObjectName:
             # one object hides all those that come with it; the other models are listed one by one
             return await _names_one_by_one(store)
     except ZmqTritonError as error:
         return {"error": error.text}
-    return {"models": {name: digest(objects) for name, objects in found.items()}, "odd": {}}
+    return {"models": {name: digest(objects) for name, objects in by_model.items()}, "odd": {}}
 
 
 async def _names_one_by_one(store: ObjectStore) -> dict[str, Any]:
@@ -67,8 +67,8 @@ async def copy_model(
     With `is_patient` uploads are waited for. Raises ZmqTritonError.
     """
     looks = await gather_or_cancel(_find_source(url, model) for url in urls)
-    errors = [found for found in looks if isinstance(found, ZmqTritonError)]
-    places = [found for found in looks if isinstance(found, _ModelSource)]
+    errors = [look for look in looks if isinstance(look, ZmqTritonError)]
+    places = [look for look in looks if isinstance(look, _ModelSource)]
     answer = {"urls": [place.url for place in places], "directory": "", "digest": "", "odd": ""}
     if len(places) > 1:
         return answer
@@ -110,14 +110,14 @@ async def _copy_until_consistent(
 ) -> tuple[str, str]:
     objects = place.objects
     for _ in range(_MAX_ATTEMPTS):
-        wanted = build_tree(objects)
-        directory = mirror.find_copy(model, place.url, wanted.digest)
+        tree = build_tree(objects)
+        directory = mirror.find_copy(model, place.url, tree.digest)
         if not directory and is_patient:
-            wanted = build_tree(await _wait_until_unchanged(place, model, objects))
+            tree = build_tree(await _wait_until_unchanged(place, model, objects))
         if not directory:
-            directory = await mirror.copy_model(number, model, place.url, wanted, place.store)
+            directory = await mirror.copy_model(number, model, place.url, tree, place.store)
         if directory:
-            return directory, wanted.digest
+            return directory, tree.digest
         objects = await place.store.list_objects(model)
     raise InternalError(f"{place.url}/{model} was changed each time that it was copied")
 

@@ -43,7 +43,7 @@ class ObjectStore:
         self._prefix = f"{place.prefix}/" if place.prefix else ""
         self._client = self._open(store_options(place))
 
-    def _open(self, found: dict[str, Any]) -> Any:
+    def _open(self, options: dict[str, Any]) -> Any:
         place = self._bucket_path
         how = {
             "client_options": {
@@ -55,10 +55,10 @@ class ObjectStore:
         }
         try:
             if place.kind == AZURE:
-                return AzureStore(place.bucket, **found, **how)
+                return AzureStore(place.bucket, **options, **how)
             if place.kind == GS:
-                return GCSStore(place.bucket, **found, **how)
-            return S3Store(place.bucket, **found, **how)
+                return GCSStore(place.bucket, **options, **how)
+            return S3Store(place.bucket, **options, **how)
         except (BaseError, ValueError) as error:
             raise InvalidArgument(f"{place.url} cannot be opened: {_summarize(error)}") from None
 
@@ -68,16 +68,16 @@ class ObjectStore:
         Raises InvalidObjectName.
         """
         start = f"{self._prefix}{folder}/" if folder else self._prefix
-        found: list[StoredObject] = []
+        objects: list[StoredObject] = []
         async for item in self._list_pages(start):
             path = str(item["path"])
             if path.startswith(start) and len(path) > len(start):
                 tag = str(item.get("e_tag") or "")
                 changed = item["last_modified"]
-                found.append(StoredObject(path[len(start) :], int(item["size"]), tag, changed))
-            if len(found) > _MAX_OBJECTS:
+                objects.append(StoredObject(path[len(start) :], int(item["size"]), tag, changed))
+            if len(objects) > _MAX_OBJECTS:
                 raise InternalError(f"{self._bucket_path.url} has more than {_MAX_OBJECTS} objects")
-        return sorted(found)
+        return sorted(objects)
 
     async def _list_pages(self, start: str) -> AsyncIterator[Any]:
         try:
@@ -97,14 +97,14 @@ class ObjectStore:
         Raises InvalidObjectName.
         """
         try:
-            found = await obstore.list_with_delimiter_async(self._client, self._prefix or None)
+            listing = await obstore.list_with_delimiter_async(self._client, self._prefix or None)
         except InvalidPathError as error:
             raise InvalidObjectName(
                 f"{self._bucket_path.url} has an object with {_describe_invalid_name(error)}"
             ) from None
         except (BaseError, OSError) as error:
             raise self._failure("listed", error) from None
-        return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
+        return sorted(str(path).rpartition("/")[2] for path in listing["common_prefixes"])
 
     async def read_range(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
         """Return a part of one object, and the tag of the object."""

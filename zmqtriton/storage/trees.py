@@ -44,12 +44,12 @@ class ModelTree(NamedTuple):
 
 def group_by_model(objects: Iterable[StoredObject]) -> dict[str, list[StoredObject]]:
     """Group objects by their first name, without tools' and hidden folders."""
-    found: dict[str, list[StoredObject]] = {}
+    by_model: dict[str, list[StoredObject]] = {}
     for entry in objects:
         name, slash, rest = entry.path.partition("/")
         if slash and is_model_name(name):
-            found.setdefault(name, []).append(entry._replace(path=rest))
-    return found
+            by_model.setdefault(name, []).append(entry._replace(path=rest))
+    return by_model
 
 
 def is_model_name(name: str) -> bool:
@@ -97,10 +97,10 @@ def _check(path: str) -> None:
         raise InvalidArgument(f"the object {path[:200]!r} has a name that cannot be a file's")
 
 
-def missing_paths(wanted: ModelTree, there: Mapping[str, tuple[int, str]]) -> list[str]:
+def missing_paths(tree: ModelTree, there: Mapping[str, tuple[int, str]]) -> list[str]:
     """Return the files, by path as (size, tag), that are not here already."""
     return [
         path
-        for path, entry in wanted.files.items()
+        for path, entry in tree.files.items()
         if not entry.etag or there.get(path) != (entry.size, entry.etag)
     ]

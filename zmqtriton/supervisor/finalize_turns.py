@@ -24,10 +24,12 @@ class ProcessorUse(NamedTuple):
 
 
 class FinalizeTurns:
-    def __init__(self, plan: Plan, most: float, find_use: Callable[[int], ProcessorUse]) -> None:
-        """Set up; `most` may compute at once."""
+    def __init__(
+        self, plan: Plan, max_computing: float, find_use: Callable[[int], ProcessorUse]
+    ) -> None:
+        """Set up; `max_computing` may compute at once."""
         self._plan = plan
-        self._most = most
+        self._max_computing = max_computing
         self._find_use = find_use
         #: By serial, the process and the beginning of each that waits, in their order.
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
@@ -50,7 +52,7 @@ class FinalizeTurns:
         self._begin_next()
 
     def _begin_next(self) -> None:
-        while self._waiting and len(self._computing) < self._most:
+        while self._waiting and len(self._computing) < self._max_computing:
             serial = next(iter(self._waiting))
             pid, begin = self._waiting.pop(serial)
             self._begun[serial] = (pid, self._find_use(pid).ticks)

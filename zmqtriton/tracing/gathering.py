@@ -56,18 +56,18 @@ class RequestSpan:
     def start_ns(self) -> int:
         return min(self.marks.values(), default=0)
 
-    def merge(self, told: dict[str, Any]) -> None:
-        self.parent = told.get("parent", self.parent)
-        self.model = told.get("model", self.model)
-        self.version = told.get("version", self.version)
-        self.request_id = told.get("request_id", self.request_id)
-        self.error = told.get("error", self.error)
-        self.was_executed = told.get("executed", self.was_executed)
+    def merge(self, report: dict[str, Any]) -> None:
+        self.parent = report.get("parent", self.parent)
+        self.model = report.get("model", self.model)
+        self.version = report.get("version", self.version)
+        self.request_id = report.get("request_id", self.request_id)
+        self.error = report.get("error", self.error)
+        self.was_executed = report.get("executed", self.was_executed)
         # a request that is executed in steps was given to its model first, and left last
-        for name, ns in told.get("marks", ()):
+        for name, ns in report.get("marks", ()):
             is_start = name.endswith("_START") and name in self.marks
             self.marks[name] = min(ns, self.marks[name]) if is_start else ns
-        self.tensors += told.get("tensors", ())
+        self.tensors += report.get("tensors", ())
 
 
 class _PendingTrace:
@@ -78,12 +78,12 @@ class _PendingTrace:
         #: The ids of the spans below a span.
         self.children_by_span: dict[str, list[str]] = {}
 
-    def merge(self, trace: str, told: dict[str, Any]) -> RequestSpan:
+    def merge(self, trace: str, report: dict[str, Any]) -> RequestSpan:
         span = self.spans.setdefault(span_of(trace), RequestSpan(trace))
         before = span.parent
-        span.merge(told)
+        span.merge(report)
         # what is above a client's request is not our span
-        if span.parent != before and "root" not in told:
+        if span.parent != before and "root" not in report:
             self.children_by_span.setdefault(span.parent, []).append(span.id)
         return span
 
@@ -107,14 +107,14 @@ class _PendingTrace:
 
     def pop_tree(self, root: str) -> RequestSpan:
         """Take a span with everything below it."""
-        found = self.spans.pop(root)
-        todo = [found]
+        top = self.spans.pop(root)
+        todo = [top]
         while todo:
             span = todo.pop()
             ids = self.children_by_span.pop(span.id, ())
             span.children = [self.spans.pop(own) for own in ids if own in self.spans]
             todo += span.children
-        return found
+        return top
 
 
 class TraceAssembler:
@@ -129,19 +129,19 @@ class TraceAssembler:
         #: Spans that were dropped, here or on their way.
         self.lost_spans = 0
 
-    def add(self, trace: str, told: dict[str, Any], size: int, now_s: float) -> None:
+    def add(self, trace: str, report: dict[str, Any], size: int, now_s: float) -> None:
         """Add a process's report of a span."""
-        self.lost_spans += told.get("lost", 0)
-        if "root" in told and not self._count_trace(told):
+        self.lost_spans += report.get("lost", 0)
+        if "root" in report and not self._count_trace(report):
             return
-        known = self._pending.setdefault(trace[3:35], _PendingTrace())
-        before = len(known.spans)
-        span = known.merge(trace, told)
-        self._spans += len(known.spans) - before
+        pending = self._pending.setdefault(trace[3:35], _PendingTrace())
+        before = len(pending.spans)
+        span = pending.merge(trace, report)
+        self._spans += len(pending.spans) - before
         span.size_bytes += size
         self._bytes += size
-        if "root" in told:
-            span.log_frequency = told["log_frequency"]
+        if "root" in report:
+            span.log_frequency = report["log_frequency"]
             span.deadline_s = now_s + MAX_LINGER_S
             self._schedule_check(now_s + LINGER_S, trace[3:35], span.id)
         while self._spans > MAX_SPANS or self._bytes > MAX_BYTES:
@@ -150,17 +150,17 @@ class TraceAssembler:
     def _schedule_check(self, time_s: float, trace: str, root: str) -> None:
         heapq.heappush(self._due_traces, (time_s, next(self._tie_breaker), trace, root))
 
-    def _count_trace(self, told: dict[str, Any]) -> bool:
+    def _count_trace(self, report: dict[str, Any]) -> bool:
         """Count a trace; False if no more are wanted.
 
         Frontends cannot count them, as each knows of its own only.
         """
-        name, most = told["root"], told["count"]
+        name, limit = report["root"], report["count"]
         counted = self._counts_by_setting.pop(name, 0)
-        if 0 <= most <= counted:
+        if 0 <= limit <= counted:
             self._counts_by_setting[name] = counted
             return False
-        self._counts_by_setting[name] = counted + (most >= 0)
+        self._counts_by_setting[name] = counted + (limit >= 0)
         while len(self._counts_by_setting) > _MAX_COUNTED_SETTINGS:
             del self._counts_by_setting[next(iter(self._counts_by_setting))]
         return True
@@ -171,20 +171,20 @@ class TraceAssembler:
 
     def pop_complete(self, now_s: float) -> list[RequestSpan]:
         """Take the complete traces in the order of their ends; they are forgotten here."""
-        found = []
+        spans = []
         while self._due_traces and self._due_traces[0][0] <= now_s:
             _, _, trace, root = heapq.heappop(self._due_traces)
-            known = self._pending.get(trace)
-            if known is not None and root in known.spans:
-                until_s = known.spans[root].deadline_s
-                if now_s < until_s and not known.is_complete(root):
+            pending = self._pending.get(trace)
+            if pending is not None and root in pending.spans:
+                until_s = pending.spans[root].deadline_s
+                if now_s < until_s and not pending.is_complete(root):
                     self._schedule_check(min(now_s + LINGER_S, until_s), trace, root)
                     continue
-                found.append(known.pop_tree(root))
-                self._uncount(found[-1:])
-                if not known.spans:
+                spans.append(pending.pop_tree(root))
+                self._uncount(spans[-1:])
+                if not pending.spans:
                     del self._pending[trace]
-        return found
+        return spans
 
     def _drop(self, trace: str) -> None:
         spans = self._pending.pop(trace).spans.values()

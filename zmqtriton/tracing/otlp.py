@@ -38,18 +38,18 @@ class SpanConverter:
         The offset leads from the clock of the marks to the wall clock. Raises TypeError or
         ValueError for what cannot be sent.
         """
-        found = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
+        spans = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
         ends = [ns for span in (root, *root.children) for ns in span.marks.values()]
-        found[0].end_time_unix_nano = offset_ns + max(ends)
+        spans[0].end_time_unix_nano = offset_ns + max(ends)
         above = [(child, root, 0) for child in root.children]
         while above:
             span, parent, parents_number = above.pop()
             number = next(self._numbers)
-            found += self._model_spans(span, parent, (number, parents_number), offset_ns)
+            spans += self._model_spans(span, parent, (number, parents_number), offset_ns)
             below = sorted(span.children, key=lambda child: child.start_ns, reverse=True)
             above += [(child, span, number) for child in below]
-        found.reverse()
-        return sorted(found, key=lambda made: made.end_time_unix_nano)
+        spans.reverse()
+        return sorted(spans, key=lambda made: made.end_time_unix_nano)
 
     def _model_spans(
         self, span: RequestSpan, parent: RequestSpan, numbers: tuple[int, int], offset_ns: int
@@ -72,7 +72,7 @@ class SpanConverter:
         return [made, _span(own, "compute", span.id, computing, offset_ns)]
 
 
-def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
+def encode(spans: Iterable[Any], resource: Mapping[str, str]) -> bytes:
     """Encode one message with these spans."""
     request = _Request()
     of_resource = request.resource_spans.add()
@@ -81,7 +81,7 @@ def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
     of_scope = of_resource.scope_spans.add()
     of_scope.scope.name = _SCOPE
     of_scope.scope.version = __version__
-    of_scope.spans.extend(found)
+    of_scope.spans.extend(spans)
     data: bytes = request.SerializeToString()
     return data
 
@@ -92,10 +92,10 @@ def parse_rejected(answer: bytes) -> tuple[int, str]:
     Raises ValueError for a malformed answer.
     """
     try:
-        found = _Response.FromString(answer).partial_success
+        partial_success = _Response.FromString(answer).partial_success
     except Exception as error:  # noqa: BLE001 - protobuf's own class moves between its versions
         raise ValueError(str(error)) from None
-    return found.rejected_spans, found.error_message
+    return partial_success.rejected_spans, partial_success.error_message
 
 
 def _span(

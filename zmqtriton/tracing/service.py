@@ -101,8 +101,8 @@ class Service:
                 message = wire.decode(frame)
                 if type(message) is not wire.Span or not _TRACE_CONTEXT.fullmatch(message.trace):
                     raise ProtocolError("no span")
-                told = json.loads(message.details)
-                self._gathering.add(message.trace, told, len(frame), time.monotonic())
+                report = json.loads(message.details)
+                self._gathering.add(message.trace, report, len(frame), time.monotonic())
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # models may send here what they like
                 self._warn("dropped an invalid part of a trace: %s", error)

@@ -109,10 +109,10 @@ def _merge_levels(root: RequestSpan) -> RequestSpan:
 
 
 def _take_activities(
-    own: int, tensors: list[dict[str, Any]], wanted: str
+    own: int, tensors: list[dict[str, Any]], activity: str
 ) -> Iterator[dict[str, Any]]:
     """Take out the objects of one activity, or all."""
-    for tensor in [t for t in tensors if wanted in ("", t["activity"])]:
+    for tensor in [t for t in tensors if activity in ("", t["activity"])]:
         tensors.remove(tensor)
         shown = {key: tensor[key] for key in ("name", "data", "shape", "dtype")}
         yield {"id": own, "activity": tensor["activity"], "tensor": shown}

@@ -72,7 +72,7 @@ class Fleet:
         self._plan = Plan(replicas or {})
         self._placed = frozenset(replicas or ())
         #: The number of nodes of some models goes by their load.
-        self._scales = any(limit.least < limit.most for limit in (replicas or {}).values())
+        self._scales = any(limit.minimum < limit.maximum for limit in (replicas or {}).values())
         self._routing = Routing()
         self._headers = headers or {}
         self._tell = tell
@@ -147,27 +147,29 @@ class Fleet:
 
     def _turn(self) -> None:
         reports = self._engine.look()
-        found = self._find(reports)
+        live_nodes = self._find(reports)
         self._write(reports)
-        serving = {name: node for name, node in found.items() if _serves(node)}
+        serving = {name: node for name, node in live_nodes.items() if _serves(node)}
         self._serving = list(serving.values())
         if self._proxy is not None:
-            told = {n: (node, reports[n].announcement or {}) for n, node in serving.items()}
+            announcements = {
+                n: (node, reports[n].announcement or {}) for n, node in serving.items()
+            }
             models = self._placed.union(*(node.models or () for node in serving.values()))
-            self._proxy.update(self._routing.route(told), models)
-        is_whole = all(name in found and found[name].state == _READY for name in reports)
+            self._proxy.update(self._routing.route(announcements), models)
+        is_whole = all(name in live_nodes and live_nodes[name].state == _READY for name in reports)
         if self._placed:
             is_whole &= self._place(serving, len(reports))
-        self._show(reports, found, is_whole=is_whole)
+        self._show(reports, live_nodes, is_whole=is_whole)
         self._is_whole = is_whole
 
     def _find(self, reports: Mapping[str, Report]) -> dict[str, Node]:
-        found = {}
+        live_nodes = {}
         for name, report in reports.items():
             node = nodes.node_of(report.announcement or {}, report.age_s)
             if node is not None and not node.is_gone:
-                found[name] = node
-        return found
+                live_nodes[name] = node
+        return live_nodes
 
     def _write(self, reports: Mapping[str, Report]) -> None:
         """Write new announcements, and remove old ones."""
@@ -209,7 +211,7 @@ class Fleet:
         names = {node: name for name, node in serving.items()}
         services = [self._service(node, _LOOK_WITHIN_S) for node in names]
         replies = ask_all(services, self._look_at)
-        return {names[r.node]: r.found for r in replies if r.found is not None}
+        return {names[r.node]: r.answer for r in replies if r.answer is not None}
 
     def _look_at(self, service: NodeService) -> NodeView:
         return _view(service.index(), service.load_figures()["models"] if self._scales else [])
@@ -219,7 +221,7 @@ class Fleet:
         problem = "it has not ended"
         try:
             service = self._service(node, _LOAD_WITHIN_S)
-            problem = ask(service, lambda asked: _DEEDS[task.action](asked, task.model)).problem
+            problem = ask(service, lambda server: _DEEDS[task.action](server, task.model)).problem
         finally:
             # otherwise its node would get no other
             self._ended.put((task, bool(problem)))
@@ -230,10 +232,10 @@ class Fleet:
         return NodeService(node, self._headers, within_s)
 
     def _show(
-        self, reports: Mapping[str, Report], found: Mapping[str, Node], *, is_whole: bool
+        self, reports: Mapping[str, Report], live_nodes: Mapping[str, Node], *, is_whole: bool
     ) -> None:
         for name, report in reports.items():
-            node = found.get(name)
+            node = live_nodes.get(name)
             state = report.problem if node is None else f"{node.state} at {node.http}"
             state = state or "starting"
             if self._shown.get(name) != state:

@@ -32,13 +32,13 @@ class Listeners(NamedTuple):
 
 def find_program() -> str:
     """Return where HAProxy is. Raises NotFound."""
-    found = shutil.which("haproxy") or shutil.which("haproxy", path=_PLACES)
-    if found is None:
+    program = shutil.which("haproxy") or shutil.which("haproxy", path=_PLACES)
+    if program is None:
         raise NotFound(
             "HAProxy is not installed here: install it (apt install haproxy, dnf install haproxy), "
             "or leave the proxy to others by --no-proxy"
         )
-    return found
+    return program
 
 
 class HaProxy:

@@ -27,5 +27,5 @@ def uneven_nodes(placed: Mapping[str, Collection[str]]) -> tuple[str, str] | Non
     if not placed:
         return None
     ordered = sorted(placed, key=lambda node: (len(placed[node]), node))
-    fewest, most = ordered[0], ordered[-1]
-    return (most, fewest) if len(placed[most]) - len(placed[fewest]) > 1 else None
+    emptiest, fullest = ordered[0], ordered[-1]
+    return (fullest, emptiest) if len(placed[fullest]) - len(placed[emptiest]) > 1 else None

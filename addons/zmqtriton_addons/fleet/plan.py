@@ -184,14 +184,14 @@ class Plan:
         uneven = uneven_nodes(placed)
         if uneven is None:
             return
-        most, fewest = uneven
-        if fewest in self._running or copies.count(fewest) > len(placed[fewest]):
+        fullest, emptiest = uneven
+        if emptiest in self._running or copies.count(emptiest) > len(placed[emptiest]):
             return
-        for model in sorted(placed[most] - placed[fewest]):
-            task = Task(Action.LOAD, fewest, model)
+        for model in sorted(placed[fullest] - placed[emptiest]):
+            task = Task(Action.LOAD, emptiest, model)
             is_at_rest = copies.staying(model) == set(chosen[model]) <= copies.ready(model)
             is_banned = self._is_paused(task, now_s - _FORGIVEN_AFTER_S)
-            if is_at_rest and not is_banned and not copies.has(fewest, model):
+            if is_at_rest and not is_banned and not copies.has(emptiest, model):
                 yield task
                 return
 

@@ -66,10 +66,10 @@ class RayEngine:
         if not ray.is_initialized():
             self._connect()
         bundle = {"CPU": self._resources.cpus, "GPU": self._resources.gpus}
-        wanted = {name: amount for name, amount in bundle.items() if amount}
+        amounts = {name: amount for name, amount in bundle.items() if amount}
         # a bundle must ask for something, if only for a share that nobody misses
         self._group = placement_group(
-            [wanted or {"CPU": 0.001}] * len(self._names), strategy="STRICT_SPREAD"
+            [amounts or {"CPU": 0.001}] * len(self._names), strategy="STRICT_SPREAD"
         )
         actor = ray.remote(max_restarts=-1)(NodeServer)
         fleet = secrets.token_hex(4)  # there may be several on a cluster
@@ -99,8 +99,8 @@ class RayEngine:
         for name, actor in self._actors.items():
             if name not in self._questions:
                 self._questions[name] = actor.look.remote()
-        asked = list(self._questions.values())
-        ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_WITHIN_S)
+        pending = list(self._questions.values())
+        ray.wait(pending, num_returns=len(pending), timeout=_ANSWER_WITHIN_S)
         for name, question in list(self._questions.items()):
             if ray.wait([question], timeout=0)[0]:
                 del self._questions[name]

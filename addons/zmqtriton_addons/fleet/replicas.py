@@ -18,8 +18,8 @@ _IDLE_SHARE = 1 / 3
 
 
 class ReplicaLimits(NamedTuple):
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     #: Requests that may wait for each ready instance.
     waiting: float = 4.0
     up_after_s: float = 5.0
@@ -28,14 +28,14 @@ class ReplicaLimits(NamedTuple):
 
 def parse_replicas(text: str) -> tuple[str, ReplicaLimits]:
     """Parse MODEL=N or MODEL=LEAST-MOST. Raises InvalidArgument."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise InvalidArgument(f"'{text}' is neither MODEL=N nor MODEL=LEAST-MOST")
-    least = int(found["least"])
-    most = int(found["most"] or least)
-    if not 1 <= least <= most:
+    minimum = int(match["least"])
+    maximum = int(match["most"] or minimum)
+    if not 1 <= minimum <= maximum:
         raise InvalidArgument(f"'{text}': the least is 1, and the most is not below it")
-    return found["model"], ReplicaLimits(least, most)
+    return match["model"], ReplicaLimits(minimum, maximum)
 
 
 class ModelLoad(NamedTuple):
@@ -56,7 +56,7 @@ class ModelLoad(NamedTuple):
 class ReplicaTarget:
     def __init__(self, limits: ReplicaLimits) -> None:
         self.limits = limits
-        self.count = limits.least
+        self.count = limits.minimum
         #: Since when the load is too much, or too little; None while it is not.
         self._crowded_since_s: float | None = None
         self._idle_since_s: float | None = None
@@ -78,7 +78,7 @@ class ReplicaTarget:
         return self.count
 
     def _change(self, by: int) -> None:
-        self.count = min(max(self.count + by, self.limits.least), self.limits.most)
+        self.count = min(max(self.count + by, self.limits.minimum), self.limits.maximum)
         self._crowded_since_s = self._idle_since_s = None
 
 

@@ -23,12 +23,12 @@ class Routing:
     def route(self, nodes: Mapping[str, tuple[Node, Mapping[str, Any]]]) -> list[Node]:
         """Return the servers with the models that they are to be asked for."""
         listed = {}
-        found = []
+        routed = []
         for node, announcement in nodes.values():
-            run = node.http, node.told[0]
+            run = node.http, node.order[0]
             ready = {m["name"] for m in announcement.get("models", ()) if m.get("ready")}
             before = self._listed.get(run, frozenset())
             listed[run] = (before | ready).intersection(node.models or ())
-            found.append(node._replace(models=tuple(sorted(listed[run]))))
+            routed.append(node._replace(models=tuple(sorted(listed[run]))))
         self._listed = listed
-        return found
+        return routed

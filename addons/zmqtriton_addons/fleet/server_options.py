@@ -44,10 +44,10 @@ def _models_of_all(paths: Sequence[str], placed: Collection[str]) -> list[str]:
     """Return the models that each server loads at its start."""
     if not placed:
         return ["*"]
-    found = {name for path in paths for name in _models_in(path)}
-    if missing := sorted(set(placed) - found):
+    names = {name for path in paths for name in _models_in(path)}
+    if missing := sorted(set(placed) - names):
         raise InvalidArgument(f"no repository has the model '{missing[0]}'")
-    return sorted(found - set(placed))
+    return sorted(names - set(placed))
 
 
 def _models_in(path: str) -> Iterator[str]:

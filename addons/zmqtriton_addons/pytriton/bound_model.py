@@ -62,45 +62,45 @@ class BoundModel:
         """Return the responses, or a coroutine that does, or that sends them."""
         if self._is_decoupled:
             return self._send_all(requests)
-        given = [self._request(request) for request in requests]
+        inputs = [self._request(request) for request in requests]
         try:
-            returned = self._infer_func(given)
+            returned = self._infer_func(inputs)
             if isinstance(returned, list):
-                self._validator.validate_responses(given, returned)
+                self._validator.validate_responses(inputs, returned)
                 return [*map(self._response, requests, returned)]
         except _FAILURES as error:
             raise TritonModelException(self._failure(error)) from None
         finally:
-            _end_spans(given)
-        return self._wait_for_one(requests, given, returned)
+            _end_spans(inputs)
+        return self._wait_for_one(requests, inputs, returned)
 
     async def _wait_for_one(
-        self, requests: Sequence[Any], given: list[Request], returned: Any
+        self, requests: Sequence[Any], inputs: list[Request], returned: Any
     ) -> list[InferenceResponse]:
         """Return the responses of a coroutine or a generator, which must yield but once."""
-        found: list[Any] = []
+        answers: list[Any] = []
         try:
             async with aclosing(_results(returned)) as results:
                 async for responses in results:
-                    self._validator.validate_responses(given, responses)
-                    if found:
+                    self._validator.validate_responses(inputs, responses)
+                    if answers:
                         raise ValueError(_SEVERAL)
-                    found.append(responses)
-            (responses,) = found or [[]]
-            self._validator.validate_responses(given, responses)
+                    answers.append(responses)
+            (responses,) = answers or [[]]
+            self._validator.validate_responses(inputs, responses)
             return [*map(self._response, requests, responses)]
         except _FAILURES as error:
             raise TritonModelException(self._failure(error)) from None
 
     async def _send_all(self, requests: Sequence[Any]) -> None:
         """Send what the callable yields until it ends, or nobody waits for it any more."""
-        given = [self._request(request) for request in requests]
+        inputs = [self._request(request) for request in requests]
         senders = [request.get_response_sender() for request in requests]
         last: InferenceResponse | None = None
         try:
-            async with aclosing(_results(self._infer_func(given))) as results:
+            async with aclosing(_results(self._infer_func(inputs))) as results:
                 async for responses in results:
-                    self._validator.validate_responses(given, responses)
+                    self._validator.validate_responses(inputs, responses)
                     for request, sender, response in zip(requests, senders, responses, strict=True):
                         sender.send(self._response(request, response))
                     if all(sender.is_cancelled() for sender in senders):
@@ -108,7 +108,7 @@ class BoundModel:
         except _FAILURES as error:
             last = InferenceResponse(error=TritonError(self._failure(error)))
         finally:
-            _end_spans(given)
+            _end_spans(inputs)
         for sender in senders:
             if last is None:
                 sender.send(flags=_FINAL)
@@ -128,10 +128,10 @@ class BoundModel:
 
     def _response(self, request: Any, response: Mapping[str, Any]) -> InferenceResponse:
         """Return a response of the outputs that were asked for, in their declared types."""
-        wanted = request.requested_output_names()
+        names = request.requested_output_names()
         outputs = []
         for name, value in response.items():
-            if name in wanted:
+            if name in names:
                 outputs.append(Tensor(name, _served(value, self._types[name])))
         return InferenceResponse(outputs)
 

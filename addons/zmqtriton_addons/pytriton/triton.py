@@ -135,10 +135,10 @@ class TritonBase(ABC):
     def unbind(self, model_name: str) -> None:
         """Stop serving a model; what it has begun is answered."""
         with self._changed:
-            found = [key for key in self._bindings if key[0] == model_name.lower()]
-            if not found:
+            keys = [key for key in self._bindings if key[0] == model_name.lower()]
+            if not keys:
                 raise PyTritonInvalidOperationError(f"There is no model `{model_name}` bound.")
-            for key in found:
+            for key in keys:
                 binding = self._bindings.pop(key)
                 if self._connection is not None:
                     self._connection.unload(binding.model_name)
@@ -326,13 +326,13 @@ class RemoteTriton(TritonBase):
         access_token: str | None = None,
     ) -> None:
         """Set up; the server is the one that listens at this URL."""
-        found = TritonUrl.from_url(url)
-        if found.hostname not in _LOCAL:
+        parts = TritonUrl.from_url(url)
+        if parts.hostname not in _LOCAL:
             raise PyTritonValidationError(
                 f"RemoteTriton binds into servers on this machine, and {url} is another's"
             )
-        super().__init__(found.with_scheme, workspace, DefaultTritonLifecyclePolicy, access_token)
-        self._port = str(found.port)
+        super().__init__(parts.with_scheme, workspace, DefaultTritonLifecyclePolicy, access_token)
+        self._port = str(parts.port)
         self._is_stopped = False
 
     def is_alive(self) -> bool:

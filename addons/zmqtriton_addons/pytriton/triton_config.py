@@ -109,8 +109,8 @@ class TritonConfig:
         for variable, value in os.environ.items():
             if variable.startswith(_PREFIX):
                 name = variable.removeprefix(_PREFIX).lower()
-                if found := _ITEM.fullmatch(name):
-                    items.append((found[1], int(found[2]), value))
+                if match := _ITEM.fullmatch(name):
+                    items.append((match[1], int(match[2]), value))
                 else:
                     config[name] = value
         indexed: dict[str, list[str]] = {}
@@ -120,8 +120,8 @@ class TritonConfig:
 
     def over_environment(self) -> TritonConfig:
         """Return this configuration, with fields that it leaves open as the environment says."""
-        known = {name: value for name, value in self.to_dict().items() if value is not None}
-        return TritonConfig(**{**TritonConfig.from_env().to_dict(), **known})
+        own_fields = {name: value for name, value in self.to_dict().items() if value is not None}
+        return TritonConfig(**{**TritonConfig.from_env().to_dict(), **own_fields})
 
 
 def _boolean(value: Any) -> bool:

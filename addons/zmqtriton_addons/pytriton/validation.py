@@ -108,4 +108,4 @@ def _is_of_type(value: np.ndarray, declared: TensorSpec) -> bool:
 
 
 def _fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    return all(wanted in (-1, length) for length, wanted in zip(shape, declared, strict=True))
+    return all(dim in (-1, length) for length, dim in zip(shape, declared, strict=True))

@@ -184,8 +184,8 @@ def _today() -> date:
 
 def _mark(path: str) -> Mark:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ()
     # the last is that of a change of the mode, too
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

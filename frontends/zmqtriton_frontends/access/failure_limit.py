@@ -52,12 +52,12 @@ class FailureLimit:
 def _holder(address: str) -> str:
     """Return the key for all addresses of one client."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address[:_OWN_BITS]
-    if found.version == 4:
-        return str(found)
-    mapped = found.ipv4_mapped
+    if ip.version == 4:
+        return str(ip)
+    mapped = ip.ipv4_mapped
     if mapped is not None:
         return str(mapped)
-    return str(ipaddress.ip_network((int(found), _OWN_BITS), strict=False))
+    return str(ipaddress.ip_network((int(ip), _OWN_BITS), strict=False))

@@ -26,8 +26,8 @@ async def load(
         await gateway.call("load", {"model": model, "parameters": dict(parameters), **more})
         return
     runtime: str = gateway.settings.server.runtime_directory
-    given = (runtime, gateway.serial, model, parameters, files)
-    writing = asyncio.ensure_future(asyncio.to_thread(staging.arguments, *given))
+    staging_arguments = (runtime, gateway.serial, model, parameters, files)
+    writing = asyncio.ensure_future(asyncio.to_thread(staging.arguments, *staging_arguments))
     try:
         arguments = await asyncio.shield(writing)
     except asyncio.CancelledError:

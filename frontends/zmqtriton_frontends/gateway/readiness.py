@@ -29,8 +29,8 @@ class Readiness:
         catalogue = self._gateway.catalogue
         if not catalogue.is_model_ready(name, version) or self._gateway.is_stopping:
             return False
-        found = catalogue.find(name, version)
-        return await self.of_generations([found.generation] if found.is_asked else [])
+        model = catalogue.find(name, version)
+        return await self.of_generations([model.generation] if model.is_asked else [])
 
     async def of_generations(self, generations: Collection[int]) -> bool:
         """Return the answers of these models; True without any."""

@@ -55,11 +55,11 @@ class Shadows:
 
     def copy(self, request: CheckedRequest) -> tuple[CheckedRequest, _Copy]:
         """Return the request to the stable version, and a copy, which is sent after that."""
-        copy, asked = _Copy(self, self._gateway, request), request.on_asked
+        copy, callback = _Copy(self, self._gateway, request), request.on_asked
 
         def on_asked() -> None:
-            if asked is not None:
-                asked()
+            if callback is not None:
+                callback()
             copy.send()
 
         return request._replace(canary=None, on_asked=on_asked), copy
@@ -82,13 +82,15 @@ class Shadows:
         task.add_done_callback(self._tasks.discard)
 
     async def find_difference(
-        self, expected: ResponseBody, found: ResponseBody, tolerance: float
+        self, expected: ResponseBody, actual: ResponseBody, tolerance: float
     ) -> str:
         """Compare in a thread, while the loop goes on."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "comparing")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, find_difference, expected, found, tolerance)
+        return await loop.run_in_executor(
+            self._thread, find_difference, expected, actual, tolerance
+        )
 
     def count(self, canary: Canary, result: str, text: str = "") -> None:
         """Count the outcome of a copy."""
@@ -103,10 +105,10 @@ class Shadows:
 
     async def _report(self) -> None:
         results, self._results, self._is_report_due = self._results, {}, False
-        for (model, version), found in results.items():
-            told = {**found.counts, "differences": list(found.differences)}
+        for (model, version), result in results.items():
+            document = {**result.counts, "differences": list(result.differences)}
             with suppress(ZmqTritonError):  # the server ends
-                await self._gateway.call(VERB, {"model": model, "version": version, **told})
+                await self._gateway.call(VERB, {"model": model, "version": version, **document})
 
 
 class _Results:

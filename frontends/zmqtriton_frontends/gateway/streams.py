@@ -89,7 +89,7 @@ class Reader:
         self.was_final = False
         #: How many were popped, and how many of those the stub knows of.
         self.taken = 0
-        self._told = 0
+        self._stub_count = 0
         #: The bytes of those that it does not know of, and of those that it was told of last.
         self._untold_bytes = self.told_bytes = 0
         self._told_s = clock()
@@ -146,7 +146,7 @@ class Reader:
         response = self.ready.popleft()
         body = response[2]
         size = len(body) if type(body) is bytes else size_of(body)
-        self.arrivals.given = size
+        self.arrivals.delivered = size
         self._untold_bytes += size
         return response
 
@@ -162,7 +162,7 @@ class Reader:
         self._ahead.clear()
         self._dropped.clear()
         self._finish((error.number, error.text, b"", True))
-        self.arrivals.unread = self.arrivals.given
+        self.arrivals.unread = self.arrivals.delivered
         return bodies
 
     def untold(self) -> int:
@@ -171,20 +171,20 @@ class Reader:
         What was popped last is taken.
         """
         arrivals = self.arrivals
-        arrivals.unread -= arrivals.given
-        arrivals.given = 0
+        arrivals.unread -= arrivals.delivered
+        arrivals.delivered = 0
         if arrivals.room > FREE_BYTES:
             arrivals.take()
-        taken, told = self.taken, self._told
-        if self.was_final or taken == told:
+        taken, stub_count = self.taken, self._stub_count
+        if self.was_final or taken == stub_count:
             return 0
         size = self._untold_bytes
-        if self._next - told < _STEP and arrivals.unread + size < _STEP_BYTES:
+        if self._next - stub_count < _STEP and arrivals.unread + size < _STEP_BYTES:
             return 0
-        is_far = taken - told >= _STEP or size >= _STEP_BYTES
+        is_far = taken - stub_count >= _STEP or size >= _STEP_BYTES
         if not is_far and self._clock() - self._told_s < _TELL_EVERY_S:
             return 0
-        self._told, self._told_s = taken, self._clock()
+        self._stub_count, self._told_s = taken, self._clock()
         self.told_bytes, self._untold_bytes = size, 0
         return taken
 

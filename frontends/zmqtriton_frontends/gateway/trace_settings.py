@@ -29,8 +29,8 @@ async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dic
     """Apply these changes for a model or, without a name, for all; return the settings."""
     check_model(gateway, model)
     arguments = {"model": model, "changes": changes}
-    found: dict[str, Any] = await gateway.call("trace.settings", arguments)
-    return found
+    settings: dict[str, Any] = await gateway.call("trace.settings", arguments)
+    return settings
 
 
 def check_model(gateway: Gateway, model: str) -> None:
@@ -57,16 +57,16 @@ def number(key: str, text: str, got: str = "got: ") -> str:
 
     `got` precedes the text in one of the errors, which differs between the protocols.
     """
-    least, most = NUMBERS[key]
-    found = _NUMBER.match(text)
-    if found is None:
+    minimum, maximum = NUMBERS[key]
+    match = _NUMBER.match(text)
+    if match is None:
         raise InvalidArgument(f"Unable to parse '{key}', got: {text}")
-    value = int(found[1]) if len(found[1]) < _MANY_DIGITS else most + 1
-    if key == "trace_count" and -(2**31) <= value < least:
-        raise InvalidArgument(f"Unable to parse '{key}'. Expecting value >= {least}, {got}{text}")
-    if not least <= value <= most:
+    value = int(match[1]) if len(match[1]) < _MANY_DIGITS else maximum + 1
+    if key == "trace_count" and -(2**31) <= value < minimum:
+        raise InvalidArgument(f"Unable to parse '{key}'. Expecting value >= {minimum}, {got}{text}")
+    if not minimum <= value <= maximum:
         raise InvalidArgument(
-            f"Unable to parse '{key}', value is out of range [ {least}, {most} ], got: {text}"
+            f"Unable to parse '{key}', value is out of range [ {minimum}, {maximum} ], got: {text}"
         )
     return str(value)
 

@@ -15,16 +15,16 @@ _ROWS = 100
 
 class Unanswered:
     def __init__(self) -> None:
-        self._asked: dict[int, tuple[wire.Request, bytes]] = {}
+        self._requests: dict[int, tuple[wire.Request, bytes]] = {}
         self._cancelled: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self._requests)
 
     def sent(self, rows: list[wire.Request], bodies: list[bytes]) -> None:
         """Note that a broker may know of these from now on."""
         for row, body in zip(rows, bodies, strict=True):
-            self._asked[row.id] = (row, body)
+            self._requests[row.id] = (row, body)
 
     def cancelled(self, own_id: int) -> None:
         """Note that nobody waits for it any more.
@@ -34,16 +34,16 @@ class Unanswered:
         self._cancelled.add(own_id)
 
     def answered(self, own_id: int) -> None:
-        self._asked.pop(own_id, None)
+        self._requests.pop(own_id, None)
         self._cancelled.discard(own_id)
 
     def again(self) -> Iterator[tuple[wire.Infer | wire.Cancel, list[bytes]]]:
         """Return the messages to the next broker, each with its bodies."""
-        asked = list(self._asked.values())
-        for i in range(0, len(asked), _ROWS):
-            some = asked[i : i + _ROWS]
+        requests = list(self._requests.values())
+        for i in range(0, len(requests), _ROWS):
+            some = requests[i : i + _ROWS]
             rows = [row._replace(flags=row.flags | wire.RESENT) for row, _ in some]
             yield wire.Infer(rows), [body for _, body in some]
-        cancelled = sorted(self._cancelled & self._asked.keys())
+        cancelled = sorted(self._cancelled & self._requests.keys())
         for i in range(0, len(cancelled), wire.MAX_ROWS):
             yield wire.Cancel(cancelled[i : i + wire.MAX_ROWS]), []

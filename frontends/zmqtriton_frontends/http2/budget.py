@@ -14,13 +14,13 @@ Clock = Callable[[], float]
 class Budget:
     """Holds `most`, and gets `per_second` back."""
 
-    __slots__ = ("_clock", "_left", "_most", "_per_second", "_seen")
+    __slots__ = ("_clock", "_left", "_limit", "_per_second", "_seen")
 
-    def __init__(self, most: int, per_second: float, clock: Clock) -> None:
+    def __init__(self, limit: int, per_second: float, clock: Clock) -> None:
         self._clock = clock
-        self._most = most
+        self._limit = limit
         self._per_second = per_second
-        self._left = float(most)
+        self._left = float(limit)
         self._seen = clock()
 
     def spend(self, amount: int = 1) -> bool:
@@ -28,7 +28,7 @@ class Budget:
         if self._left < amount:
             now = self._clock()
             self._left += (now - self._seen) * self._per_second
-            self._left = min(self._left, self._most)
+            self._left = min(self._left, self._limit)
             self._seen = now
             if self._left < amount:
                 return False

@@ -184,7 +184,7 @@ class Connection(Sending):
             self.refuse(stream, frames.PROTOCOL_ERROR)
         return stream.announced >= 0
 
-    def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
+    def begin_data(self, number: int, flags: int, size: int, data_size: int) -> None:
         stream = self.streams.get(number)
         if stream is None:
             self.check_known(number)
@@ -203,9 +203,9 @@ class Connection(Sending):
             if stream.credit < 0:
                 self.refuse(stream, frames.FLOW_CONTROL_ERROR)
                 stream = None
-            elif stream.announced >= 0 and not self._is_announced(stream, max(0, wanted)):
+            elif stream.announced >= 0 and not self._is_announced(stream, max(0, data_size)):
                 stream = None
-        if not wanted and not flags & frames.END_STREAM:
+        if not data_size and not flags & frames.END_STREAM:
             self._control.take_idle_frame()
         self._data_stream = stream
         self._data_is_last = bool(flags & frames.END_STREAM)

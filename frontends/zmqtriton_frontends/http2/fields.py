@@ -46,9 +46,9 @@ def is_trailers(fields: Fields) -> bool:
 
 def content_length(fields: Fields) -> int | None:
     """Return the announced length, -1 without one; None if it makes no sense."""
-    found = [value for name, value in fields if name == b"content-length"]
-    if not found:
+    lengths = [value for name, value in fields if name == b"content-length"]
+    if not lengths:
         return -1
-    if len(found) > 1 or not re.fullmatch(rb"[0-9]{1,18}", found[0]):
+    if len(lengths) > 1 or not re.fullmatch(rb"[0-9]{1,18}", lengths[0]):
         return None
-    return int(found[0])
+    return int(lengths[0])

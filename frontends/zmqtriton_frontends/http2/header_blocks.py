@@ -113,7 +113,7 @@ def _decode(block: bytes, table: HeaderTable) -> list[Field]:
 
     Raises BadBlockError, NoEntryError, BadCodeError, and IndexError for one that is cut off.
     """
-    found: list[Field] = []
+    fields: list[Field] = []
     at, end, left, resizes = 0, len(block), MAX_LIST_BYTES, 0
     while at < end:
         first = block[at]
@@ -124,7 +124,7 @@ def _decode(block: bytes, table: HeaderTable) -> list[Field]:
         elif first & 0xE0 == 0x20:
             size, at = _number(block, at, first, 0x1F)
             resizes += 1
-            if found or resizes > _MAX_RESIZES or size > TABLE_BYTES:
+            if fields or resizes > _MAX_RESIZES or size > TABLE_BYTES:
                 raise BadBlockError("the header table may not be resized so")
             table.resize(size)
             continue
@@ -140,16 +140,16 @@ def _decode(block: bytes, table: HeaderTable) -> list[Field]:
             if is_added:
                 table.add(field)
         left -= FIELD_BYTES + len(field[0]) + len(field[1])
-        if left < 0 or len(found) >= MAX_FIELDS:
+        if left < 0 or len(fields) >= MAX_FIELDS:
             raise TooLargeError("too many headers")
-        found.append(field)
-    return found
+        fields.append(field)
+    return fields
 
 
-def _number(block: bytes, at: int, first: int, most: int) -> tuple[int, int]:
+def _number(block: bytes, at: int, first: int, mask: int) -> tuple[int, int]:
     """Return the number that begins in the last bits of the byte before, and where it ends."""
-    number = first & most
-    if number < most:
+    number = first & mask
+    if number < mask:
         return number, at
     for shift in range(0, 7 * _NUMBER_BYTES, 7):
         byte = block[at]

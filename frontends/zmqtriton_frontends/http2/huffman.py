@@ -46,17 +46,17 @@ class BadCodeError(ValueError):
 
 def decode(data: bytes) -> bytes:
     """Decode a string. Raises BadCodeError."""
-    found, state, steps = bytearray(), 0, _STEPS
+    text, state, steps = bytearray(), 0, _STEPS
     for byte in data:
         state, symbol = steps[state | byte >> 4]
         if symbol:
-            found += symbol
+            text += symbol
         state, symbol = steps[state | byte & 15]
         if symbol:
-            found += symbol
+            text += symbol
     if state not in _FINAL:
         raise BadCodeError("a header's string is no code")
-    return bytes(found)
+    return bytes(text)
 
 
 def _tree() -> list[list[int]]:
@@ -79,7 +79,7 @@ def _tree() -> list[list[int]]:
 
 def _steps(nodes: list[list[int]]) -> list[tuple[int, bytes]]:
     """Return where four bits lead from each node, and the symbol that they complete, or b""."""
-    found = []
+    steps = []
     for start in range(len(nodes)):
         for bits in range(16):
             node, symbol = start, b""
@@ -89,16 +89,16 @@ def _steps(nodes: list[list[int]]) -> list[tuple[int, bytes]]:
                     node = _NOWHERE
                 elif node < 0:
                     node, symbol = 0, bytes((~node,))
-            found.append((node << 4, symbol))
-    return found + [(_NOWHERE << 4, b"")] * 16
+            steps.append((node << 4, symbol))
+    return steps + [(_NOWHERE << 4, b"")] * 16
 
 
 def _final(nodes: list[list[int]]) -> frozenset[int]:
     """Return the states in which a string may end."""
-    found = [0]
-    while len(found) < _PADDING_BITS:
-        found.append(nodes[found[-1]][1])
-    return frozenset(node << 4 for node in found)
+    path = [0]
+    while len(path) < _PADDING_BITS:
+        path.append(nodes[path[-1]][1])
+    return frozenset(node << 4 for node in path)
 
 
 _NODES = _tree()

@@ -42,7 +42,7 @@ class Taker(Protocol):
     def take_whole(self, number: int, flags: int, data: memoryview) -> None:
         """Take a complete DATA frame without padding; for others the following three are called."""
 
-    def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
+    def begin_data(self, number: int, flags: int, size: int, data_size: int) -> None:
         """Take the beginning of a DATA frame, with its size and that of its data."""
 
     def take_data(self, data: memoryview) -> None:
@@ -177,10 +177,10 @@ class FrameReader:
             start += 1
         if padding >= size:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "padding exceeds the frame")
-        wanted = size - 1 - padding  # without padding it is -1
-        self._taker.begin_data(number, flags, size, wanted)
+        data_size = size - 1 - padding  # without padding it is -1
+        self._taker.begin_data(number, flags, size, data_size)
         self._is_in_data = True
-        self.data_left, self._padding_left = wanted, max(0, padding)
+        self.data_left, self._padding_left = data_size, max(0, padding)
         return self._read_data(data, start)
 
     def _read_data(self, data: memoryview, position: int) -> int:

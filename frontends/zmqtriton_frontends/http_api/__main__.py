@@ -54,8 +54,8 @@ def main() -> int:
     logs.configure(settings.log)
     if not AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts).is_checked:
         _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
-    given = {name: vars(arguments)[name.replace("-", "_")] for name in SOCKETS}
-    sockets = {name: number for name, number in given.items() if number is not None}
+    descriptors = {name: vars(arguments)[name.replace("-", "_")] for name in SOCKETS}
+    sockets = {name: number for name, number in descriptors.items() if number is not None}
     Server(settings, lifeline, bootstrap.directory, sockets).run()
     return 0
 

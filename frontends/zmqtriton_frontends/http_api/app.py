@@ -170,7 +170,7 @@ class _Errors:
         self, req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
     ) -> None:
         form = self._form_of(req)
-        resp.status, resp.data = form.of_error(error) if form else problems.told(error)
+        resp.status, resp.data = form.of_error(error) if form else problems.response_to(error)
         resp.set_headers(problems.headers_of(error))
         if problems.is_farewell(error) and req.connection is not None:
             req.connection.leave()

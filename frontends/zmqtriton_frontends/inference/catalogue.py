@@ -239,8 +239,8 @@ class Catalogue:
 
     def _config(self, name: str, version: int) -> dict[str, Any] | None:
         newest = self._newest.get(name)
-        found = self._models.get(name, {}).get(version) if version > 0 else newest
-        return found.config if found is not None else None
+        model = self._models.get(name, {}).get(version) if version > 0 else newest
+        return model.config if model is not None else None
 
     def forget(self, name: str) -> None:
         for key in [key for key in self._ensembles if key[0] == name]:
@@ -262,8 +262,8 @@ class Catalogue:
 
     def config_of(self, name: str, version: int) -> dict[str, Any]:
         """Return a configuration; empty for an unknown model."""
-        found = self._models.get(name, {}).get(version)
-        return found.config if found is not None else {}
+        model = self._models.get(name, {}).get(version)
+        return model.config if model is not None else {}
 
     def find(self, name: str, version: str = "") -> ModelVersion:
         """Find the version for a request.
@@ -285,30 +285,30 @@ class Catalogue:
 
     def _find(self, name: str, version: str) -> ModelVersion:
         if not version:
-            for known in self._known(name).values():
-                if known.is_given_up:
-                    raise Unavailable(known.reason_text)
+            for model in self._versions_of(name).values():
+                if model.is_given_up:
+                    raise Unavailable(model.reason_text)
             text = f"Request for unknown model: '{name}' has no available versions"
             versions = self._models[name].values()
             # one that has failed, since the others do not serve for that reason
-            told = max(versions, key=lambda v: (not v.is_unloaded, v.version), default=None)
-            raise NotFound(text + (_why_not_loaded(told) if told is not None else ""))
-        found = self._version(name, version)
-        if found.is_given_up:
-            raise Unavailable(found.reason_text)
-        if not found.is_loaded:
+            candidate = max(versions, key=lambda v: (not v.is_unloaded, v.version), default=None)
+            raise NotFound(text + (_why_not_loaded(candidate) if candidate is not None else ""))
+        entry = self._version(name, version)
+        if entry.is_given_up:
+            raise Unavailable(entry.reason_text)
+        if not entry.is_loaded:
             text = (
-                f"Request for unknown model: '{name}' version {found.version} is not at ready state"
+                f"Request for unknown model: '{name}' version {entry.version} is not at ready state"
             )
-            raise Unavailable(text + _why_not_loaded(found))
-        return found
+            raise Unavailable(text + _why_not_loaded(entry))
+        return entry
 
     def _is_on_demand(self, name: str) -> bool:
         """True if nothing of it is loaded, though not on request."""
         versions = self._models.get(name, {}).values()
         return all(v.is_on_demand and not v.is_loaded for v in versions)
 
-    def _known(self, name: str) -> dict[int, ModelVersion]:
+    def _versions_of(self, name: str) -> dict[int, ModelVersion]:
         self.check_serving()
         versions = self._models.get(name)
         if versions is None:
@@ -325,16 +325,16 @@ class Catalogue:
 
     def _version(self, name: str, version: str) -> ModelVersion:
         number = parse_version(version)
-        found = self._known(name).get(number)
-        if found is None:
+        model = self._versions_of(name).get(number)
+        if model is None:
             raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
-        return found
+        return model
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return the answer of the metadata extension."""
-        found = self.find(name, version)
-        config = found.config
-        versions = [found.version]
+        model = self.find(name, version)
+        config = model.config
+        versions = [model.version]
         if not version:
             versions = sorted(v.version for v in self._models[name].values() if v.is_loaded)
         return {
@@ -365,7 +365,7 @@ class Catalogue:
     def is_model_ready(self, name: str, version: str = "") -> bool:
         """Return the readiness of a model. Raises as find() does for an unknown one."""
         if not version:
-            self._known(name)
+            self._versions_of(name)
             newest = self._newest.get(name)
             return newest is not None and newest.is_ready and self.may_be_asked
         return self._version(name, version).is_ready and self.may_be_asked

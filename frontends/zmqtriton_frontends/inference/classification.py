@@ -42,10 +42,10 @@ def _classified(model: ModelVersion, tensor: Tensor, count: int) -> Tensor:
     name, number, shape, data = tensor
     kind = _NUMPY.get(number)
     if kind is None:
-        known = BY_NUMBER.get(number)
+        datatype = BY_NUMBER.get(number)
         raise InvalidArgument(
             "class result not available for output due to unsupported type "
-            f"'{known.name if known else '<invalid>'}'"
+            f"'{datatype.name if datatype else '<invalid>'}'"
         )
     if len(data) != count_elements(shape) * BY_NUMBER[number].size:
         raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")

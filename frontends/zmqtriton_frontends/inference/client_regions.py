@@ -166,12 +166,12 @@ class Regions:
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
         """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
-        found = {}
+        targets = {}
         for output, place in places.items():
             region = self._find(place.region)
             region.position(place)
-            found[output] = (region, place)
-        return Claim(found, self._close_unused)
+            targets[output] = (region, place)
+        return Claim(targets, self._close_unused)
 
     def _find(self, name: str) -> _Region:
         region = self._by_name.get(name)
@@ -264,10 +264,10 @@ class Claim:
 
     def _store(self, tensor: Tensor) -> Tensor:
         name, datatype, shape, data = tensor
-        found = self._places.get(name)
-        if found is None:
+        target = self._places.get(name)
+        if target is None:
             return tensor
-        region, place = found
+        region, place = target
         size = len(data)
         if size > place.size:
             raise InternalError(

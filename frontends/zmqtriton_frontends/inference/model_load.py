@@ -21,7 +21,7 @@ def of_model(entries: Sequence[Entry]) -> dict[str, Any]:
     total = {key: sum(entry[key] for entry in entries) for key in _SUMS}
     limits = [entry["limit"] for entry in entries]
     # without a limit for one of them there is none for all
-    return _told(total, sum(limits) if all(limits) else 0)
+    return _describe(total, sum(limits) if all(limits) else 0)
 
 
 def of_server(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,13 +31,13 @@ def of_server(answer: Mapping[str, Any]) -> dict[str, Any]:
     own = [entry for entry in entries if not entry["is_ensemble"]]
     total = {key: sum(entry[key] for entry in own) for key in _SUMS}
     total["unanswered"] = answer["unanswered"]
-    told = _told(total, answer["limit"])
-    told["utilization"] = _rounded(utilization(answer))
-    told["models"] = [
+    document = _describe(total, answer["limit"])
+    document["utilization"] = _rounded(utilization(answer))
+    document["models"] = [
         {"name": entry["name"], "version": str(entry["version"]), **of_model([entry])}
         for entry in entries
     ]
-    return told
+    return document
 
 
 def utilization(answer: Mapping[str, Any]) -> float:
@@ -58,16 +58,19 @@ def _share(entry: Entry) -> float:
     return float(entry["busy_slots"] / entry["slots"])
 
 
-def _told(total: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    told: dict[str, Any] = {key: total[key] for key in ("queued", "executing", "unanswered")}
+def _describe(total: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    document: dict[str, Any] = {key: total[key] for key in ("queued", "executing", "unanswered")}
     if limit:
-        told["limit"] = limit
-    told["instances"] = {"ready": total["ready"], "all": max(total["ready"], total["instances"])}
-    told["utilization"] = _rounded(_share(total))
+        document["limit"] = limit
+    document["instances"] = {
+        "ready": total["ready"],
+        "all": max(total["ready"], total["instances"]),
+    }
+    document["utilization"] = _rounded(_share(total))
     if total["requests"]:
         for stage in ("queue", "compute"):
-            told[f"mean_{stage}_ms"] = _rounded(total[f"{stage}_ns"] / total["requests"] / 1e6)
-    return told
+            document[f"mean_{stage}_ms"] = _rounded(total[f"{stage}_ns"] / total["requests"] / 1e6)
+    return document
 
 
 def _rounded(number: float) -> float:

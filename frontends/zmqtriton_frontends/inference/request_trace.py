@@ -30,12 +30,12 @@ _T = TypeVar("_T", bound=_Item)
 class Trace:
     """Begins when the request was checked."""
 
-    def __init__(self, sender: Sender, context: str, told: dict[str, Any]) -> None:
+    def __init__(self, sender: Sender, context: str, span: dict[str, Any]) -> None:
         self._sender = sender
         #: The traceparent of its span.
         self.context = context
-        self._told = told
-        self._marks: list[tuple[str, int]] = told["marks"]
+        self._span = span
+        self._marks: list[tuple[str, int]] = span["marks"]
 
     def mark(self, name: str) -> None:
         """Note that it has come so far, now."""
@@ -43,17 +43,17 @@ class Trace:
 
     def fail(self, text: str) -> None:
         """Note that its answer is this error."""
-        self._told["error"] = text
+        self._span["error"] = text
         if all(name != _COMPLETE for name, _ in self._marks):
             self.mark(_COMPLETE)
 
     def end(self, sending: str) -> None:
         """End it: its answer is on its way; only the first end counts."""
-        sender, told = self._sender, self._told
-        if "ended" not in told:
-            told["ended"] = True
+        sender, span = self._sender, self._span
+        if "ended" not in span:
+            span["ended"] = True
             self._marks += [(f"{sending}_START", now_ns()), (f"{sending}_END", now_ns())]
-            sender.send(self.context, told)
+            sender.send(self.context, span)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class _Choice(NamedTuple):
     is_on: bool
     flags: int
     rate: int
-    most: int
+    max_traces: int
     log_frequency: int
 
 
@@ -91,7 +91,7 @@ class Traces:
         choice = self._choices.get(model.name) or self._choices.get("")
         if choice is None or not choice.is_on:
             return checked
-        above = self._given(parent)
+        above = self._client_span(parent)
         if above:
             context = spans.among(above)
         elif self._is_due(choice):
@@ -99,9 +99,9 @@ class Traces:
             context = spans.new()
         else:
             return checked
-        told = {
+        span = {
             "root": choice.name,
-            "count": -1 if above else choice.most,
+            "count": -1 if above else choice.max_traces,
             "log_frequency": choice.log_frequency,
             "parent": spans.span_of(above),
             "model": model.name,
@@ -110,19 +110,19 @@ class Traces:
             "marks": [(f"{received[0]}_START", received[1]), (f"{received[0]}_END", now_ns())],
         }
         options = checked.options._replace(flags=checked.options.flags | choice.flags)
-        return checked._replace(options=options, trace=Trace(self._sender, context, told))
+        return checked._replace(options=options, trace=Trace(self._sender, context, span))
 
-    def _given(self, parent: Parent | None) -> str:
+    def _client_span(self, parent: Parent | None) -> str:
         """Return the name of the client's span; "" without one that counts."""
         if parent is None or not self._is_given:
             return ""
-        found = _TRACEPARENT.match(parent.traceparent)
-        if found is None:
+        match = _TRACEPARENT.match(parent.traceparent)
+        if match is None:
             return ""
-        return spans.named(found[0], _state(parent.tracestate))
+        return spans.named(match[0], _state(parent.tracestate))
 
     def _is_due(self, choice: _Choice) -> bool:
-        if not choice.rate or 0 <= choice.most <= self._taken[choice.name]:
+        if not choice.rate or 0 <= choice.max_traces <= self._taken[choice.name]:
             return False
         self._seen[choice.name] += 1
         return self._seen[choice.name] % choice.rate == 0
@@ -136,13 +136,13 @@ def parent_in_headers(header: Callable[[bytes], str | None]) -> Parent | None:
 
 def parent_in_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | None:
     """Return the parent in gRPC's metadata."""
-    found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
+    fields: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
     for name, value in metadata:
-        if name in found and isinstance(value, str):
-            found[name].append(value)
-    if len(found["traceparent"]) != 1:
+        if name in fields and isinstance(value, str):
+            fields[name].append(value)
+    if len(fields["traceparent"]) != 1:
         return None
-    return Parent(found["traceparent"][0], ",".join(found["tracestate"]))
+    return Parent(fields["traceparent"][0], ",".join(fields["tracestate"]))
 
 
 def _state(text: str) -> str:

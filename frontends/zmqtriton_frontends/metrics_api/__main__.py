@@ -51,9 +51,9 @@ def main() -> int:
 def _listener(descriptor: int | None) -> socket.socket | None:
     if descriptor is None:
         return None
-    found = socket.socket(fileno=descriptor)
-    found.setblocking(False)
-    return found
+    listener = socket.socket(fileno=descriptor)
+    listener.setblocking(False)
+    return listener
 
 
 async def serve(

@@ -126,18 +126,20 @@ def render(
 
     Labels come from the models' configurations, which also say which of them have a cache.
     """
-    known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats]
-    lines = [*_family(_SUCCESS, known), *_failures(known)]
+    all_series = [
+        Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats
+    ]
+    lines = [*_family(_SUCCESS, all_series), *_failures(all_series)]
     *counters, pending = _FAMILIES
-    cached = [series for series in known if series.is_cached]
+    cached = [series for series in all_series if series.is_cached]
     for family in counters:
         if has_latencies or not family.is_latency:
-            lines += _family(family, known)
+            lines += _family(family, all_series)
     for family in _CACHE_FAMILIES if has_latencies else ():
         lines += _family(family, cached)
-    lines += _family(pending, known)
-    lines += _family(_LOAD, [s for s in known if "load_s" in s.own])
-    lines += [*latencies.first_responses(known), *latencies.summaries(known)]
+    lines += _family(pending, all_series)
+    lines += _family(_LOAD, [s for s in all_series if "load_s" in s.own])
+    lines += [*latencies.first_responses(all_series), *latencies.summaries(all_series)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -186,21 +188,21 @@ def _cache_gauges(cache: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     ]
 
 
-def _family(family: Family, known: list[Series]) -> Iterator[str]:
-    if not known:
+def _family(family: Family, all_series: list[Series]) -> Iterator[str]:
+    if not all_series:
         return
     yield f"# HELP {family.name} {family.help}"
     yield f"# TYPE {family.name} {family.kind}"
-    for series in known:
+    for series in all_series:
         yield f"{family.name}{labels_text(**series.labels)} {number(family.value(series.stat))}"
 
 
-def _failures(known: list[Series]) -> Iterator[str]:
-    if not known:
+def _failures(all_series: list[Series]) -> Iterator[str]:
+    if not all_series:
         return
     yield f"# HELP {_FAILURE} {_FAILURE_HELP}"
     yield f"# TYPE {_FAILURE} counter"
-    for series in known:
+    for series in all_series:
         failures = series.own.get("failures", {})
         for reason in FAILURE_REASONS:
             labels = labels_text(**series.labels, reason=reason)

@@ -97,7 +97,7 @@ class Gpus:
         self._devices: dict[str, Any] = {}
         #: A GPU's energy when it was first seen.
         self._consumed: dict[str, float] = {}
-        self._found: Readings = {}
+        self._readings: Readings = {}
         self._found_at_s = 0.0
         self._retry_at_s = 0.0
         self._fresh_s = _FRESH_S
@@ -123,7 +123,7 @@ class Gpus:
         try:
             if self._nvml is None:
                 self._begin()
-            self._found = {uuid: self._read(uuid, of) for uuid, of in self._devices.items()}
+            self._readings = {uuid: self._read(uuid, of) for uuid, of in self._devices.items()}
             self._found_at_s = self._now_s()
         except ImportError as error:
             _log.debug("no metrics of GPUs: %s", error)
@@ -131,7 +131,7 @@ class Gpus:
         # the library's errors are made at run time, and a broken driver may raise others
         except Exception as error:  # noqa: BLE001
             _log.debug("no metrics of GPUs: %s", error)
-            self._nvml, self._found = None, {}
+            self._nvml, self._readings = None, {}
             self._retry_at_s = self._now_s() + _RETRY_S
         return True
 
@@ -170,16 +170,18 @@ class Gpus:
 
     def render(self) -> str:
         """Return Prometheus text; "" if nothing is recent enough."""
-        found = self._found
+        readings = self._readings
         if self._now_s() - self._found_at_s > self._fresh_s:
             return ""
-        return "".join(f"{line}\n" for family in _FAMILIES for line in _lines(family, found))
+        return "".join(f"{line}\n" for family in _FAMILIES for line in _lines(family, readings))
 
 
-def _lines(family: Family, found: Readings) -> Iterator[str]:
-    known = [(uuid, values[family.name]) for uuid, values in found.items() if family.name in values]
-    if known:
+def _lines(family: Family, readings: Readings) -> Iterator[str]:
+    rows = [
+        (uuid, values[family.name]) for uuid, values in readings.items() if family.name in values
+    ]
+    if rows:
         yield f"# HELP {family.name} {family.help}"
         yield f"# TYPE {family.name} {family.kind}"
-    for uuid, value in known:
+    for uuid, value in rows:
         yield f"{family.name}{labels_text(gpu_uuid=uuid)} {number(value)}"

@@ -57,9 +57,9 @@ _SUMMARIES = (
 )
 
 
-def first_responses(known: list[Series]) -> Iterator[str]:
+def first_responses(all_series: list[Series]) -> Iterator[str]:
     """Return the lines; none if no version is timed."""
-    timed = [series for series in known if "first_response" in series.own]
+    timed = [series for series in all_series if "first_response" in series.own]
     if timed:
         yield f"# HELP {_FIRST_RESPONSE} {_FIRST_RESPONSE_HELP}"
         yield f"# TYPE {_FIRST_RESPONSE} histogram"
@@ -68,10 +68,10 @@ def first_responses(known: list[Series]) -> Iterator[str]:
         yield from histogram(_FIRST_RESPONSE, {"labels": series.labels, **of})
 
 
-def summaries(known: list[Series]) -> Iterator[str]:
+def summaries(all_series: list[Series]) -> Iterator[str]:
     """Return the lines; a family without a series is left out."""
     for key, name, text in _SUMMARIES:
-        summed = [series for series in known if key in series.own.get("summaries", {})]
+        summed = [series for series in all_series if key in series.own.get("summaries", {})]
         if summed:
             yield f"# HELP {name} {text}"
             yield f"# TYPE {name} summary"
@@ -84,5 +84,5 @@ def _summary(name: str, series: Series, of: dict[str, Any]) -> Iterator[str]:
     yield f"{name}_sum{labels_text(**series.labels)} {of['sum']}"
     own = labels_text(**series.labels)[:-1]
     for quantile, value in of["quantiles"]:
-        told = number(math.nan if value is None else value)
-        yield f'{name}{own},quantile="{number(quantile)}"}} {told}'
+        text = number(math.nan if value is None else value)
+        yield f'{name}{own},quantile="{number(quantile)}"}} {text}'

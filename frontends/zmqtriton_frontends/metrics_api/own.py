@@ -24,7 +24,7 @@ class Busyness:
         self._before: dict[tuple[str, str], int] = {}
         self._ratios: dict[tuple[str, str], float] = {}
 
-    def look(self, known: list[Series]) -> None:
+    def look(self, all_series: list[Series]) -> None:
         """Return the shares; within the interval the last ones are returned again."""
         elapsed_s = self._now_s() - self._at_s
         if elapsed_s < self._interval_s:
@@ -32,7 +32,7 @@ class Busyness:
         self._at_s += elapsed_s
         self._ratios.clear()
         before, self._before = self._before, {}
-        for series in known:
+        for series in all_series:
             key, instances = _key(series), series.own.get("instances", 0)
             busy_ns = self._before[key] = series.own.get("busy_ns", 0)
             if instances:
@@ -47,28 +47,28 @@ def _key(series: Series) -> tuple[str, str]:
     return series.stat["name"], series.stat["version"]
 
 
-def render_models(known: list[Series], status: Mapping[str, Any], busyness: Busyness) -> str:
+def render_models(all_series: list[Series], status: Mapping[str, Any], busyness: Busyness) -> str:
     """Return the text for models; ensembles have no instances, only executions."""
     restarts: dict[tuple[str, str], int] = {}
     for process in status["processes"]:
         if process["role"] == "stub":
             key = process["model"], str(process["version"])
             restarts[key] = restarts.get(key, 0) + process["restarts"]
-    busyness.look(known)
-    owners = [series for series in known if series.own.get("instances")]
+    busyness.look(all_series)
+    owners = [series for series in all_series if series.own.get("instances")]
     families: list[tuple[str, str, str, list[Series], Callable[[Series], float]]] = [
         (
             "executing_count",
             "gauge",
             "Number of requests that the model has begun and not answered",
-            known,
+            all_series,
             lambda series: series.own.get("unanswered", 0) - series.own.get("pending", 0),
         ),
         (
             "deadlines_exceeded_total",
             "counter",
             "Number of requests whose deadline has passed before their answer",
-            known,
+            all_series,
             lambda series: series.own.get("deadlines", 0),
         ),
         (
@@ -96,7 +96,7 @@ def render_models(known: list[Series], status: Mapping[str, Any], busyness: Busy
             "instance_restarts_total",
             "counter",
             "Number of times that a dead instance was started again",
-            [series for series in known if _key(series) in restarts],
+            [series for series in all_series if _key(series) in restarts],
             lambda series: restarts[_key(series)],
         ),
     ]
@@ -172,9 +172,9 @@ def _client_memory(processes: list[dict[str, Any]]) -> Iterator[str]:
             yield f"zmqtriton_{name}{labels_text(role=role, kind=what)} {value}"
 
 
-def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
+def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
     """Return the text for models that are loaded on demand; "" if none are."""
-    if not found:
+    if not status:
         return
     families = (
         (
@@ -192,15 +192,15 @@ def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
     )
     for name, text, label, keys in families:
         yield from _family(name, text, "counter")
-        for row in found["models"]:
+        for row in status["models"]:
             for value, key in keys.items():
                 labels = labels_text(model=row["model"], **{label: value})
                 yield f"zmqtriton_{name}{labels} {row[key]}"
     yield from _family("on_demand_waiting", "Processes that wait for a load for requests", "gauge")
-    yield f"zmqtriton_on_demand_waiting {sum(found['waiting'].values())}"
-    if found["budget_bytes"]:
+    yield f"zmqtriton_on_demand_waiting {sum(status['waiting'].values())}"
+    if status["budget_bytes"]:
         yield from _family("models_memory_bytes", "Memory of the processes of models", "gauge")
-        yield f"zmqtriton_models_memory_bytes {found['used_bytes']}"
+        yield f"zmqtriton_models_memory_bytes {status['used_bytes']}"
 
 
 def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
@@ -218,21 +218,21 @@ def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
                 yield f"zmqtriton_{name}{labels} {number(entry[key])}"
 
 
-def _canaries(found: Mapping[str, Any]) -> Iterator[str]:
+def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
     """Return the text for versions that are tried beside others; "" if none ever was."""
-    if not found.get("models"):
+    if not status.get("models"):
         return
     yield from _family("canary_weight", "Percentage of requests that a canary gets", "gauge")
-    for row in found["models"]:
+    for row in status["models"]:
         if row["phase"] == "RUNNING":
             labels = labels_text(model=row["model"], version=str(row["canary"]))
             yield f"zmqtriton_canary_weight{labels} {number(row['weight'])}"
     yield from _family("canary_ends_total", "Canaries that were promoted or aborted", "counter")
-    for model, result, count in found["ends"]:
+    for model, result, count in status["ends"]:
         yield f"zmqtriton_canary_ends_total{labels_text(model=model, result=result)} {count}"
     name = "canary_comparisons_total"
     yield from _family(name, "Requests that were copied to a canary, by result", "counter")
-    for model, version, result, count in found["comparisons"]:
+    for model, version, result, count in status["comparisons"]:
         labels = labels_text(model=model, version=version, result=result)
         yield f"zmqtriton_{name}{labels} {count}"
 

@@ -29,18 +29,18 @@ class Scraper:
     async def scrape(self) -> str:
         """Return the text of the page."""
         gateway, gpus = self._gateway, self._gpus
-        found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
-        for stat in found["model_stats"]:
+        statistics, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
+        for stat in statistics["model_stats"]:
             load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
             if load_s is not None:
                 stat["zmqtriton"]["load_s"] = load_s
         config_of = gateway.catalogue.config_of
-        stats = found["model_stats"]
-        known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
+        stats = statistics["model_stats"]
+        all_series = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
         text = exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of)
         text += gpus.render() if gpus is not None else ""
-        text += exposition.render_machine(self._machine, found["zmqtriton"].get("cache", {}))
+        text += exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {}))
         text += readiness.render(gateway.catalogue)
-        text += own.render(found["zmqtriton"], status)
-        text += own.render_models(known, status, self._busyness)
-        return text + model_metrics.render(found.get("measures", []))
+        text += own.render(statistics["zmqtriton"], status)
+        text += own.render_models(all_series, status, self._busyness)
+        return text + model_metrics.render(statistics.get("measures", []))

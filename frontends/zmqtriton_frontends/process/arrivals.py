@@ -20,13 +20,13 @@ _ENDLESS = 1 << 62
 class Arrivals:
     """Of one request; without a share there is room for everything."""
 
-    __slots__ = ("_borrowed", "_moved", "_share", "given", "room", "unread")
+    __slots__ = ("_borrowed", "_moved", "_share", "delivered", "room", "unread")
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
         #: The bytes that have come and were not taken, those that the reader was given last among
         #: them.
-        self.unread = self.given = 0
+        self.unread = self.delivered = 0
         #: For how many of them there is room.
         self.room = FREE_BYTES if share is not None else _ENDLESS
         #: How many of these had none.
@@ -61,8 +61,8 @@ class Arrivals:
 
     def take(self) -> None:
         """Note that the reader has taken what it was given."""
-        self.unread -= self.given
-        self.given = 0
+        self.unread -= self.delivered
+        self.delivered = 0
         less = self.held - _in_steps(self.unread - FREE_BYTES)
         share = self._share
         if share is None or less <= 0:
@@ -87,7 +87,7 @@ class Arrivals:
 
     def release(self) -> None:
         """Forget everything: nobody reads it."""
-        self.unread = self.given = 0
+        self.unread = self.delivered = 0
         self.take()
 
     def is_moving(self) -> bool:

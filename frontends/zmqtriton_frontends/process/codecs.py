@@ -35,22 +35,22 @@ class Inflating:
         """True once it is over if the data were exactly one stream of the coding."""
         return self._stream.eof and not self._stream.unused_data and not self._left
 
-    def step(self, most: int) -> bytes:
+    def step(self, max_bytes: int) -> bytes:
         """Return the next bytes, so many or all that come. May run in a thread."""
-        stream, found = self._stream, list[bytes]()
-        while most and not self.is_over:
+        stream, parts = self._stream, list[bytes]()
+        while max_bytes and not self.is_over:
             data: Any = stream.unconsumed_tail
             if not data:
                 data, self._left = self._left[:_INPUT_BYTES], self._left[_INPUT_BYTES:]
             try:
-                part = stream.decompress(data, most)
+                part = stream.decompress(data, max_bytes)
             except zlib.error:
                 self.is_over = True
                 break
-            found.append(part)
-            most -= len(part)
+            parts.append(part)
+            max_bytes -= len(part)
             self.is_over = stream.eof or not (part or self._left or stream.unconsumed_tail)
-        return found[0] if len(found) == 1 else b"".join(found)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def deflate(pieces: Iterable[bytes | memoryview], coding: str) -> bytes:

@@ -127,7 +127,7 @@ def handshakes_of(
 async def _refuse(opening: _Opening, refusal: Refusal, within_s: float) -> None:
     """Answer a client without TLS, and give it time to read that."""
     opening.refuse(refusal)
-    await asyncio.wait((opening.told,), timeout=within_s)
+    await asyncio.wait((opening.answer_sent,), timeout=within_s)
     plain = opening.transport
     if plain.can_write_eof() and not plain.is_closing():
         plain.write_eof()
@@ -156,7 +156,7 @@ class _Opening(asyncio.Protocol):
         #: Done when there is something in `unread`, or never will be.
         self.first: asyncio.Future[None] = loop.create_future()
         #: Done when the client was told everything.
-        self.told: asyncio.Future[None] = loop.create_future()
+        self.answer_sent: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
         self.unread = bytearray()
         self._refusal: Refusal | None = None
@@ -180,7 +180,7 @@ class _Opening(asyncio.Protocol):
         if text:
             self.transport.write(text)
         if refusal.is_complete:
-            _finish(self.told)
+            _finish(self.answer_sent)
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -194,13 +194,13 @@ class _Opening(asyncio.Protocol):
         _finish(self.first)
 
     def eof_received(self) -> bool:
-        _finish(self.told)
+        _finish(self.answer_sent)
         # who has sent all of a request reads the answer
         return self.is_plain and self._refusal is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         _finish(self.lost)
-        _finish(self.told)
+        _finish(self.answer_sent)
         _finish(self.first)
 
 

@@ -21,8 +21,8 @@ _LONGEST_NAME = 253
 
 def host_name(host: str) -> str | None:
     """Return the name or address of a `Host`, without its port; None if it is malformed."""
-    found = _HOST.fullmatch(host)
-    return None if found is None else (found[1] or found[2]).lower()
+    match = _HOST.fullmatch(host)
+    return None if match is None else (match[1] or match[2]).lower()
 
 
 def is_address(name: str) -> bool:

@@ -62,7 +62,7 @@ budgets = InflatingBudgets()
 async def inflate(
     data: bytes | bytearray | memoryview,
     coding: str,
-    most: int,
+    max_bytes: int,
     client: object,
     *,
     hold: Callable[[int], None],
@@ -70,7 +70,7 @@ async def inflate(
 ) -> bytes | bytearray | None:
     """Inflate data; None if they are not exactly one stream of the coding.
 
-    More than `most` bytes if they hold more than that: the rest is not looked at. `hold` is told of
+    More than `max_bytes` if they hold more than that: the rest is not looked at. `hold` is told of
     each step before it is made, and raises if there is no room for it; it is told of less when the
     step came to less. `aside` calls a function in a thread.
     """
@@ -80,11 +80,11 @@ async def inflate(
     part = inflating.step(_FIRST_BYTES)
     hold(len(part) - _FIRST_BYTES)
     if inflating.is_over:  # nearly always
-        return part if inflating.is_whole or len(part) > most else None
+        return part if inflating.is_whole or len(part) > max_bytes else None
     parts, size = [part], len(part)
     whole = bytearray(b"")
     try:
-        while not inflating.is_over and size <= most:
+        while not inflating.is_over and size <= max_bytes:
             hold(_STEP_BYTES)
             part = await aside(inflating.step, _STEP_BYTES)
             size += len(part)
@@ -103,7 +103,7 @@ async def inflate(
         parts.clear()
         part = b""
         raise
-    if not inflating.is_whole and size <= most:
+    if not inflating.is_whole and size <= max_bytes:
         return None
     return whole or _joined(parts)
 

@@ -95,14 +95,14 @@ class Book:
         `of_address` is held by all clients of the same address.
         """
         budget = self.budget
-        most = budget.limit - budget.held - budget.limit // SMALL_PART
-        if own + more <= most and of_address + more <= most:
+        limit = budget.limit - budget.held - budget.limit // SMALL_PART
+        if own + more <= limit and of_address + more <= limit:
             return True  # nearly always
         has_room = self._has_room(more, own, is_one=True)
         if has_room and of_address > own:
             if own + more <= SMALL_BYTES < of_address + more:
                 # of the part for those who hold little one address has half
-                has_room = more <= most + budget.limit // SMALL_PART // 2
+                has_room = more <= limit + budget.limit // SMALL_PART // 2
             else:
                 has_room = self._has_room(more, of_address, is_one=False)
         if not has_room:
@@ -112,8 +112,8 @@ class Book:
 
     def _has_room(self, more: int, own: int, *, is_one: bool) -> bool:
         budget = self.budget
-        wanted, left = own + more, budget.limit - budget.held
-        if wanted <= SMALL_BYTES:
+        total, left = own + more, budget.limit - budget.held
+        if total <= SMALL_BYTES:
             return more <= left
         part = budget.limit // SMALL_PART
         is_alone = budget.held - own <= part
@@ -121,7 +121,7 @@ class Book:
             return True
         if is_alone and not (self._is_shared and is_one):
             return more <= left - part
-        return wanted <= left - part
+        return total <= left - part
 
 
 class Address:

@@ -66,10 +66,10 @@ def log_admission(own_id: str) -> None:
 def with_request_log(app: Any) -> Any:
     """Return the same ASGI application, with a line for each request."""
 
-    async def told(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         if is_on and scope["type"] == "http":
             raw = scope.get("raw_path") or scope["path"].encode()
             log_request(scope["method"], raw.decode("latin-1"))
         await app(scope, receive, send)
 
-    return told
+    return application

@@ -45,9 +45,9 @@ T = TypeVar("T", bound=Occupant)
 class Room(Generic[T]):
     """The open connections of one kind, the oldest first."""
 
-    def __init__(self, most: int, now: Callable[[], float], *, looks_always: bool = False) -> None:
+    def __init__(self, limit: int, now: Callable[[], float], *, looks_always: bool = False) -> None:
         """Set up; `looks_always` is whether check() looks at all while there is much room."""
-        self.most = most
+        self.limit = limit
         self._now = now
         self._looks_always = looks_always
         #: How much each client had moved when it went on last, and when that was.
@@ -67,11 +67,11 @@ class Room(Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        return len(self._open) >= self.most
+        return len(self._open) >= self.limit
 
     def check(self) -> None:
         """Note who has gone on. To be called once a second."""
-        if len(self._open) * 2 < self.most and not self._looks_always:
+        if len(self._open) * 2 < self.limit and not self._looks_always:
             return
         now = self._now()
         for connection, (moved, _) in self._open.items():
@@ -107,9 +107,9 @@ class Room(Generic[T]):
             by_address.setdefault(id(pair[1].client.address), []).append(pair)
         if not by_address:
             return []
-        most = max(by_address.values(), key=len)
-        most.sort(key=lambda pair: pair[0])
-        taken = [connection for _, connection in most[: max(1, len(self._open) // _PART)]]
+        group = max(by_address.values(), key=len)
+        group.sort(key=lambda pair: pair[0])
+        taken = [connection for _, connection in group[: max(1, len(self._open) // _PART)]]
         for connection in taken:
             del self._open[connection]
         return taken

@@ -66,7 +66,7 @@ class Certificates:
 
 def _mark(path: str) -> tuple[int, ...]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ()
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)

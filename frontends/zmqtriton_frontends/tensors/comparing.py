@@ -12,12 +12,12 @@ from zmqtriton_floor.wire import ResponseBody, Tensor
 _BOOL = 1
 
 
-def find_difference(expected: ResponseBody, found: ResponseBody, tolerance: float) -> str:
+def find_difference(expected: ResponseBody, actual: ResponseBody, tolerance: float) -> str:
     """Return in words how a response differs, or ""; more outputs than expected are no difference.
 
     All data must be there.
     """
-    by_name = {tensor.name: tensor for tensor in found.outputs}
+    by_name = {tensor.name: tensor for tensor in actual.outputs}
     for tensor in expected.outputs:
         other = by_name.get(tensor.name)
         if other is None:
@@ -64,5 +64,5 @@ def _numeric_difference(tensor: Tensor, other: Tensor, tolerance: float) -> str:
 
 
 def _name(datatype: int) -> str:
-    known = BY_NUMBER.get(datatype)
-    return known.name if known is not None else str(datatype)
+    entry = BY_NUMBER.get(datatype)
+    return entry.name if entry is not None else str(datatype)

@@ -60,33 +60,33 @@ class Segments:
 
     async def _grow(self, size: int) -> Allocation:
         for is_last_try in (False, True):
-            wanted = self._arena.wanted(size)
-            created, descriptor = await self._await_created(wanted)
+            request = self._arena.segment_request(size)
+            created, descriptor = await self._await_created(request)
             try:
                 if descriptor is None:
                     reason = _NO_ANSWER if created is None else created.text
-                    raise self._arena.refuse(wanted, reason)
-                self._arena.add(wanted, descriptor)
+                    raise self._arena.refuse(request, reason)
+                self._arena.add(request, descriptor)
                 break
             except Unavailable:
                 # If it was made in spite of that, it would count, and be there, for ever.
                 idle = self._arena.trim(0)
-                self._free([wire.FreeSegment(wanted.segment), *idle])
+                self._free([wire.FreeSegment(request.segment), *idle])
                 if is_last_try or not idle:
                     raise
         allocation = self._arena.allocate(size)
         assert allocation is not None, "a segment made for a block has room for it"
         return allocation
 
-    async def _await_created(self, wanted: wire.CreateSegment) -> _Answer:
-        answer = self._answers[(wanted.segment,)] = self._loop.create_future()
-        self._send(wanted)
+    async def _await_created(self, request: wire.CreateSegment) -> _Answer:
+        answer = self._answers[(request.segment,)] = self._loop.create_future()
+        self._send(request)
         try:
             return await asyncio.wait_for(answer, _ANSWER_TIMEOUT_S)
         except asyncio.TimeoutError:
             return None, None
         except asyncio.CancelledError:
-            self._arena.refuse(wanted, "")
+            self._arena.refuse(request, "")
             if answer.done() and not answer.cancelled():
                 self._give_back(*answer.result())
             raise

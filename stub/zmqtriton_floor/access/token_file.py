@@ -96,10 +96,10 @@ def read(path: str) -> Tuple[Grant, ...]:
         raise TokenFileError("not UTF-8") from None
 
 
-def _check_file(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_file(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise TokenFileError("not a file")
-    if found.st_mode & _SHARED_WRITE or found.st_uid not in (0, os.geteuid()):
+    if status.st_mode & _SHARED_WRITE or status.st_uid not in (0, os.geteuid()):
         raise TokenFileError("others may write it, which would let them in")
 
 

@@ -62,6 +62,6 @@ def marked_processes(directory: str) -> Iterator[int]:
     """Iterate over all processes of this machine that descend from stubs of a server."""
     for name in os.listdir("/proc"):
         if name.isdigit():
-            found = read(int(name))
-            if found is not None and found[0] == directory:
+            origin = read(int(name))
+            if origin is not None and origin[0] == directory:
                 yield int(name)

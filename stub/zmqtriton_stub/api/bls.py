@@ -217,13 +217,13 @@ def _takes_gpu(preferred: PreferredMemory | None) -> bool:
     return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
 
 
-def _placing(memory: TensorMemory, asked: wire.Request, inputs: list[wire.Tensor]) -> int:
+def _placing(memory: TensorMemory, request: wire.Request, inputs: list[wire.Tensor]) -> int:
     """Return the flags for placing the inputs.
 
     ON_GPU if some of them lie on one and the other model accepts that; HASHED if none does, as it
     would have to be copied, and the answer may be cached.
     """
-    target = asked.model, asked.version
+    target = request.model, request.version
     for row in inputs:
         if type(row.data) is gpu.Span:
             return wire.ACCEPTS_GPU if memory.takes_gpu(*target) else 0
@@ -323,8 +323,8 @@ def open_reply(
 def _failure(number: int, text: str) -> InferenceResponse:
     if number == DeadlineExceeded.number:
         number = Cancelled.number  # Triton's models know no other code for it
-    known = any(code.number == number for code in ErrorCode)
-    code = ErrorCode(number - 1) if known else ErrorCode.INTERNAL
+    is_known = any(code.number == number for code in ErrorCode)
+    code = ErrorCode(number - 1) if is_known else ErrorCode.INTERNAL
     return InferenceResponse(error=TritonError(text, code))
 
 

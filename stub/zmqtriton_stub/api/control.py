@@ -74,9 +74,9 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
 
 
 def _check(function: str, *arguments: tuple[Any, type]) -> None:
-    for value, wanted in arguments:
-        if not isinstance(value, wanted):
-            raise TypeError(f"{function}() takes a {wanted.__name__} here, got {type(value)}")
+    for value, kind in arguments:
+        if not isinstance(value, kind):
+            raise TypeError(f"{function}() takes a {kind.__name__} here, got {type(value)}")
 
 
 def _call(doing: str, verb: str, arguments: dict[str, Any]) -> Any:

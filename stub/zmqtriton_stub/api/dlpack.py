@@ -258,13 +258,13 @@ def _check_order(shape: Sequence[int], strides: Sequence[int] | None) -> None:
 
 def _datatype(datatype: _Datatype) -> tuple[int, Any]:
     """Return our datatype and the dtype of the array."""
-    known = _DATATYPES.get((datatype.code, datatype.bits))
-    if known is None or datatype.lanes != 1:
+    entry = _DATATYPES.get((datatype.code, datatype.bits))
+    if entry is None or datatype.lanes != 1:
         raise TritonModelException(
             f"DLPack data type is not supported (code {datatype.code}, {datatype.bits} bits, "
             f"{datatype.lanes} lanes)."
         )
-    return known
+    return entry
 
 
 def give(array: Any, datatype: int, max_version: Any = None) -> Any:

@@ -190,31 +190,31 @@ class InferenceRequest:
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         try:
-            asked = _Arguments(*arguments, **named)
+            fields = _Arguments(*arguments, **named)
         except TypeError as error:
             raise TypeError(f"InferenceRequest(): {error}") from None
-        required = (asked.inputs, asked.requested_output_names, asked.model_name)
+        required = (fields.inputs, fields.requested_output_names, fields.model_name)
         if any(argument is _MISSING for argument in required):
             raise TypeError(
                 "InferenceRequest() needs inputs, requested_output_names and model_name"
             )
-        self._request_id = _text(asked.request_id)
-        if asked.correlation_id is None:
+        self._request_id = _text(fields.request_id)
+        if fields.correlation_id is None:
             raise TypeError("correlation_id must be an integer or a string, got None")
-        self._inputs: list[Tensor] = _sequence(asked.inputs, "inputs")
-        names = _sequence(asked.requested_output_names, "requested_output_names")
+        self._inputs: list[Tensor] = _sequence(fields.inputs, "inputs")
+        names = _sequence(fields.requested_output_names, "requested_output_names")
         self._outputs: list[str] = [_text(name) for name in names]
-        self._model_name = _text(asked.model_name)
-        self._model_version = _version(asked.model_version)
-        self._flags = _unsigned(asked.flags, 32, "flags")
-        self._timeout = _unsigned(asked.timeout, 64, "timeout")
+        self._model_name = _text(fields.model_name)
+        self._model_version = _version(fields.model_version)
+        self._flags = _unsigned(fields.flags, 32, "flags")
+        self._timeout = _unsigned(fields.timeout, 64, "timeout")
         self._preferred_memory: PreferredMemory | None = _instance_of(
-            PreferredMemory, asked.preferred_memory, "preferred_memory"
+            PreferredMemory, fields.preferred_memory, "preferred_memory"
         )
-        self._trace: InferenceTrace | None = _instance_of(InferenceTrace, asked.trace, "trace")
-        self._parameters = check_parameters(asked.parameters)
+        self._trace: InferenceTrace | None = _instance_of(InferenceTrace, fields.trace, "trace")
+        self._parameters = check_parameters(fields.parameters)
         # Triton finds out after all types, and parameters
-        self._correlation_id = _correlation_id(asked.correlation_id)
+        self._correlation_id = _correlation_id(fields.correlation_id)
         self._is_detached = False
         self._pending: ServedRequest | None = None
         self._sender: ResponseSender | None = None
@@ -242,7 +242,7 @@ class InferenceRequest:
     def requested_output_names(self) -> set[str]:
         """Return the outputs that the client named, or else all of the configuration."""
         if not self._outputs and self._pending is not None:
-            return set(self._pending.wanted)
+            return set(self._pending.requested_outputs)
         return set(self._outputs)
 
     def flags(self) -> int:

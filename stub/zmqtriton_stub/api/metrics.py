@@ -71,9 +71,9 @@ class MetricFamily:
     _life: _Life | None = None
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
-        for value, wanted in ((name, str), (description, str), (kind, MetricKind)):
-            if not isinstance(value, wanted):
-                raise TypeError(f"MetricFamily takes a {wanted.__name__} here, got {type(value)}")
+        for value, cls in ((name, str), (description, str), (kind, MetricKind)):
+            if not isinstance(value, cls):
+                raise TypeError(f"MetricFamily takes a {cls.__name__} here, got {type(value)}")
         instance.check_is_no_program()
         measures = _measures()
         try:

@@ -49,23 +49,23 @@ class ModelConfig:
     def add_input(self, input: dict[str, Any]) -> None:
         """Add an input, a dict of `name`, `data_type`, `dims` and `optional`."""
         self._check("input", input)
-        found = self._find("input", input)
-        if found is None:
+        entry = self._find("input", input)
+        if entry is None:
             return
-        wanted, configured = input.get("optional"), found.get("optional")
-        if None not in (wanted, configured) and wanted != configured:
+        expected, configured = input.get("optional"), entry.get("optional")
+        if None not in (expected, configured) and expected != configured:
             raise ValueError(
                 f"model '{self._name}', tensor '{input['name']}': the model expects optional "
-                f"{wanted} but the model configuration specifies optional {configured}"
+                f"{expected} but the model configuration specifies optional {configured}"
             )
-        found.update(input)
+        entry.update(input)
 
     def add_output(self, output: dict[str, Any]) -> None:
         """Add an output, a dict of `name`, `data_type` and `dims`."""
         self._check("output", output)
-        found = self._find("output", output)
-        if found is not None:
-            found.update(output)
+        entry = self._find("output", output)
+        if entry is not None:
+            entry.update(output)
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
         """Set `{"decoupled": True}`."""
@@ -75,8 +75,8 @@ class ModelConfig:
                 f"'{self._name}' contains property other than 'decoupled'."
             )
         policy = self._model_config.setdefault("model_transaction_policy", {})
-        wanted = transaction_policy_dict.get("decoupled", policy.get("decoupled"))
-        if policy.get("decoupled", wanted) != wanted:
+        decoupled = transaction_policy_dict.get("decoupled", policy.get("decoupled"))
+        if policy.get("decoupled", decoupled) != decoupled:
             raise ValueError(
                 f"trying to change decoupled property in auto-complete-config for model "
                 f"'{self._name}', which is already set to '{policy['decoupled']}'."
@@ -106,22 +106,22 @@ class ModelConfig:
         None if the new one is added.
         """
         tensors: list[dict[str, Any]] = self._model_config.setdefault(kind, [])
-        for found in tensors:
-            if found["name"] == tensor["name"]:
-                self._check_same(kind, found, tensor)
-                return found
+        for entry in tensors:
+            if entry["name"] == tensor["name"]:
+                self._check_same(kind, entry, tensor)
+                return entry
         tensors.append(tensor)
         return None
 
-    def _check_same(self, kind: str, found: dict[str, Any], tensor: dict[str, Any]) -> None:
+    def _check_same(self, kind: str, entry: dict[str, Any], tensor: dict[str, Any]) -> None:
         name = tensor["name"]
-        if found.get("data_type", "TYPE_INVALID") not in ("TYPE_INVALID", tensor["data_type"]):
+        if entry.get("data_type", "TYPE_INVALID") not in ("TYPE_INVALID", tensor["data_type"]):
             raise ValueError(
                 f"unable to load model '{self._name}', configuration expects datatype "
-                f"{found['data_type']} for {kind} '{name}', model provides {tensor['data_type']}"
+                f"{entry['data_type']} for {kind} '{name}', model provides {tensor['data_type']}"
             )
-        if found.get("dims") and found["dims"] != tensor["dims"]:
+        if entry.get("dims") and entry["dims"] != tensor["dims"]:
             raise ValueError(
                 f"model '{self._name}', tensor '{name}': the model expects dims {tensor['dims']} "
-                f"but the model configuration specifies dims {found['dims']}"
+                f"but the model configuration specifies dims {entry['dims']}"
             )

@@ -36,7 +36,7 @@ class ServedRequest(Protocol):
         """Return whether nobody waits for the answer any more, by the broker's latest messages."""
 
     @property
-    def wanted(self) -> Collection[str]:
+    def requested_outputs(self) -> Collection[str]:
         """The outputs that are to be sent."""
 
     def trace_context(self) -> tuple[str, int, str]:

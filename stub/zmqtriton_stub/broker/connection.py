@@ -162,21 +162,21 @@ class BrokerConnection:
         received = list(self.pending)
         outcomes, bodies = self.answered.recall()
         self._doubt(outcomes)
-        known = {(outcome.peer, outcome.id) for outcome in outcomes}
-        routes = [wire.RequestKey(*route) for route in received if route not in known]
+        answered_routes = {(outcome.peer, outcome.id) for outcome in outcomes}
+        routes = [wire.RequestKey(*route) for route in received if route not in answered_routes]
         if len(routes) > wire.MAX_ROWS:
             # what cannot be told would be run again; what dies with this process is not
             self._give_up("too many open requests to go on with after the death of the broker")
         return [wire.encode(hello._replace(received=routes, unconfirmed=outcomes)), *bodies]
 
-    def _doubt(self, told: list[wire.Outcome]) -> None:
+    def _doubt(self, outcomes: list[wire.Outcome]) -> None:
         """Doubt the leases given out: the next broker knows only of those that it is told."""
         memory, asker = self.instance.memory, self.instance.asker
         if memory is not None:
             if asker is not None:
                 # a step of an ensemble may read them long after the call was refused
                 memory.arena.leases.lend(memory.own(asker.open_blocks()))
-            memory.arena.doubt_leases(memory.own(block for o in told for block in o.blocks))
+            memory.arena.doubt_leases(memory.own(block for o in outcomes for block in o.blocks))
 
     def _held(self) -> list[wire.HeldBlocks]:
         """Return the blocks of other processes that are read here."""

@@ -74,8 +74,8 @@ class DeadlockReport:
             return []
         if self._model.slots > 1:
             tasks = self._executions.tasks.items()
-            found = [(number, of_task.get(task)) for number, task in list(tasks)]
-            return [row for number, questions in found for row in _awaits(number, questions)]
+            calls = [(number, of_task.get(task)) for number, task in list(tasks)]
+            return [row for number, questions in calls for row in _awaits(number, questions)]
         return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
 
     def _of_future(self, future: Any, asyncio: Any, seen: set[Any]) -> _Calls:
@@ -96,8 +96,8 @@ class DeadlockReport:
         else:
             needed = getattr(future, "_children", None)
         left = [one for one in needed or () if not one.done()]
-        found = [self._of_future(one, asyncio, seen) for one in left]
-        return _union(found) if left else _NEVER
+        calls = [self._of_future(one, asyncio, seen) for one in left]
+        return _union(calls) if left else _NEVER
 
     # --------------------------------------------------------------- threads
 
@@ -116,18 +116,18 @@ class DeadlockReport:
         """True if a thread may have a sender, and answer while the batch stands still."""
         if not any(pending.has_senders for pending in self._executions.pending()):
             return False
-        known = {self._main, threading.get_ident(), *self._waits.threads}
+        own_threads = {self._main, threading.get_ident(), *self._waits.threads}
         frames = sys._current_frames()
-        return any(thread not in known and not _is_idle(frames[thread]) for thread in frames)
+        return any(thread not in own_threads and not _is_idle(frames[thread]) for thread in frames)
 
 
 def _awaits(batch: int, questions: _Calls) -> list[wire.WaitEdge]:
     return [wire.WaitEdge(batch, one.row.id, one.received) for one in questions or ()]
 
 
-def _union(found: Iterable[_Calls]) -> _Calls:
+def _union(calls: Iterable[_Calls]) -> _Calls:
     every: set[BlsCall] = set()
-    for questions in found:
+    for questions in calls:
         if questions is None:
             return None
         every |= questions

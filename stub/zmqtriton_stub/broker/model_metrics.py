@@ -237,9 +237,9 @@ class ModelMetrics:
 
     def value(self, measured: Measured) -> float:
         """Return the sum over all who hold the series."""
-        found = self._ask("value", measured.number)
-        if found is not None:
-            return float(found)
+        answer = self._ask("value", measured.number)
+        if answer is not None:
+            return float(answer)
         with self.lock:
             if not self._is_summing:
                 self._sum_up()

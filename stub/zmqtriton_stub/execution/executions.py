@@ -111,7 +111,7 @@ class Executions:
         requests = _requests(batch, execution.answers, self._instance)
         # the model may do with its list what it likes
         execution.requests = requests.copy()
-        if this_process.wanted.verbose:
+        if this_process.log_options.verbose:
             execution.ids = request_log.begun(self._instance, requests)
         for pending in batch:
             if pending.work.trace:
@@ -250,8 +250,8 @@ class Executions:
         """Return the requests to be executed once more."""
         if not self._instance.is_iterative:
             return []
-        wanted = [pending for pending in execution.batch if pending.wants_again]
-        return [wire.RequestKey(*pending.route) for pending in wanted if pending.reschedule()]
+        unfinished = [pending for pending in execution.batch if pending.wants_again]
+        return [wire.RequestKey(*pending.route) for pending in unfinished if pending.reschedule()]
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         text = self._instance.failure(describe(error))
@@ -341,8 +341,8 @@ def _requests(
                     inputs, is_leased=False, takes_gpu=instance.takes_gpu
                 )
             if flags & wire.UNCHECKED and instance.signature is not None:
-                given = len(inputs) - instance.controls
-                _check(pending, body._replace(inputs=inputs[:given]), instance.signature)
+                count = len(inputs) - instance.controls
+                _check(pending, body._replace(inputs=inputs[:count]), instance.signature)
             if flags & wire.PADDING:
                 inputs = [_zeros(tensor) for tensor in inputs]
             if instance.reshaping is not None:

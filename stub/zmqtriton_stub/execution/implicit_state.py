@@ -68,11 +68,11 @@ class States:
         What a client has sent under one of their names does not count. `batch` is what is executed
         together, this request among it.
         """
-        given = [tensor for tensor in inputs if tensor.name not in self._states]
+        own_inputs = [tensor for tensor in inputs if tensor.name not in self._states]
         if pending.work.flags & wire.PADDING:
-            return given + self._blanks(batch)
+            return own_inputs + self._blanks(batch)
         kept = pending.states = self._of(pending)
-        return given + [
+        return own_inputs + [
             kept[name]._replace(data=memoryview(kept[name].data)) if state.is_shared else kept[name]
             for name, state in self._states.items()
         ]
@@ -157,8 +157,8 @@ def _copied(data: Any) -> bytes:
 def _kept(data: Any, kept: bytearray) -> bytearray:
     """Likewise, if it may have written into the kept state and gives that again."""
     if type(data) is memoryview and len(data) == len(kept):
-        given, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
-        if np.shares_memory(given, own):
+        new, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
+        if np.shares_memory(new, own):
             return kept
     return bytearray(_copied(data))
 

@@ -21,7 +21,7 @@ from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 
 if TYPE_CHECKING:
     from zmqtriton_stub.execution.protocols import BrokerLink
-    from zmqtriton_stub.memory.tensor_forwarding import Found
+    from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 
 #: A row of Results and its body.
 OutcomeWithBody = Tuple[wire.Outcome, bytes]
@@ -99,7 +99,7 @@ class Pending:
         self.loss = _LET_GO
 
     @property
-    def wanted(self) -> Collection[str]:
+    def requested_outputs(self) -> Collection[str]:
         """The outputs to send; without requested names, all."""
         return self.outputs or self._link.instance.outputs
 
@@ -192,13 +192,13 @@ class Pending:
             number = error.code().number
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
         instance = self._link.instance
-        wanted: Collection[str] = self.outputs or instance.outputs
+        outputs: Collection[str] = self.outputs or instance.outputs
         memory = instance.memory
         tensors = []
         for tensor in response._output_tensors:
-            if not wanted or tensor._name in wanted:
+            if not outputs or tensor._name in outputs:
                 tensors.append(packed(tensor))
-        if this_process.wanted.verbose:
+        if this_process.log_options.verbose:
             request_log.answered(instance, tensors)
         if self.work.trace:
             instance.tracing.answered(self, tensors)
@@ -215,7 +215,7 @@ class Pending:
         body = wire.make(wire.ResponseBody, (response._parameters, tensors))
         return answer, wire.encode_body(body)
 
-    def _find(self, data: Any) -> Found | None:
+    def _find(self, data: Any) -> ForwardedTensor | None:
         memory = self._link.instance.memory
         assert memory is not None
         return memory.passing.to_asker(data, self.blocks, self.held)

@@ -149,9 +149,9 @@ class Warmup:
             raise _failed(sample, sink.errors)
 
     def _check_size(self, sample: dict[str, Any], count: int, instance: Instance) -> None:
-        most = int(self._config.get("max_batch_size", 0))
-        if count > max(1, most):
-            text = f"batch size {count} for '{instance.name}', max allowed is {most}"
+        max_batch_size = int(self._config.get("max_batch_size", 0))
+        if count > max(1, max_batch_size):
+            text = f"batch size {count} for '{instance.name}', max allowed is {max_batch_size}"
             raise _failed(sample, [text] * min(count, _MAX_TEXTS))
 
     def _request(self, sample: dict[str, Any]) -> wire.RequestBody:
@@ -160,12 +160,12 @@ class Warmup:
         Inputs beyond those of the configuration, for instance controls of a sequence, are given to
         the model as they are.
         """
-        given: dict[str, Any] = sample.get("inputs") or {}
+        inputs: dict[str, Any] = sample.get("inputs") or {}
         signature = Signature(self._config)
-        own = [self._tensor(n, given[n]) for n in signature.inputs if n in given]
+        own = [self._tensor(n, inputs[n]) for n in signature.inputs if n in inputs]
         body = wire.RequestBody("", {}, [], own)
         signature.check(body)
-        others = [self._tensor(n, given[n]) for n in given if n not in signature.inputs]
+        others = [self._tensor(n, inputs[n]) for n in inputs if n not in signature.inputs]
         return body._replace(inputs=own + others)
 
     def _tensor(self, name: str, setting: dict[str, Any]) -> wire.Tensor:

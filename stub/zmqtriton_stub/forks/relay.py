@@ -312,12 +312,12 @@ class Relay:
         """Read replies while a fork awaits some."""
         asker = self._instance.asker
         is_awaiting = any(child.questions for child in self._forks.values())
-        wanted = asker.descriptor if is_awaiting and asker is not None else -1
-        if wanted == self._watched:
+        descriptor = asker.descriptor if is_awaiting and asker is not None else -1
+        if descriptor == self._watched:
             return
         if self._watched >= 0:
             with contextlib.suppress(OSError):  # it is closed
                 self._unwatch(self._watched)
-        self._watched = wanted
-        if wanted >= 0:
-            self._watch(wanted)
+        self._watched = descriptor
+        if descriptor >= 0:
+            self._watch(descriptor)

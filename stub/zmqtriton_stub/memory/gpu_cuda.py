@@ -148,8 +148,8 @@ def _allocated(address: int) -> int:
     """Return how many bytes begin there, according to CUDA's driver."""
     cuda = ctypes.CDLL("libcuda.so.1")
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
-    found = ctypes.byref(base), ctypes.byref(size)
-    code = cuda.cuMemGetAddressRange_v2(*found, ctypes.c_uint64(address))
+    pointers = ctypes.byref(base), ctypes.byref(size)
+    code = cuda.cuMemGetAddressRange_v2(*pointers, ctypes.c_uint64(address))
     if code or base.value != address:
         raise Unavailable("a tensor cannot be read: its memory is no allocation of CUDA's")
     return size.value

@@ -56,22 +56,22 @@ class Lent:
 
     def _grow(self, number: int, size: int) -> None:
         arena, driver = self._arena, gpu.driver()
-        wanted = arena.wanted(size, number)
-        wanted = wanted._replace(size=-(-wanted.size // _GRAIN) * _GRAIN)
-        if arena.bytes_on(number) + wanted.size > driver.room(number) * _SHARE:
-            raise arena.refuse(wanted, f"That is more than one process may have on GPU {number}.")
+        request = arena.segment_request(size, number)
+        request = request._replace(size=-(-request.size // _GRAIN) * _GRAIN)
+        if arena.bytes_on(number) + request.size > driver.room(number) * _SHARE:
+            raise arena.refuse(request, f"That is more than one process may have on GPU {number}.")
         address = -1
         try:
-            address = driver.allocate(number, wanted.size)
-            wanted = wanted._replace(handle=driver.export(number, address))
-            refusal = self._register(wanted)
+            address = driver.allocate(number, request.size)
+            request = request._replace(handle=driver.export(number, address))
+            refusal = self._register(request)
             if refusal:
                 raise Unavailable(refusal)
         except Unavailable as error:
             if address >= 0:
                 driver.free(number, address)
-            raise arena.refuse(wanted, error.text) from None
-        arena.hold(wanted, address, number)
+            raise arena.refuse(request, error.text) from None
+        arena.hold(request, address, number)
 
 
 class _Segment:
@@ -141,10 +141,10 @@ class Borrowed:
     def remove(self, owner: int, segment: int) -> None:
         """Drop the segments of a dead owner. A segment that is still read stays so long."""
         with self._lock:
-            found = self._segments.pop((owner, segment), None)
-            if found is not None:
-                found.is_dropped = True
-                found.close_if_unread()
+            mapping = self._segments.pop((owner, segment), None)
+            if mapping is not None:
+                mapping.is_dropped = True
+                mapping.close_if_unread()
 
     @property
     def count(self) -> int:
@@ -186,13 +186,13 @@ class Borrowed:
 
         These have to be leased before.
         """
-        wanted, found = set(blocks), []
+        free, leased = set(blocks), []
         with self._lock:
             for view in self._views():
-                if view.block in wanted and not view.is_leased:
+                if view.block in free and not view.is_leased:
                     view.is_leased = True
-                    found.append(view.block)
-        return found
+                    leased.append(view.block)
+        return leased
 
     def leased(self) -> list[Block]:
         with self._lock:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PASSED_BYTES = 256 << 10
 
 #: The reference, and the block that has to be named along with it.
-Found = Tuple[Reference, List[Block]]
+ForwardedTensor = Tuple[Reference, List[Block]]
 
 
 def check_placed(rows: List[Tensor], flags: int) -> None:
@@ -47,17 +47,17 @@ class TensorForwarding:
         #: Likewise, of requests that were answered earlier than such a call.
         self._leased: Counter[Block] = Counter()
 
-    def to_model(self, data: Any, held: list[Any], blocks: list[Block]) -> Found | None:
+    def to_model(self, data: Any, held: list[Any], blocks: list[Block]) -> ForwardedTensor | None:
         """Pass a tensor to another model.
 
         Until the final reply of the call `held` is to be held; `blocks` are to be given back with
         it.
         """
         with self.lock:
-            found = self._mappings.locate(data)
-            if found is None:
+            place = self._mappings.locate(data)
+            if place is None:
                 return None
-            reference, is_leased = found
+            reference, is_leased = place
             block = block_of(reference)
             if self._lease_own(block):
                 return reference, [block]
@@ -68,17 +68,17 @@ class TensorForwarding:
                 blocks.append(block)
             return reference, []
 
-    def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> Found | None:
+    def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> ForwardedTensor | None:
         """Pass a tensor to the requester, in the outcome of a request with these inputs.
 
         The broker leases the block to whoever gets it; `held` is to be held until it is sent.
         """
         if len(data) < PASSED_BYTES:
             return None
-        found = self._mappings.locate(data)
-        if found is None:
+        place = self._mappings.locate(data)
+        if place is None:
             return None
-        reference, is_leased = found
+        reference, is_leased = place
         block = block_of(reference)
         if not is_leased and block not in inputs:
             return None  # another request's, which may be answered before this outcome leaves

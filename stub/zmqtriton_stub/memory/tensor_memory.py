@@ -19,7 +19,7 @@ from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.client_memory import ClientMemory
 from zmqtriton_stub.memory.gpu import Span
-from zmqtriton_stub.memory.tensor_forwarding import Found, TensorForwarding
+from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor, TensorForwarding
 from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TensorMemory:
         #: Made when the first tensor on a GPU comes or goes.
         self._gpus: OnGpus | None = None
         #: What is known about other models, and since when.
-        self._known: dict[tuple[str, str, int], tuple[float, bool]] = {}
+        self._model_facts: dict[tuple[str, str, int], tuple[float, bool]] = {}
         #: For requests to models with a cache; None if the server has no cache.
         self.keys: Keys | None = None
 
@@ -63,7 +63,7 @@ class TensorMemory:
     def place(
         self,
         rows: list[Tensor],
-        find: Callable[[Any], Found | None] | None = None,
+        find: Callable[[Any], ForwardedTensor | None] | None = None,
         flags: int = 0,
     ) -> tuple[list[Tensor], list[Block]]:
         """Return the tensors with references for large data, and their blocks, each with one lease.
@@ -92,16 +92,16 @@ class TensorMemory:
         return placed, blocks
 
     def _place(
-        self, data: Any, find: Callable[[Any], Found | None] | None, flags: int
+        self, data: Any, find: Callable[[Any], ForwardedTensor | None] | None, flags: int
     ) -> tuple[Any, list[Block]]:
         is_on_gpu = type(data) is Span
         if is_on_gpu and flags & wire.ACCEPTS_GPU:
             return self._on_gpus().lent.place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
-        found = find(data) if find is not None and type(data) is memoryview else None
-        if found is not None:
-            return found
+        place = find(data) if find is not None and type(data) is memoryview else None
+        if place is not None:
+            return place
         allocation = self._allocate(len(data))
         try:
             if is_on_gpu:
@@ -131,10 +131,10 @@ class TensorMemory:
         return self.keys is not None and self._knows("is_hashed", model, version)
 
     def _knows(self, verb: str, model: str, version: int) -> bool:
-        known_s, answer = self._known.get((verb, model, version), (0.0, False))
+        known_s, answer = self._model_facts.get((verb, model, version), (0.0, False))
         if time.monotonic() - known_s > _KNOWN_S:
             answer = self._supervisor.call(verb, json.dumps({"model": model, "version": version}))
-            self._known[verb, model, version] = time.monotonic(), answer
+            self._model_facts[verb, model, version] = time.monotonic(), answer
         return answer
 
     def _register(self, made: wire.CreateSegment) -> str:
@@ -209,18 +209,20 @@ class TensorMemory:
 
     def _grow(self, size: int) -> None:
         for is_last_try in (False, True):
-            wanted = self.arena.wanted(size, is_scarce=is_last_try)
-            answer = self._supervisor.ask(wanted, (wanted.segment,))
+            request = self.arena.segment_request(size, is_scarce=is_last_try)
+            answer = self._supervisor.ask(request, (request.segment,))
             try:
                 if answer is None or answer[1] < 0:
-                    raise self.arena.refuse(wanted, NO_ANSWER if answer is None else answer[0].text)
-                self.arena.add(wanted, answer[1])
+                    raise self.arena.refuse(
+                        request, NO_ANSWER if answer is None else answer[0].text
+                    )
+                self.arena.add(request, answer[1])
                 return
             except Unavailable:
                 # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
-                self._drop([wire.FreeSegment(wanted.segment), *idle])
-                can_ask_for_less = wanted.size > block_bytes(size)
+                self._drop([wire.FreeSegment(request.segment), *idle])
+                can_ask_for_less = request.size > block_bytes(size)
                 if is_last_try or answer is None or not (idle or can_ask_for_less):
                     raise
 

@@ -29,10 +29,10 @@ class Served:
         config = parse_text(text)
         config.name = directory.name
         complete_backend(config, directory.name, directory)
-        told = {"default-max-batch-size": "4", **(settings or {})}
+        options = {"default-max-batch-size": "4", **(settings or {})}
         load = wire.LoadModel(
             *(f"{config.name}_0", config.name, 1, "CPU", 0, str(directory), "", to_json(config), 1),
-            json.dumps(told),
+            json.dumps(options),
         )
         this_process.current = Instance(load, lambda message: None)
         package = f"zmqtriton_addons.backends.{config.backend}"
@@ -70,8 +70,8 @@ class Served:
         return [_outputs(response) for response in self.model.execute(asked)]
 
     def ask(self, **inputs: Any) -> dict[str, Any]:
-        [found] = self.ask_all(inputs)
-        return found
+        [answer] = self.ask_all(inputs)
+        return answer
 
 
 def _tensor(name: str, array: Any) -> Any:

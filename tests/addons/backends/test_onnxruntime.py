@@ -21,8 +21,8 @@ def test_threads_do_not_spin_unless_the_configuration_says_so(tmp_path: Path) ->
 
     def entry(text: str, settings: dict[str, str] | None = None) -> str:
         session = Served(tmp_path / "m", text, settings).model._session
-        found: str = session.get_session_options().get_session_config_entry(SPINNING)
-        return found
+        value: str = session.get_session_options().get_session_config_entry(SPINNING)
+        return value
 
     assert ("0", "1") == (entry(""), entry(spinning))
     assert "1" == entry("", {SPINNING: "1"})

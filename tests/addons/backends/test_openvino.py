@@ -21,9 +21,9 @@ ROW = np.array([[1, 2, 3]], dtype=np.float32)
 
 def write(directory: Path, shape: list[int]) -> Path:
     """A model Y = 2 * X as model.xml, with model.bin."""
-    given = operators.parameter(shape, np.float32, name="X")
-    result = operators.result(operators.multiply(given, operators.constant(np.float32(2))))
-    model = openvino.Model([result], [given], "m")
+    parameter = operators.parameter(shape, np.float32, name="X")
+    result = operators.result(operators.multiply(parameter, operators.constant(np.float32(2))))
+    model = openvino.Model([result], [parameter], "m")
     model.inputs[0].tensor.set_names({"X"})
     model.outputs[0].tensor.set_names({"Y"})
     path = directory / "1" / "model.xml"
@@ -75,8 +75,8 @@ def test_it_reads_onnx_and_strings(tmp_path: Path) -> None:
     words = Served(tmp_path / "words", "")
 
     assert {"Y": [[2, 4, 6]], "Z": [[-1, -2, -3]]} == onnx.ask(X=ROW)
-    given: Any = np.array([["ä".encode()]], dtype=np.object_)
-    assert {"S": [["ä"]]} == words.ask(S=given)
+    words_in: Any = np.array([["ä".encode()]], dtype=np.object_)
+    assert {"S": [["ä"]]} == words.ask(S=words_in)
 
 
 @pytest.mark.row("K04")

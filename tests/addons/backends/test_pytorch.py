@@ -105,8 +105,8 @@ def test_dictionaries_lists_and_strings(script: Any) -> None:
 
     assert {"MORE": [[8, 9]], "LESS": [[6, 7]]} == named.ask(X=X, Y=Y)
     assert {"all": [[9, 10]]} == several.ask(a=X, b=Y, c=Y)
-    given = np.array([b"a", "ä".encode()], dtype=np.object_)
-    assert {"upper": [b"A", "Ä".encode()]} == words.ask(words=given)
+    texts = np.array([b"a", "ä".encode()], dtype=np.object_)
+    assert {"upper": [b"A", "Ä".encode()]} == words.ask(words=texts)
 
 
 @pytest.mark.parametrize("text", [summing.CONFIG, summing.BY_PLACE])
@@ -117,17 +117,17 @@ def test_controls_and_states_of_sequences(script: Any, text: str) -> None:
 def test_requests_are_joined_and_their_rows_given_back(script: Any) -> None:
     doubled = script("Doubled", io("x", "y"))
 
-    found = doubled.ask_all({"x": X}, {"x": np.ones((2, 2), np.float32)}, {"x": row(1, 2, 3)})
+    outputs = doubled.ask_all({"x": X}, {"x": np.ones((2, 2), np.float32)}, {"x": row(1, 2, 3)})
 
-    assert [{"y": [[14, 16]]}, {"y": [[2, 2], [2, 2]]}, {"y": [[2, 4, 6]]}] == found
+    assert [{"y": [[14, 16]]}, {"y": [[2, 2], [2, 2]]}, {"y": [[2, 4, 6]]}] == outputs
 
 
 def test_bfloat16_comes_and_goes(script: Any) -> None:
     doubled = script("Doubled", io("x", "y", "TYPE_BF16"))
 
-    found = doubled.ask(x=torch.tensor([[0.5, 1.5]], dtype=torch.bfloat16))["y"]
+    output = doubled.ask(x=torch.tensor([[0.5, 1.5]], dtype=torch.bfloat16))["y"]
 
-    assert [[1, 3]] == torch.from_dlpack(found).tolist()
+    assert [[1, 3]] == torch.from_dlpack(output).tolist()
 
 
 def test_parameters_set_how_it_is_executed(script: Any) -> None:

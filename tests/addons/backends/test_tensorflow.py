@@ -49,9 +49,9 @@ def test_a_directory_alone_is_a_model_with_its_tensors(tmp_path: Path) -> None:
 
     served = Served(tmp_path / "m", "")
 
-    given = {"x": ROW, "words": np.array([["ä".encode()]], dtype=np.object_)}
+    inputs = {"x": ROW, "words": np.array([["ä".encode()]], dtype=np.object_)}
     expected = {"twice": [[2, 4, 6]], "joined": [["ää".encode()]]}
-    assert [expected, expected] == served.ask_all(given, given)
+    assert [expected, expected] == served.ask_all(inputs, inputs)
     config = served.config
     assert ("tensorflow_savedmodel", 4) == (config["platform"], config["max_batch_size"])
     assert [("words", [1]), ("x", [3])] == [(e["name"], e["dims"]) for e in config["input"]]

@@ -21,7 +21,7 @@ def test_it_answers_as_xgboost_does(tmp_path: Path, name: str) -> None:
     forest.save_model(tmp_path / "m" / "1" / name)
     text = 'backend: "fil" parameters { key: "predict_proba" value { string_value: "true" } }'
 
-    found = Served(tmp_path / "m", text).ask(input__0=rows[:9])
+    outputs = Served(tmp_path / "m", text).ask(input__0=rows[:9])
 
     expected = forest.predict(xgboost.DMatrix(rows[:9]))
-    np.testing.assert_allclose(found["output__0"], expected, rtol=1e-5)
+    np.testing.assert_allclose(outputs["output__0"], expected, rtol=1e-5)

@@ -52,9 +52,9 @@ class RawDoor:
     ) -> tuple[str, dict[str, Any], list[bytes]]:
         """Sends a request and returns kind, fields and frames of the one message that it gets."""
         number = self.send(verb, fields, *frames)
-        kind, answered, found, data = self.receive()
+        kind, answered, content, data = self.receive()
         assert answered == number
-        return kind, found, data
+        return kind, content, data
 
     def close(self) -> None:
         self.socket.close()

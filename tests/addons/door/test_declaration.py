@@ -52,9 +52,9 @@ def test_its_process_alone_is_told_its_keys_and_no_tokens() -> None:
 
 
 def test_its_requests_share_the_cache_of_other_clients() -> None:
-    told = settings(zmq_door=True, cache_config=(Setting("local", "size", "1"),))
+    server_settings = settings(zmq_door=True, cache_config=(Setting("local", "size", "1"),))
 
-    assert told.cache_secrets["http"] == told.cache_secrets["door"]
+    assert server_settings.cache_secrets["http"] == server_settings.cache_secrets["door"]
 
 
 def test_the_status_has_its_address() -> None:

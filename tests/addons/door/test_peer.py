@@ -59,10 +59,10 @@ class World:
     def answer(self, number: int, size: int = 10) -> None:
         self.peer.answer(number, [headers.encode("answer", number, {}), bytes(size)])
 
-    def told(self) -> list[tuple[str, int, str]]:
+    def sent_headers(self) -> list[tuple[str, int, str]]:
         """Kind, id and text of what was sent."""
-        found = [headers.decode(message[0]) for message in self.sent]
-        return [(header.verb, header.id, header.fields.get("text", "")) for header in found]
+        decoded = [headers.decode(message[0]) for message in self.sent]
+        return [(header.verb, header.id, header.fields.get("text", "")) for header in decoded]
 
 
 def within_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -108,7 +108,7 @@ async def test_where_there_is_no_memory_to_wait_in_a_request_is_refused() -> Non
     world.ask(1, 64 * MIB)
     world.ask(2, 64 * MIB)
 
-    assert [("error", 2, "Out of memory for this request; retry later")] == world.told()
+    assert [("error", 2, "Out of memory for this request; retry later")] == world.sent_headers()
     assert world.ledger.requests.held == 0
 
 
@@ -148,7 +148,7 @@ async def test_who_waits_can_be_cancelled_as_who_was_begun() -> None:
 
     assert [1] == list(world.begun)
     assert (True, 5) == (world.begun[1].is_cancelled, world.begun[1].granted)
-    assert [2, 1] == [number for _, number, _ in world.told()]
+    assert [2, 1] == [number for _, number, _ in world.sent_headers()]
     assert world.ledger.requests.held == 0
     assert world.peer.is_idle
 
@@ -162,7 +162,7 @@ async def test_what_fails_while_it_is_begun_is_answered() -> None:
 
     world.peer.ask(Asked(3, 10, fail))
 
-    assert [("error", 3, "it is wrong")] == world.told()
+    assert [("error", 3, "it is wrong")] == world.sent_headers()
     assert world.peer.is_idle
 
 
@@ -199,7 +199,7 @@ async def test_an_answer_that_there_is_no_memory_for_is_an_error() -> None:
     world.ask(1)
     world.answer(1, 12 * MIB)
 
-    [(kind, number, text)] = world.told()
+    [(kind, number, text)] = world.sent_headers()
     assert ("error", 1) == (kind, number)
     assert "too many answers" in text
     assert len(other) == world.ledger.answers.held
@@ -221,7 +221,7 @@ async def test_a_stream_waits_until_its_client_reads() -> None:
     world.peer.flush()
     await sending
 
-    assert [1, 2] == [number for _, number, _ in world.told()]
+    assert [1, 2] == [number for _, number, _ in world.sent_headers()]
     assert not world.peer.is_blocked
 
 

@@ -90,10 +90,10 @@ class FleetProcess:
             assert self._process is not None
             assert self._process.poll() is None, self.log
             try:
-                found = self.announced()
+                announcements = self.announced()
             except FileNotFoundError:
                 return False
-            states = [each["state"] for each in found if each["pid"] != without]
+            states = [each["state"] for each in announcements if each["pid"] != without]
             return states == ["ready"] * self._nodes and self.status("/v2/health/ready") == 200
 
         eventually(is_ready, _START_WITHIN_S)

@@ -45,9 +45,9 @@ def test_a_fleet_that_cannot_begin_leaves_no_directory(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_fails_is_told_and_the_next_one_follows(tmp_path: Path) -> None:
-    engine, told = _FailingOnce(), list[str]()
+    engine, lines = _FailingOnce(), list[str]()
 
-    with Fleet(engine, tmp_path, tell=told.append):
+    with Fleet(engine, tmp_path, tell=lines.append):
         eventually(lambda: engine.looks > 1, 30, "another look")
 
-    assert "error: OSError: [Errno 28] No space left on device" == told[0]
+    assert "error: OSError: [Errno 28] No space left on device" == lines[0]

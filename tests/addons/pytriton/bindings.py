@@ -12,13 +12,13 @@ from zmqtriton_addons.pytriton.proxy.types import Request
 
 
 def model(**fields: Any) -> TritonModelConfig:
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "model_name": "simple",
         "max_batch_size": 8,
         "inputs": [TensorSpec("a", (1,), np.float32), TensorSpec("b", (1,), np.bytes_, True)],
         "outputs": [TensorSpec("sum", (1,), np.float32), TensorSpec("count", (1,), np.int32)],
     }
-    return TritonModelConfig(**{**known, **fields})
+    return TritonModelConfig(**{**defaults, **fields})
 
 
 def bind(infer_func: Any, **fields: Any) -> Any:
@@ -35,8 +35,8 @@ def request(**inputs: Any) -> Request:
 
 def array(value: Any) -> np.ndarray:
     """Return an array of float32, or of byte strings."""
-    found = np.array(value)
-    return found.astype(np.float32 if found.dtype.kind in "fi" else object)
+    array = np.array(value)
+    return array.astype(np.float32 if array.dtype.kind in "fi" else object)
 
 
 def plain(result: Any) -> Any:

@@ -39,7 +39,7 @@ def describe_module(package: str, name: str) -> dict[str, Any]:
     """Describe what it defines; if it is a package, also what it offers of its modules."""
     full_name = f"{package}.{name}"
     module = importlib.import_module(full_name)
-    found = {}
+    names = {}
     for key, value in vars(module).items():
         if key.startswith("_") or inspect.ismodule(value):
             continue
@@ -47,8 +47,8 @@ def describe_module(package: str, name: str) -> dict[str, Any]:
         is_offered = home.startswith(f"{full_name}.") and hasattr(module, "__path__")
         is_constant = name == "constants" and isinstance(value, (int, str))
         if home == full_name or is_offered or is_constant:
-            found[key] = describe(value)
-    return found
+            names[key] = describe(value)
+    return names
 
 
 def describe(value: Any) -> Any:

@@ -72,9 +72,9 @@ def _module_differences(module: str) -> Iterator[str]:
 
 
 def test_a_script_finds_what_it_imports_and_calls() -> None:
-    found = [difference for module in MODULES for difference in _module_differences(module)]
+    differences = [difference for module in MODULES for difference in _module_differences(module)]
 
-    assert sorted(DIFFERENCES) == sorted(found)
+    assert sorted(DIFFERENCES) == sorted(differences)
 
 
 def test_the_table_has_every_module() -> None:

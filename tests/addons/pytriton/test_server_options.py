@@ -25,18 +25,22 @@ def options(security: TritonSecurityConfig = OPEN, **settings: Any) -> dict[str,
     )
 
 
-def parsed(found: dict[str, Any]) -> Options:
+def parsed(settings: dict[str, Any]) -> Options:
     """Return what a server makes of the options."""
-    words = Server(**found)._command(0)
+    words = Server(**settings)._command(0)
     return parse([word for word in words[3:] if not word.startswith("--owner-descriptor")])
 
 
 def test_a_server_begins_with_its_repository_and_loads_on_request() -> None:
-    found = parsed(options())
+    server_options = parsed(options())
 
-    assert ("/models",) == found.model_repository
-    assert ("explicit", ("*",)) == (found.model_control_mode, found.load_model)
-    assert (True, True, True) == (found.allow_http, found.allow_grpc, found.allow_metrics)
+    assert ("/models",) == server_options.model_repository
+    assert ("explicit", ("*",)) == (server_options.model_control_mode, server_options.load_model)
+    assert (True, True, True) == (
+        server_options.allow_http,
+        server_options.allow_grpc,
+        server_options.allow_metrics,
+    )
     assert ("/own",) == parsed(options(model_repository=Path("/own"))).model_repository
 
 
@@ -60,39 +64,42 @@ def test_each_field_is_an_option() -> None:
         "trace_config": ["mode=triton", "rate=7"],
     }
 
-    found = parsed(options(**settings))
+    server_options = parsed(options(**settings))
 
     differing = {
-        name for name in settings if str(settings[name]) != str(getattr(found, name, None))
+        name for name in settings if str(settings[name]) != str(getattr(server_options, name, None))
     }
     assert {
         *("model_repository", "sagemaker_safe_port_range", "metrics_interval_ms"),
         *("http_restricted_api", "grpc_restricted_protocol"),
         *("cache_config", "metrics_config", "trace_config"),
     } == differing
-    assert (1, 9) == found.sagemaker_safe_port_range
-    assert 3.0 == found.metrics_interval_ms
-    assert (Restriction(("health",), "k", "v"),) == found.http_restricted_api
+    assert (1, 9) == server_options.sagemaker_safe_port_range
+    assert 3.0 == server_options.metrics_interval_ms
+    assert (Restriction(("health",), "k", "v"),) == server_options.http_restricted_api
     assert (Restriction(("health",), "triton-grpc-protocol-k", "v"),) == (
-        found.grpc_restricted_protocol
+        server_options.grpc_restricted_protocol
     )
     assert (Setting("local", "size", "1024"), Setting("local", "size", "2048")) == (
-        found.cache_config
+        server_options.cache_config
     )
-    assert 7 == found.trace.rate
+    assert 7 == server_options.trace.rate
 
 
 @pytest.mark.row("J31")
 def test_the_token_travels_in_a_file() -> None:
     security = TritonSecurityConfig("my-token", ["logging", "trace"])
 
-    found = parsed(options(security))
+    server_options = parsed(options(security))
 
     assert (Restriction(("logging", "trace"), "triton-access-token", "@/run/token"),) == (
-        found.http_restricted_api
+        server_options.http_restricted_api
     )
-    assert "triton-grpc-protocol-triton-access-token" == found.grpc_restricted_protocol[0].header
-    assert "my-token" not in str(found)
+    assert (
+        "triton-grpc-protocol-triton-access-token"
+        == server_options.grpc_restricted_protocol[0].header
+    )
+    assert "my-token" not in str(server_options)
 
 
 @pytest.mark.row("J31")
@@ -100,13 +107,17 @@ def test_the_users_restrictions_stay_and_the_token_protects_the_rest() -> None:
     """PyTriton replaces them by the token's."""
     security = TritonSecurityConfig("my-token", ["logging", "trace"])
 
-    found = parsed(options(security, http_restricted_api="inference,trace:key=value"))
+    server_options = parsed(options(security, http_restricted_api="inference,trace:key=value"))
 
     assert [("inference", "trace"), ("logging",)] == [
-        group.categories for group in found.http_restricted_api
+        group.categories for group in server_options.http_restricted_api
     ]
-    assert ["key", "triton-access-token"] == [group.header for group in found.http_restricted_api]
-    assert [("logging", "trace")] == [group.categories for group in found.grpc_restricted_protocol]
+    assert ["key", "triton-access-token"] == [
+        group.header for group in server_options.http_restricted_api
+    ]
+    assert [("logging", "trace")] == [
+        group.categories for group in server_options.grpc_restricted_protocol
+    ]
 
 
 @pytest.mark.row("J30")

@@ -16,7 +16,7 @@ PREFIX = "PYTRITON_TRITON_CONFIG_"
 NEITHER = "The `http` or `grpc` endpoint has to be allowed."
 
 
-def known(config: TritonConfig) -> dict[str, Any]:
+def set_fields(config: TritonConfig) -> dict[str, Any]:
     return {name: value for name, value in config.to_dict().items() if value is not None}
 
 
@@ -64,7 +64,7 @@ def test_values_of_a_dictionary_get_the_type_of_their_field() -> None:
         "exit_on_error": True,
         "cache_config": ["local,size=1"],
         "metrics_config": ["setting=1"],
-    } == known(config)
+    } == set_fields(config)
 
 
 @pytest.mark.row("J30")
@@ -99,7 +99,7 @@ def test_unknown_names_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         config = TritonConfig.from_dict({"httpport": 1, "http_port": 2})
 
-    assert {"http_port": 2} == known(config)
+    assert {"http_port": 2} == set_fields(config)
     assert (
         "Ignoring httpport=1 as could not find matching config field. Available fields: "
         "model_repository, id, log_verbose, "
@@ -124,7 +124,7 @@ def test_the_environment_has_a_variable_for_each_field(monkeypatch: pytest.Monke
         "log_file": Path("log"),
         "trace_config": ["mode=triton", "rate=3"],
         "cache_config": ["local,size=1"],
-    } == known(TritonConfig.from_env())
+    } == set_fields(TritonConfig.from_env())
 
 
 @pytest.mark.row("J30")
@@ -135,7 +135,7 @@ def test_arguments_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) 
 
     config = TritonConfig(http_port=3, exit_on_error=False).over_environment()
 
-    assert {"http_port": 3, "grpc_port": 2, "exit_on_error": False} == known(config)
+    assert {"http_port": 3, "grpc_port": 2, "exit_on_error": False} == set_fields(config)
 
 
 def test_arguments_and_environment_together_may_allow_no_protocol(

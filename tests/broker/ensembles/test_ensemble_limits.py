@@ -13,13 +13,13 @@ from zmqtriton_floor import wire
 F = 1
 
 
-def limited(most: int) -> EnsembleHarness:
+def limited(limit: int) -> EnsembleHarness:
     """Whatever `many` sends is read by `each`, so many of them at a time."""
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
     decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
     world = EnsembleHarness(model("many", **decoupled), model("each"))
     config = ensemble(steps, **decoupled)
-    config["ensemble_scheduling"]["max_inflight_requests"] = most
+    config["ensemble_scheduling"]["max_inflight_requests"] = limit
     world.numbers["e"] = 9
     world.core.add_generation(wire.AddGeneration(9, "e", 1, json.dumps(config)))
     return world

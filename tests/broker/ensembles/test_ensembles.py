@@ -38,10 +38,10 @@ def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> No
     body = wire.RequestBody("7", {"p": 1}, [], [tensor("x", b"data")])
 
     world.infer_ensemble(1, body)
-    asked = world.executing_request("first")
+    member_request = world.executing_request("first")
     world.respond("first", tensor("O", b"made"))
 
-    assert wire.RequestBody("7", {"p": 1}, ["O"], [tensor("I", b"data")]) == asked
+    assert wire.RequestBody("7", {"p": 1}, ["O"], [tensor("I", b"data")]) == member_request
     assert [tensor("I", b"made")] == world.executing_request("second").inputs
     world.respond("second", tensor("O", b"done"))
     assert [tensor("y", b"done")] == world.response(1).outputs

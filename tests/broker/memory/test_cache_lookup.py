@@ -20,9 +20,9 @@ SMALL = wire.encode_body(ResponseBody({}, [Tensor("O", 8, [1], b"abcd")]))
 
 
 class CachingWorld(BrokerHarness):
-    def __init__(self, most: int = 1_000_000, **config: Any) -> None:
+    def __init__(self, max_bytes: int = 1_000_000, **config: Any) -> None:
         super().__init__()
-        settings = BrokerSettings(cache=Cache("00", most, most))
+        settings = BrokerSettings(cache=Cache("00", max_bytes, max_bytes))
         self.core.configure(1, settings, lambda: self.now)
         self.add_generation(config={**CONFIG, **config})
         self.add_frontend(FRONTEND)
@@ -153,7 +153,7 @@ def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it() -> 
 
 
 def test_what_had_to_go_is_given_back_to_its_owner() -> None:
-    world = CachingWorld(most=150_000)
+    world = CachingWorld(max_bytes=150_000)
     for number in (1, 2):
         world.ask(FRONTEND, number, bytes([number]) * 32)
         world.finish_batch(STUB, answer=large(block=number))
@@ -242,7 +242,7 @@ def test_only_what_a_model_with_a_cache_reads_is_hashed(
 _SETTINGS = BrokerSettings(cache=Cache("00", 9_999, 9_999))
 
 
-def _asked_through_an_ensemble(asker: int) -> EnsembleHarness:
+def _ask_through_an_ensemble(asker: int) -> EnsembleHarness:
     """`a` or a client has asked the ensemble, whose member has a cache, with a large tensor."""
     any_size = [-1]
     cached = model("m", dims=any_size, response_cache={"enable": True})
@@ -257,8 +257,8 @@ def _asked_through_an_ensemble(asker: int) -> EnsembleHarness:
 def _ask_large(world: EnsembleHarness, asker: int, data: Any = None) -> None:
     claimed = Reference(asker, 1, 5, 0, 100_000, b"d" * 32)
     size = claimed.size if data is None else len(data)
-    given = tensor("x", claimed if data is None else data, [size // 4])
-    body = wire.RequestBody("", {}, [], [given])
+    input_tensor = tensor("x", claimed if data is None else data, [size // 4])
+    body = wire.RequestBody("", {}, [], [input_tensor])
     row = request(world.numbers["e"], world.numbers["e"])._replace(id=len(world.replies) + 1)
     world.infer(asker, row, body=wire.encode_body(body))
 
@@ -266,9 +266,9 @@ def _ask_large(world: EnsembleHarness, asker: int, data: Any = None) -> None:
 @pytest.mark.row("E45")
 @pytest.mark.parametrize("asker", ["a", "client"])
 def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: str) -> None:
-    world = _asked_through_an_ensemble(1)
+    world = _ask_through_an_ensemble(1)
     serials = {**world.serials, "client": 1}
-    world = _asked_through_an_ensemble(serials[asker])
+    world = _ask_through_an_ensemble(serials[asker])
 
     _ask_large(world, serials[asker])
     assert set() == world.busy_models(), "it is known"
@@ -280,7 +280,7 @@ def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: s
 
 
 def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() -> None:
-    world = _asked_through_an_ensemble(1)
+    world = _ask_through_an_ensemble(1)
     _ask_large(world, 1, b"small...")
     world.respond("m", tensor("O", b"answer"))
 
@@ -294,8 +294,8 @@ def test_an_answer_in_the_memory_of_who_asked_is_kept_and_of_no_other_client(
     owner: int, is_kept: bool
 ) -> None:
     world = CachingWorld()
-    given = Tensor("I", 8, [100_000], Reference(owner, 1, 5, 0, 100_000))
-    body = wire.encode_body(wire.RequestBody("", {}, [], [given]))
+    input_tensor = Tensor("I", 8, [100_000], Reference(owner, 1, 5, 0, 100_000))
+    body = wire.encode_body(wire.RequestBody("", {}, [], [input_tensor]))
     row = request(1, cache_key=KEY, flags=wire.HAS_REFERENCES)
     world.infer(FRONTEND, row, body=body)
     world.finish_batch(STUB, answer=large(owner))

@@ -82,7 +82,7 @@ def world() -> BrokerHarness:
     return world
 
 
-def _given(block: Block) -> bytes:
+def _body_in(block: Block) -> bytes:
     """The body of a request with a tensor in this block."""
     tensor = wire.Tensor("I", 11, [25_000], wire.Reference(*block, 0, 100_000))
     return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
@@ -126,7 +126,7 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(S2, 5, 5)
-    world.infer(F, request(1), body=_given(other))
+    world.infer(F, request(1), body=_body_in(other))
 
     _answer(world, A, other)
 
@@ -137,16 +137,16 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
     world: BrokerHarness,
 ) -> None:
     other = Block(F, 5, 5)
-    world.infer(F, request(1), body=_given(other))
-    told: list[tuple[int, Any]] = []
+    world.infer(F, request(1), body=_body_in(other))
+    messages: list[tuple[int, Any]] = []
 
     def send(owner: int, message: Any, bodies: list[bytes]) -> bool:
-        told.append((owner, message))
+        messages.append((owner, message))
         return owner == S
 
     world.core.blocks.grant_requested_lease(world.core.instances[S], [A, other], send)
 
-    assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == told
+    assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == messages
     # Whoever has no such connection hears of it on the other one.
     assert {F: [other]} == world.core.outbox.leases
     assert 2 == world.core.blocks.leases.count

@@ -35,7 +35,7 @@ def _tensor(reference: Any) -> wire.Tensor:
     return wire.Tensor("T", 11, [25_000], reference)
 
 
-def _asked(*references: Any) -> bytes:
+def _body_of(*references: Any) -> bytes:
     return wire.encode_body(wire.RequestBody("", {}, [], list(map(_tensor, references))))
 
 
@@ -52,7 +52,7 @@ def world() -> BrokerHarness:
     world.add_frontend(F)
     world.add_stub(S)
     world.add_stub(S2, 2)
-    world.infer(F, request(1), body=_asked(GIVEN))
+    world.infer(F, request(1), body=_body_of(GIVEN))
     return world
 
 
@@ -73,7 +73,7 @@ def _ask(
 ) -> bool:
     """Return True if such a question is passed on."""
     row = request(own_id, 0, model="other", version=-1, flags=flags)
-    world.infer(S, row, body=_asked(*references))
+    world.infer(S, row, body=_body_of(*references))
     return not world.finals(S, own_id)
 
 
@@ -168,7 +168,7 @@ def test_a_question_that_refers_to_what_was_not_given_is_refused(
 def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarness) -> None:
     # Its executing stub refuses references then.
     row = request(5, 0, model="other", version=-1)
-    world.infer(S, row, body=_asked(FORGED["owner"]))
+    world.infer(S, row, body=_body_of(FORGED["owner"]))
 
     [work] = world.batched_requests[S2]
     assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.HAS_REFERENCES)
@@ -176,15 +176,15 @@ def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarne
 
 @pytest.mark.parametrize("field", ["owner", "segment", "block"])
 def test_what_was_not_given_cannot_be_leased(world: BrokerHarness, field: str) -> None:
-    told: list[Any] = []
+    messages: list[Any] = []
 
     def send(*message: Any) -> bool:
-        told.append(message)
+        messages.append(message)
         return True
 
     world.core.blocks.grant_requested_lease(world.core.instances[S], [_block(FORGED[field])], send)
 
-    assert ([], 0) == (told, world.core.blocks.leases.count)
+    assert ([], 0) == (messages, world.core.blocks.leases.count)
 
 
 def test_until_all_have_told_what_they_hold_everything_is_believed(world: BrokerHarness) -> None:
@@ -201,7 +201,7 @@ def test_until_all_have_told_what_they_hold_everything_is_believed(world: Broker
 
 def test_what_an_earlier_broker_knew_is_believed(world: BrokerHarness) -> None:
     world.core.configure(2)
-    world.infer(F, request(2, flags=wire.RESENT), body=_asked())
+    world.infer(F, request(2, flags=wire.RESENT), body=_body_of())
 
     assert _ask(world, FORGED["block"], flags=wire.HAS_REFERENCES | wire.RESENT)
     assert 0 == world.core.blocks.forged

@@ -6,8 +6,8 @@ from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, Respons
 from zmqtriton_floor.wire import Block
 
 
-def key(asked: int, generation: int = 1, asker: int = 0) -> CacheKey:
-    return generation, 0, asker, asked.to_bytes(4, "big")
+def key(number: int, generation: int = 1, asker: int = 0) -> CacheKey:
+    return generation, 0, asker, number.to_bytes(4, "big")
 
 
 def entry(at: CacheKey, body: int = 1_000, shared: int = 0, owner: int = 7) -> CacheEntry:
@@ -16,7 +16,7 @@ def entry(at: CacheKey, body: int = 1_000, shared: int = 0, owner: int = 7) -> C
 
 
 def test_what_was_not_asked_for_the_longest_goes_first() -> None:
-    cache = ResponseCache(most=3 * entry(key(0)).size, max_shared=0)
+    cache = ResponseCache(max_bytes=3 * entry(key(0)).size, max_shared=0)
     for number in (1, 2, 3):
         cache.put(entry(key(number)))
     cache.get(key(1))
@@ -28,7 +28,7 @@ def test_what_was_not_asked_for_the_longest_goes_first() -> None:
 
 
 def test_thousands_of_entries_never_take_more_than_the_bound() -> None:
-    cache = ResponseCache(most=100_000, max_shared=40_960)
+    cache = ResponseCache(max_bytes=100_000, max_shared=40_960)
 
     for number in range(5_000):
         new = entry(key(number), number % 3_000, 4_096 * (number % 3))
@@ -44,7 +44,7 @@ def test_thousands_of_entries_never_take_more_than_the_bound() -> None:
 
 
 def test_an_entry_that_is_larger_than_the_cache_is_not_taken() -> None:
-    cache = ResponseCache(most=10_000, max_shared=4_096)
+    cache = ResponseCache(max_bytes=10_000, max_shared=4_096)
 
     fitting = [cache.fits(entry(key(1), body, shared)) for body, shared in ((9_000, 0), (9_900, 0))]
     too_shared = cache.fits(entry(key(1), 100, 8_192))
@@ -54,7 +54,7 @@ def test_an_entry_that_is_larger_than_the_cache_is_not_taken() -> None:
 
 
 def test_shared_memory_has_a_bound_of_its_own_that_costs_small_answers_nothing() -> None:
-    cache = ResponseCache(most=1_000_000, max_shared=8_192)
+    cache = ResponseCache(max_bytes=1_000_000, max_shared=8_192)
     cache.put(entry(key(1)))
     for number in (2, 3):
         cache.put(entry(key(number), 100, 4_096))
@@ -65,14 +65,14 @@ def test_shared_memory_has_a_bound_of_its_own_that_costs_small_answers_nothing()
 
 
 def test_the_first_of_two_equal_answers_stays() -> None:
-    cache = ResponseCache(most=10_000, max_shared=0)
+    cache = ResponseCache(max_bytes=10_000, max_shared=0)
     cache.put(entry(key(1)))
 
     assert not cache.fits(entry(key(1)))
 
 
 def test_what_lay_in_the_memory_of_a_dead_process_is_gone() -> None:
-    cache = ResponseCache(most=1_000_000, max_shared=1_000_000)
+    cache = ResponseCache(max_bytes=1_000_000, max_shared=1_000_000)
     cache.put(entry(key(1), 100, 4_096, owner=7))
     cache.put(entry(key(2), 100, 4_096, owner=8))
     cache.put(entry(key(3)))
@@ -85,7 +85,7 @@ def test_what_lay_in_the_memory_of_a_dead_process_is_gone() -> None:
 
 
 def test_generations_have_entries_of_their_own() -> None:
-    cache = ResponseCache(most=1_000_000, max_shared=0)
+    cache = ResponseCache(max_bytes=1_000_000, max_shared=0)
     cache.put(entry(key(1, generation=1)))
     cache.put(entry(key(1, generation=2)))
 

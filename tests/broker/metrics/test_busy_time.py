@@ -50,9 +50,9 @@ def test_two_instances_are_busy_each_for_itself(world: BrokerHarness) -> None:
     world.infer(F, request(1), request(2))
     world.now += 100
 
-    found = occupancy(world)
+    row = occupancy(world)
 
-    assert (200, 2) == (found["busy_ns"], found["instances"])
+    assert (200, 2) == (row["busy_ns"], row["instances"])
 
 
 def test_what_a_dead_instance_was_busy_is_not_taken_back(world: BrokerHarness) -> None:
@@ -64,8 +64,8 @@ def test_what_a_dead_instance_was_busy_is_not_taken_back(world: BrokerHarness) -
     world.drain_outbox()
     world.now += 1000
 
-    found = occupancy(world)
-    assert (70, 70, 0) == (before, found["busy_ns"], found["instances"])
+    row = occupancy(world)
+    assert (70, 70, 0) == (before, row["busy_ns"], row["instances"])
 
 
 def test_one_that_nobody_asks_is_not_busy(world: BrokerHarness) -> None:

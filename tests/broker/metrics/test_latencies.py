@@ -51,19 +51,19 @@ def test_quantiles_are_near_what_sorting_finds(quantile: float) -> None:
     for value in values:
         summary.add(value * 1000)
 
-    [[_, found]] = summary.as_dict([quantile])["quantiles"]
+    [[_, estimate]] = summary.as_dict([quantile])["quantiles"]
     exact = sorted(values)[max(0, round(quantile * len(values)) - 1)]
-    assert found == pytest.approx(exact, rel=0.02, abs=1)
+    assert estimate == pytest.approx(exact, rel=0.02, abs=1)
 
 
 def test_small_values_are_exact() -> None:
-    found = []
+    quantiles = []
     for value in range(60):
         summary = Summary(Now())
         summary.add(value * 1000 + 999)
-        found += summary.as_dict([0.5])["quantiles"]
+        quantiles += summary.as_dict([0.5])["quantiles"]
 
-    assert [[0.5, value] for value in range(60)] == found
+    assert [[0.5, value] for value in range(60)] == quantiles
 
 
 def test_only_the_last_minute_has_quantiles_and_the_sum_is_of_all_time() -> None:

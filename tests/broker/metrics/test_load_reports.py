@@ -20,14 +20,14 @@ SECOND = 1_000_000_000
 def document(world: BrokerHarness, model: str = "m") -> dict[str, Any]:
     world.core.ask_statistics(F, wire.AskStatistics(5, model, -1, 1), 0, world.now)
     world.drain_outbox()
-    found: dict[str, Any] = json.loads(world.supervisor_messages[-1].result)
-    return found
+    answer: dict[str, Any] = json.loads(world.supervisor_messages[-1].result)
+    return answer
 
 
 def load(world: BrokerHarness) -> dict[str, Any]:
     [entry] = document(world)["loads"]
-    found: dict[str, Any] = entry
-    return found
+    row: dict[str, Any] = entry
+    return row
 
 
 @pytest.fixture
@@ -43,32 +43,30 @@ def world() -> BrokerHarness:
 def test_what_waits_and_what_is_executed_are_counted(world: BrokerHarness) -> None:
     world.infer(F, request(1), request(2), request(3))
 
-    found = load(world)
+    row = load(world)
 
-    assert (2, 1, 3) == (found["queued"], found["executing"], found["unanswered"])
-    assert (1, 2) == (found["ready"], found["instances"])
-    assert (1, 1) == (found["slots"], found["busy_slots"])
+    assert (2, 1, 3) == (row["queued"], row["executing"], row["unanswered"])
+    assert (1, 2) == (row["ready"], row["instances"])
+    assert (1, 1) == (row["slots"], row["busy_slots"])
 
 
 def test_an_instance_that_died_is_neither_ready_nor_free(world: BrokerHarness) -> None:
     world.add_stub(S2)
     world.kill_peer(S2)
 
-    found = load(world)
+    row = load(world)
 
-    assert (1, 2, 1, 0) == tuple(
-        found[key] for key in ("ready", "instances", "slots", "busy_slots")
-    )
+    assert (1, 2, 1, 0) == tuple(row[key] for key in ("ready", "instances", "slots", "busy_slots"))
 
 
 def test_a_limit_is_told_if_there_is_one(world: BrokerHarness) -> None:
     without = load(world), document(world)
     world.core.limits.configure(RequestLimits(7, 3))
 
-    found = load(world), document(world)
+    documents = load(world), document(world)
 
-    assert [0, 0] == [told["limit"] for told in without]
-    assert [3, 7] == [told["limit"] for told in found]
+    assert [0, 0] == [each["limit"] for each in without]
+    assert [3, 7] == [each["limit"] for each in documents]
 
 
 def test_all_models_are_told_of_and_those_that_end_are_not(world: BrokerHarness) -> None:

@@ -21,7 +21,7 @@ class Stubs:
         self.outbox = Outbox()
         self.measures = ModelMetrics(self.outbox)
 
-    def say(self, serial: int, *changes: list[Any]) -> str:
+    def report(self, serial: int, *changes: list[Any]) -> str:
         """The text of a refusal, or ""."""
         self.measures.take_call(serial, wire.Call(0, "measure", json.dumps(changes)))
         return "".join(answer.text for _, answer in self._answers())
@@ -35,7 +35,9 @@ class Stubs:
 
     def hold(self, serial: int, kind: int, buckets: tuple[float, ...] = ()) -> None:
         """Makes family 1 and metric 2, the same at every stub."""
-        self.say(serial, ["family", 1, "f", "words", kind], ["metric", 2, 1, {"a": "b"}, buckets])
+        self.report(
+            serial, ["family", 1, "f", "words", kind], ["metric", 2, 1, {"a": "b"}, buckets]
+        )
 
     def _answers(self) -> list[tuple[int, wire.CallResult]]:
         answers, self.outbox.answers = self.outbox.answers, []
@@ -54,7 +56,7 @@ def stubs() -> Stubs:
 def test_increments_of_several_holders_add_up(stubs: Stubs) -> None:
     for serial in (7, 8):
         stubs.hold(serial, COUNTER)
-        stubs.say(serial, ["add", 2, serial])
+        stubs.report(serial, ["add", 2, serial])
 
     assert [15.0] == stubs.values
     assert 15.0 == stubs.ask(7, "value", 2)
@@ -63,12 +65,12 @@ def test_increments_of_several_holders_add_up(stubs: Stubs) -> None:
 def test_a_counter_does_not_fall_as_long_as_somebody_holds_it(stubs: Stubs) -> None:
     for serial in (7, 8):
         stubs.hold(serial, COUNTER)
-        stubs.say(serial, ["add", 2, serial])
+        stubs.report(serial, ["add", 2, serial])
 
     stubs.measures.forget_peer(7)
     assert [15.0] == stubs.values
 
-    stubs.say(8, ["drop", 2])
+    stubs.report(8, ["drop", 2])
     assert [] == stubs.values
     assert ["f"] == [family["name"] for family in stubs.measures.page()]
 
@@ -79,7 +81,7 @@ def test_a_counter_does_not_fall_as_long_as_somebody_holds_it(stubs: Stubs) -> N
 def test_a_counter_takes_nothing_negative(stubs: Stubs) -> None:
     stubs.hold(7, COUNTER)
 
-    stubs.say(7, ["add", 2, 3], ["add", 2, -1])
+    stubs.report(7, ["add", 2, 3], ["add", 2, -1])
 
     assert [3.0] == stubs.values
 
@@ -88,9 +90,9 @@ def test_what_is_done_to_a_gauge_holds_in_the_order_in_which_it_came(stubs: Stub
     stubs.hold(7, GAUGE)
     stubs.hold(8, GAUGE)
 
-    stubs.say(7, ["add", 2, 3])
-    stubs.say(8, ["set", 2, 10, 100])
-    stubs.say(7, ["add", 2, -1])
+    stubs.report(7, ["add", 2, 3])
+    stubs.report(8, ["set", 2, 10, 100])
+    stubs.report(7, ["add", 2, -1])
 
     assert [9.0] == stubs.values
 
@@ -99,10 +101,10 @@ def test_what_is_done_to_a_gauge_holds_in_the_order_in_which_it_came(stubs: Stub
 def test_a_new_broker_believes_who_has_set_a_gauge_last(
     stubs: Stubs, order: tuple[int, ...]
 ) -> None:
-    told = {7: ["was", 2, 10, 100], 8: ["was", 2, 20, 200], 9: ["add", 2, 1]}
+    changes = {7: ["was", 2, 10, 100], 8: ["was", 2, 20, 200], 9: ["add", 2, 1]}
     for serial in order:
         stubs.hold(serial, GAUGE)
-        stubs.say(serial, told[serial])
+        stubs.report(serial, changes[serial])
 
     assert [21.0] == stubs.values
 
@@ -110,8 +112,8 @@ def test_a_new_broker_believes_who_has_set_a_gauge_last(
 def test_a_histogram_counts_by_the_buckets_of_its_first_holder(stubs: Stubs) -> None:
     stubs.hold(7, HISTOGRAM, (1, 5, 10))
     stubs.hold(8, HISTOGRAM, (2,))
-    stubs.say(7, ["observed", 2, [1, 0, 0, 1], 12])
-    stubs.say(8, ["observed", 2, [3, 1], 99])
+    stubs.report(7, ["observed", 2, [1, 0, 0, 1], 12])
+    stubs.report(8, ["observed", 2, [3, 1], 99])
 
     [[series]] = [family["series"] for family in stubs.measures.page()]
     assert {
@@ -123,8 +125,8 @@ def test_a_histogram_counts_by_the_buckets_of_its_first_holder(stubs: Stubs) -> 
 
 
 def test_labels_in_another_order_are_the_same_series(stubs: Stubs) -> None:
-    stubs.say(7, ["family", 1, "f", "", COUNTER], ["metric", 2, 1, {"a": "1", "b": "2"}, []])
-    stubs.say(7, ["metric", 3, 1, {"b": "2", "a": "1"}, []], ["add", 2, 1], ["add", 3, 2])
+    stubs.report(7, ["family", 1, "f", "", COUNTER], ["metric", 2, 1, {"a": "1", "b": "2"}, []])
+    stubs.report(7, ["metric", 3, 1, {"b": "2", "a": "1"}, []], ["add", 2, 1], ["add", 3, 2])
 
     assert [3.0] == stubs.values
 
@@ -133,7 +135,9 @@ def test_a_family_of_another_kind_is_refused_and_what_belongs_to_it_too(stubs: S
     stubs.hold(7, COUNTER)
     exists = "Family name already exists with different type"
 
-    refusal = stubs.say(8, ["family", 1, "f", "", GAUGE], ["metric", 2, 1, {}, []], ["add", 2, 1])
+    refusal = stubs.report(
+        8, ["family", 1, "f", "", GAUGE], ["metric", 2, 1, {}, []], ["add", 2, 1]
+    )
 
     assert exists == refusal
     assert exists == stubs.ask(8, "family", 1)
@@ -146,7 +150,7 @@ def test_what_is_told_again_counts_once(stubs: Stubs) -> None:
     for _ in range(2):
         stubs.hold(7, COUNTER)
 
-    stubs.say(7, ["drop", 2], ["drop", 1])
+    stubs.report(7, ["drop", 2], ["drop", 1])
 
     assert [] == stubs.measures.page()
 
@@ -163,7 +167,7 @@ def test_what_is_told_again_counts_once(stubs: Stubs) -> None:
 def test_what_a_stub_should_have_refused_is_refused(
     stubs: Stubs, changes: list[list[Any]], text: str
 ) -> None:
-    assert text == stubs.say(7, *changes)
+    assert text == stubs.report(7, *changes)
     assert [] == stubs.values
 
 
@@ -171,7 +175,7 @@ def test_a_stub_may_have_only_so_many(stubs: Stubs, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(metrics, "MAX_METRICS", 2)
     stubs.hold(7, COUNTER)
 
-    refusal = stubs.say(7, ["metric", 3, 1, {}, []])
+    refusal = stubs.report(7, ["metric", 3, 1, {}, []])
 
     assert "a model instance may have 2 metrics and families at a time" == refusal
     stubs.hold(8, COUNTER)
@@ -219,13 +223,13 @@ def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
     changes = [["family", 1, "f", "", COUNTER], ["metric", 2, 1, {}, []]]
     world.core.model_metrics.take_call(7, wire.Call(0, "measure", json.dumps(changes)))
 
-    def told(serial: int) -> Any:
+    def families(serial: int) -> Any:
         world.core.ask_statistics(serial, wire.AskStatistics(1, "", -1), 0)
         [(_, answer)] = world.core.outbox.asides
         world.core.outbox.asides = []
         return json.loads(answer.result).get("measures")
 
-    assert None is told(1)
-    assert ["f"] == [family["name"] for family in told(2)]
+    assert None is families(1)
+    assert ["f"] == [family["name"] for family in families(2)]
     world.core.remove_peer(wire.PeerDied(7, "killed"), world.now)
-    assert [] == told(2)
+    assert [] == families(2)

@@ -21,8 +21,8 @@ MILLISECOND = 1_000_000
 def read(world: BrokerHarness) -> dict[str, Any]:
     world.core.ask_statistics(F, wire.AskStatistics(5, "", -1, wire.READINGS), 0, world.now)
     world.drain_outbox()
-    found: dict[str, Any] = json.loads(world.supervisor_messages[-1].result)
-    return found
+    answer: dict[str, Any] = json.loads(world.supervisor_messages[-1].result)
+    return answer
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def test_it_is_what_came_since_the_last_question(world: BrokerHarness) -> None:
 
     answer(world, 2, 3 * MILLISECOND)
     answer(world, 3, 3 * MILLISECOND)
-    found = read(world)
+    reply = read(world)
 
-    [row] = found["readings"]
+    [row] = reply["readings"]
     assert ("m", 1, 2, 0, 2) == tuple(
         row[key] for key in ("model", "version", "succeeded", "failed", "executions")
     )
     assert (3 * MILLISECOND, 3 * MILLISECOND) == (row["p50_ns"], row["p99_ns"])
-    assert 0.006 == pytest.approx(found["seconds"])
+    assert 0.006 == pytest.approx(reply["seconds"])
 
 
 def test_a_model_without_news_is_left_out(world: BrokerHarness) -> None:

@@ -45,12 +45,12 @@ def test_a_stub_tells_at_once_when_its_last_stream_has_ended_else_now_and_then()
     tallies = ResponseCounter()
 
     tallies.add(0, SUCCESS, 1, 1)
-    told = tallies.take(is_last=False)
+    counts = tallies.take(is_last=False)
     tallies.add(0, SUCCESS, 1, 1)
 
-    assert told
+    assert counts
     assert not tallies.take(is_last=False)
-    assert tallies.take(is_last=True) == told
+    assert tallies.take(is_last=True) == counts
     assert not tallies.take(is_last=True)
 
 
@@ -66,7 +66,7 @@ def test_streams_of_any_length_take_bounded_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     [
         "",
         "{",
@@ -81,10 +81,10 @@ def test_streams_of_any_length_take_bounded_memory() -> None:
         [[0, True] + [0] * 11],
     ],
 )
-def test_what_makes_no_sense_is_refused(told: Any) -> None:
+def test_what_makes_no_sense_is_refused(message: Any) -> None:
     counts = ResponseCounts()
 
     with pytest.raises(ProtocolError):
-        counts.add(told if isinstance(told, str) else json.dumps(told))
+        counts.add(message if isinstance(message, str) else json.dumps(message))
 
     assert counts.as_dict() == {}

@@ -143,8 +143,8 @@ def test_with_the_deadline_of_a_request_all_ends_that_was_asked_for_it(
     world.infer(F, request(1, ASKER, deadline_ns=5_000))
     [work] = world.batched_requests[ASKER]
     world.infer(ASKER, call(7, "leaf", (F, 1), deadline_ns=work.deadline_ns))
-    [asked] = world.batched_requests[LEAF]
-    assert (5_000, 5_000) == (work.deadline_ns, asked.deadline_ns)
+    [call_work] = world.batched_requests[LEAF]
+    assert (5_000, 5_000) == (work.deadline_ns, call_work.deadline_ns)
 
     world.tick(10_000)
 

@@ -35,7 +35,7 @@ def _says(world: BrokerHarness, serial: int, *awaits: wire.WaitEdge) -> None:
     world.drain_outbox()
 
 
-def _asked(world: BrokerHarness) -> int:
+def _count_reports(world: BrokerHarness) -> int:
     """Return how often processes were asked since the last time."""
     count = sum(type(message) is wire.WaitReport for message in world.supervisor_messages)
     world.supervisor_messages.clear()
@@ -48,19 +48,19 @@ def test_nobody_is_asked_about_what_runs_or_can_run(pair: BrokerHarness) -> None
 
     pair.tick(_SOON)
 
-    assert 0 == _asked(pair)
+    assert 0 == _count_reports(pair)
     pair.finish_batch(S2)
     pair.tick(10 * _SOON)
-    assert 0 == _asked(pair)
+    assert 0 == _count_reports(pair)
 
 
 def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: BrokerHarness) -> None:
     pair.infer(F, request(1))
     pair.infer(S, request(1))
 
-    assert 0 == _asked(pair)
+    assert 0 == _count_reports(pair)
     pair.tick(_SOON)
-    assert 1 == _asked(pair)
+    assert 1 == _count_reports(pair)
     assert [] == pair.finals(S, 1)
     _says(pair, S, wire.WaitEdge(0, 1, 0))
 
@@ -75,7 +75,7 @@ def test_who_says_nothing_is_asked_again_and_less_and_less_often(pair: BrokerHar
         pair.tick(_SOON)
         _says(pair, S)
 
-    assert 5 < _asked(pair) < 20
+    assert 5 < _count_reports(pair) < 20
     assert [] == pair.finals(S, 1)
 
 
@@ -84,7 +84,7 @@ def test_two_models_are_both_asked(pair: BrokerHarness) -> None:
     pair.infer(S, request(1, 2))
     pair.infer(S2, request(1, 1))
     pair.tick(_SOON)
-    assert 2 == _asked(pair)
+    assert 2 == _count_reports(pair)
 
     _says(pair, S, wire.WaitEdge(0, 1, 0))
     assert [] == pair.finals(S2, 1)

@@ -16,12 +16,12 @@ FULL = "Exceeds maximum queue size"
 START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
 
-def _limited(most: str = "", **settings: int) -> BrokerHarness:
+def _limited(limit: str = "", **settings: int) -> BrokerHarness:
     world = BrokerHarness()
     world.core.configure(1, BrokerSettings(limits=RequestLimits(**settings)))
     config: dict[str, Any] = {"name": "m"}
-    if most:
-        config["parameters"] = {"MAX_REQUESTS": {"string_value": most}}
+    if limit:
+        config["parameters"] = {"MAX_REQUESTS": {"string_value": limit}}
     world.add_generation(config=config)
     world.core.add_generation(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
     world.add_frontend(F)
@@ -35,7 +35,7 @@ def _texts(world: BrokerHarness, *ids: int) -> list[str]:
 
 @pytest.mark.row("L04")
 def test_a_model_has_so_many_unanswered_and_no_more() -> None:
-    world = _limited(most="3")
+    world = _limited(limit="3")
 
     world.infer(F, *(request(own_id) for own_id in range(1, 6)))
 
@@ -61,16 +61,16 @@ def test_the_server_has_so_many_unanswered_and_no_more() -> None:
 
 
 def test_a_model_s_own_number_counts_before_the_server_s_for_all_models() -> None:
-    world = _limited(most="0", max_model_requests=1)
+    world = _limited(limit="0", max_model_requests=1)
 
     world.infer(F, request(1), request(2), request(3, 2), request(4, 2))
 
     assert [FULL] == _texts(world, 1, 2, 3, 4)
 
 
-@pytest.mark.parametrize("most", ["many", "-1", "1e99", "nan"])
-def test_what_is_no_number_limits_nothing(most: str) -> None:
-    world = _limited(most=most)
+@pytest.mark.parametrize("limit", ["many", "-1", "1e99", "nan"])
+def test_what_is_no_number_limits_nothing(limit: str) -> None:
+    world = _limited(limit=limit)
 
     world.infer(F, *(request(own_id) for own_id in range(1, 9)))
 
@@ -88,7 +88,7 @@ def test_what_an_admitted_request_needs_is_admitted() -> None:
 
 
 def test_who_asks_a_new_broker_again_is_admitted() -> None:
-    world = _limited(most="1")
+    world = _limited(limit="1")
 
     rows = [request(own_id, flags=wire.RESENT) for own_id in (1, 2, 3)]
     world.infer(F, *rows)
@@ -97,14 +97,14 @@ def test_who_asks_a_new_broker_again_is_admitted() -> None:
 
 
 def test_the_refused_are_counted() -> None:
-    world = _limited(most="1")
+    world = _limited(limit="1")
 
     world.infer(F, request(1), request(2), request(3))
     world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
     world.drain_outbox()
 
-    [told] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
-    document = json.loads(told.result)
+    [statistics] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
+    document = json.loads(statistics.result)
     [entry] = document["model_stats"]
     assert 2 == entry["zmqtriton"]["failures"]["REJECTED"]
     assert 2 == entry["inference_stats"]["fail"]["count"]
@@ -115,9 +115,9 @@ def _part(own_id: int, flags: int = 0) -> wire.Request:
     return request(own_id, correlation=7, flags=flags)
 
 
-def _sequences(most: str) -> BrokerHarness:
+def _sequences(limit: str) -> BrokerHarness:
     world = BrokerHarness()
-    parameters = {"MAX_REQUESTS": {"string_value": most}}
+    parameters = {"MAX_REQUESTS": {"string_value": limit}}
     sequences = {"max_sequence_idle_microseconds": "1000000", "direct": {}}
     world.add_generation(
         config={"name": "m", "parameters": parameters, "sequence_batching": sequences}

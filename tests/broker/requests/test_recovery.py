@@ -283,19 +283,19 @@ def test_responses_of_a_stream_wait_in_order_for_their_asker(world: BrokerHarnes
 # ------------------------------------------------------------------------ blocks
 
 
-def _told(world: BrokerHarness, holder: int, *blocks: wire.Block) -> None:
+def _report_held(world: BrokerHarness, holder: int, *blocks: wire.Block) -> None:
     world.core.recovery.take_held_blocks(holder, wire.HeldBlocks(list(blocks), 1))
     world.drain_outbox()
 
 
 def test_owners_hear_who_still_reads_and_then_that_all_have_told(world: BrokerHarness) -> None:
     world.core.recovery.await_lease_reports()
-    _told(world, F, A, B)
-    _told(world, S)
+    _report_held(world, F, A, B)
+    _report_held(world, S)
     assert {S: [A, B]} == world.leased_blocks
     assert [] == world.leases_reported
 
-    _told(world, S2)
+    _report_held(world, S2)
 
     assert [F, S, S2] == sorted(world.leases_reported)
     world.core.blocks.release(F, [A])
@@ -310,18 +310,18 @@ def test_every_role_that_serves_clients_is_awaited(world: BrokerHarness) -> None
         world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
     world.core.recovery.await_lease_reports()
     for holder in (F, S, S2):
-        _told(world, holder)
+        _report_held(world, holder)
     assert [] == world.leases_reported
 
-    _told(world, 4)
+    _report_held(world, 4)
 
     assert [F, S, S2, 4] == sorted(set(world.leases_reported) - {5})
 
 
 def test_nobody_waits_for_the_word_of_the_dead(world: BrokerHarness) -> None:
     world.core.recovery.await_lease_reports()
-    _told(world, F, A)
-    _told(world, S)
+    _report_held(world, F, A)
+    _report_held(world, S)
 
     world.kill_peer(S2)
 
@@ -330,7 +330,7 @@ def test_nobody_waits_for_the_word_of_the_dead(world: BrokerHarness) -> None:
 
 def test_all_may_have_told_before_it_is_known_who_they_are(world: BrokerHarness) -> None:
     for holder in (F, S, S2):
-        _told(world, holder)
+        _report_held(world, holder)
     assert [] == world.leases_reported
 
     world.core.recovery.await_lease_reports()
@@ -436,7 +436,7 @@ def test_a_stub_that_hangs_from_before_is_ended_when_its_time_is_over(
 
     bounded.tick(1)
     assert [(wire.ExecutionOverdue, S)] == [
-        (type(told), told.serial) for told in bounded.supervisor_messages
+        (type(message), message.serial) for message in bounded.supervisor_messages
     ]
     bounded.kill_peer(S)
 
@@ -470,7 +470,7 @@ def test_the_time_of_an_execution_is_not_counted_anew_with_the_hello(
 
     bounded.tick(400_000_000)
 
-    assert [wire.ExecutionOverdue] == [type(told) for told in bounded.supervisor_messages]
+    assert [wire.ExecutionOverdue] == [type(message) for message in bounded.supervisor_messages]
 
 
 def _reloaded(world: BrokerHarness) -> None:

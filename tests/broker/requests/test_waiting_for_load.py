@@ -34,7 +34,7 @@ def _ask(own_id: int, **fields: Any) -> wire.Request:
 
 def _calls(world: BrokerHarness) -> list[wire.Call]:
     world.drain_outbox()
-    return [told for told in world.supervisor_messages if isinstance(told, wire.Call)]
+    return [message for message in world.supervisor_messages if isinstance(message, wire.Call)]
 
 
 def _answer(world: BrokerHarness, result: Any = None, error: str = "") -> None:
@@ -47,7 +47,7 @@ def _answer(world: BrokerHarness, result: Any = None, error: str = "") -> None:
     world.drain_outbox()
 
 
-def _told(world: BrokerHarness, own_id: int, peer: int = ASKER) -> list[tuple[int, str]]:
+def _replies(world: BrokerHarness, own_id: int, peer: int = ASKER) -> list[tuple[int, str]]:
     return [(reply.code, reply.text) for reply in world.replies.get((peer, own_id), [])]
 
 
@@ -58,7 +58,7 @@ def test_many_wait_for_one_load_and_are_executed_in_their_order(world: BrokerHar
     assert [("demand", {"model": "m"})] == [
         (c.verb, json.loads(c.arguments)) for c in _calls(world)
     ]
-    assert [[], [], []] == [_told(world, own_id) for own_id in (1, 2, 3)]
+    assert [[], [], []] == [_replies(world, own_id) for own_id in (1, 2, 3)]
     world.add_generation()
     world.add_stub(S)
     _answer(world, True)
@@ -71,7 +71,7 @@ def test_a_load_that_fails_tells_each_why(world: BrokerHarness) -> None:
 
     _answer(world, error="no weights")
 
-    assert [(Unavailable.number, f"{_WHERE}no weights")] == _told(world, 1) == _told(world, 2)
+    assert [(Unavailable.number, f"{_WHERE}no weights")] == _replies(world, 1) == _replies(world, 2)
 
 
 def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: BrokerHarness) -> None:
@@ -79,7 +79,7 @@ def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: BrokerHar
 
     _answer(world, False)
 
-    [(code, text)] = _told(world, 1)
+    [(code, text)] = _replies(world, 1)
     assert (Unavailable.number, True) == (code, text.endswith("Model 'm' is not ready."))
 
 
@@ -90,7 +90,7 @@ def test_a_version_that_is_not_among_those_loaded_is_asked_for_once(world: Broke
 
     _answer(world, True)
 
-    assert 1 == len(_told(world, 1))
+    assert 1 == len(_replies(world, 1))
     assert 1 == len(_calls(world))
 
 
@@ -102,7 +102,7 @@ def test_who_cancels_is_answered_and_not_executed(world: BrokerHarness) -> None:
     world.add_stub(S)
     _answer(world, True)
 
-    assert [Cancelled.number] == [code for code, _ in _told(world, 1)]
+    assert [Cancelled.number] == [code for code, _ in _replies(world, 1)]
     assert [] == world.batched_requests.get(S, [])
 
 
@@ -134,7 +134,7 @@ def test_nobody_waits_for_longer_than_may_be(
     world.core.tick(waits_s * _S)
     world.drain_outbox()
 
-    assert text in _told(world, 1)[0][1]
+    assert text in _replies(world, 1)[0][1]
     assert world.core.due_ns is None
 
 
@@ -153,7 +153,7 @@ def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
 
     world.infer(F, request(1, generation=1))
 
-    assert [] == _told(world, 1, F)
+    assert [] == _replies(world, 1, F)
     world.add_generation(generation=2, config=config)
     world.add_stub(S + 1, generation=2)
     _answer(world, True)
@@ -169,7 +169,7 @@ def test_what_was_checked_against_other_inputs_is_refused(world: BrokerHarness) 
     _answer(world, True)
 
     text = "the model was unloaded while the request was on its way"
-    assert [(Unavailable.number, text)] == _told(world, 1, F)
+    assert [(Unavailable.number, text)] == _replies(world, 1, F)
 
 
 def test_without_the_option_nothing_waits() -> None:
@@ -178,5 +178,5 @@ def test_without_the_option_nothing_waits() -> None:
 
     world.infer(ASKER, _ask(1))
 
-    assert 1 == len(_told(world, 1))
+    assert 1 == len(_replies(world, 1))
     assert [] == _calls(world)

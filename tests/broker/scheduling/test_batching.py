@@ -26,10 +26,10 @@ def batching(max_batch_size: int = 8, *, held: int = 0, **settings: Any) -> Brok
 
 def sizes(world: BrokerHarness, serial: int = S) -> list[int]:
     """Return how many requests each execute() was given until nothing was left."""
-    found = []
+    counts = []
     while world.batched_requests.get(serial):
-        found.append(len(world.finish_batch(serial)))
-    return found
+        counts.append(len(world.finish_batch(serial)))
+    return counts
 
 
 @pytest.mark.row("E60")

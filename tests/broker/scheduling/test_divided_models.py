@@ -15,53 +15,63 @@ OVER = wire.TrafficSplit("m", 0, 0, 0)
 
 
 def registry(config: str = "{}") -> GenerationRegistry:
-    found = GenerationRegistry()
+    generations = GenerationRegistry()
     for number in (1, 2):
-        found.add_or_update(wire.AddGeneration(10 * number, "m", number, config))
-    return found
+        generations.add_or_update(wire.AddGeneration(10 * number, "m", number, config))
+    return generations
 
 
 def split(weight: int) -> wire.TrafficSplit:
     return wire.TrafficSplit("m", 1, 2, weight)
 
 
-def asked(found: GenerationRegistry, version: int = -1, correlation: wire.Correlation = 0) -> int:
+def number_for(
+    generations: GenerationRegistry, version: int = -1, correlation: wire.Correlation = 0
+) -> int:
     row = wire.Request(1, 0, "m", version, 0, 0, 0, 0, 0, 0, correlation)
-    return found.find(row).number
+    return generations.find(row).number
 
 
 def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() -> None:
-    found = registry()
-    assert 20 == asked(found)
+    generations = registry()
+    assert 20 == number_for(generations)
 
-    found.divide(split(0))
-    assert (10, 10, 20) == (asked(found), asked(found, 1), asked(found, 2))
-    found.divide(split(ALL))
-    assert (20, 10, 20) == (asked(found), asked(found, 1), asked(found, 2))
-    found.divide(split(ALL // 2))
-    assert {10, 20} == {asked(found) for _ in range(100)}
-    found.divide(OVER)
-    assert 20 == asked(found)
+    generations.divide(split(0))
+    assert (10, 10, 20) == (
+        number_for(generations),
+        number_for(generations, 1),
+        number_for(generations, 2),
+    )
+    generations.divide(split(ALL))
+    assert (20, 10, 20) == (
+        number_for(generations),
+        number_for(generations, 1),
+        number_for(generations, 2),
+    )
+    generations.divide(split(ALL // 2))
+    assert {10, 20} == {number_for(generations) for _ in range(100)}
+    generations.divide(OVER)
+    assert 20 == number_for(generations)
 
 
 def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
-    found = registry()
-    found.divide(split(ALL))
+    generations = registry()
+    generations.divide(split(ALL))
 
-    newest = found.newest("m", -1)
+    newest = generations.newest("m", -1)
 
     assert newest is not None
     assert 10 == newest.number
 
 
 def test_the_other_version_serves_if_one_is_gone() -> None:
-    found = registry()
-    found.divide(split(0))
+    generations = registry()
+    generations.divide(split(0))
 
-    found[10].is_retired = True
-    assert 20 == asked(found)
-    found.remove(10)
-    assert 20 == asked(found)
+    generations[10].is_retired = True
+    assert 20 == number_for(generations)
+    generations.remove(10)
+    assert 20 == number_for(generations)
 
 
 # ------------------------------------------------------------------- sequences
@@ -87,7 +97,7 @@ def ask(world: BrokerHarness, own_id: int, generation: int, flags: int = 0) -> N
     world.infer(F, row)
 
 
-def given(world: BrokerHarness, stub: int) -> list[int]:
+def executing(world: BrokerHarness, stub: int) -> list[int]:
     return [work.id for work in world.batched_requests.get(stub, ())]
 
 
@@ -101,8 +111,8 @@ def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
 
     ask(world, 2, generation=2)
 
-    assert [2] == given(world, 5)
-    assert [] == given(world, 6)
+    assert [2] == executing(world, 5)
+    assert [] == executing(world, 6)
 
 
 def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
@@ -115,7 +125,7 @@ def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
     world.finish_batch(6)
     ask(world, 3, generation=2)
 
-    assert [] == given(world, 5)
+    assert [] == executing(world, 5)
     assert [
         "inference request for sequence 7 to model 'm' must specify the START flag on the first"
     ] == [reply.text.partition(" request of")[0] for reply in world.finals(F, 3)]
@@ -133,7 +143,7 @@ def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
     assert [] == [m for m in world.supervisor_messages if isinstance(m, wire.Drained)]
 
     ask(world, 2, generation=2, flags=wire.SEQUENCE_END)
-    assert [2] == given(world, 5)
+    assert [2] == executing(world, 5)
     world.finish_batch(5)
     world.drain_outbox()
     assert [wire.Drained(1)] == [m for m in world.supervisor_messages if type(m) is wire.Drained]

@@ -43,10 +43,10 @@ def texts(world: BrokerHarness, *ids: int) -> list[str]:
 
 def executed(world: BrokerHarness, serial: int = S) -> list[int]:
     """The ids, in the order in which a stub gets them until there is nothing left."""
-    found = []
+    ids = []
     while world.batched_requests.get(serial):
-        found += [work.id for work in world.finish_batch(serial)]
-    return found
+        ids += [work.id for work in world.finish_batch(serial)]
+    return ids
 
 
 # --------------------------------------------------------------- who waits too long
@@ -253,8 +253,8 @@ def test_higher_priorities_go_first_and_each_in_the_order_it_came() -> None:
     world = scheduling(priority_levels=3, default_priority_level=2)
     world.infer(F, request(1))
 
-    asked = enumerate([3, 0, 1, 2, 4, 3, 1], start=2)
-    world.infer(F, *(request(i, priority=priority) for i, priority in asked))
+    priorities = enumerate([3, 0, 1, 2, 4, 3, 1], start=2)
+    world.infer(F, *(request(i, priority=priority) for i, priority in priorities))
 
     assert [1, 4, 8, 3, 5, 6, 2, 7] == executed(world)
 
@@ -430,8 +430,8 @@ def test_answers_leave_in_order_whatever_happens(seed: int) -> None:
             next(serial for serial, works in world.batched_requests.items() if works)
         )
 
-    asked = range(1, next(ids))
-    assert all(len(world.finals(F, own_id)) == 1 for own_id in asked)
+    own_ids = range(1, next(ids))
+    assert all(len(world.finals(F, own_id)) == 1 for own_id in own_ids)
     left = [r for _, r in world.replies if r not in cancelled and FULL not in texts(world, r)]
     assert sorted(left) == left
     assert len(left) > 20

@@ -21,10 +21,10 @@ def demand(priority: int = 1, **counts: int) -> str:
     return ResourceNeed({(name, 0): n for name, n in counts.items()}, priority).to_json()
 
 
-def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> BrokerHarness:
+def world_of(*demands: str, config: dict[str, Any] | None = None, **supply: int) -> BrokerHarness:
     """Return a model for each demand, with one instance: 1 with A, 2 with B and so on."""
     world = BrokerHarness()
-    resources = tuple(RateLimitResource(name, n, NO_DEVICE) for name, n in given.items())
+    resources = tuple(RateLimitResource(name, n, NO_DEVICE) for name, n in supply.items())
     world.core.configure(1, BrokerSettings(rate=RateLimits(True, resources)))
     world.add_frontend(F)
     for number, needs in enumerate(demands, 1):
@@ -236,7 +236,7 @@ def test_who_holds_what_is_told() -> None:
     world.core.ask_statistics(F, wire.AskStatistics(1, "", -1), 0)
     world.drain_outbox()
 
-    [told] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
+    [statistics] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
     assert [
         {
             "resource": "R",
@@ -246,7 +246,7 @@ def test_who_holds_what_is_told() -> None:
             "holders": {"m_11": 1},
             "waiting": ["m_12"],
         }
-    ] == json.loads(told.result)["zmqtriton"]["resources"]
+    ] == json.loads(statistics.result)["zmqtriton"]["resources"]
 
 
 def test_a_circle_through_a_resource_is_refused() -> None:

@@ -151,13 +151,13 @@ def test_control_tensors_tell_the_first_step_from_those_after_it() -> None:
     world = SequenceHarness(_iterative(slots=1))
     world.send(0)
 
-    told = []
+    controls = []
     for _ in range(2):
         body = wire.decode_request(world.bodies[F, 1])
-        told.append([tensor.data[:1] for tensor in body.inputs if tensor.name in ("S", "E")])
+        controls.append([tensor.data[:1] for tensor in body.inputs if tensor.name in ("S", "E")])
         _return(world, _batch(world))
 
-    assert [[b"\1", b"\0"], [b"\0", b"\0"]] == told
+    assert [[b"\1", b"\0"], [b"\0", b"\0"]] == controls
 
 
 @pytest.mark.row("E76")

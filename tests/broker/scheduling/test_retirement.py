@@ -18,7 +18,7 @@ def world() -> BrokerHarness:
     return world
 
 
-def _told(world: BrokerHarness) -> list[wire.Drained]:
+def _drained(world: BrokerHarness) -> list[wire.Drained]:
     return [message for message in world.supervisor_messages if isinstance(message, wire.Drained)]
 
 
@@ -32,11 +32,11 @@ def test_a_stub_that_is_dismissed_answers_what_it_has_and_gets_nothing_new(
     world.core.retire(wire.Retire(1, S))
     world.infer(F, request(2), request(3))
     world.drain_outbox()
-    assert [] == _told(world)
+    assert [] == _drained(world)
     assert [2] == [work.id for work in world.batched_requests[S2]]
 
     world.finish_batch(S)
-    assert [wire.Drained(1, S)] == _told(world)
+    assert [wire.Drained(1, S)] == _drained(world)
     assert [1] == [reply.id for reply in world.finals(F, 1)]
     world.finish_batch(S2)
     assert [3] == [work.id for work in world.batched_requests[S2]]
@@ -49,7 +49,7 @@ def test_an_idle_stub_leaves_at_once_and_the_rest_waits_for_others(world: Broker
     world.core.retire(wire.Retire(1, S))
     world.infer(F, request(1))
 
-    assert [wire.Drained(1, S)] == _told(world)
+    assert [wire.Drained(1, S)] == _drained(world)
     assert S not in world.batched_requests
     world.add_stub(S2)
     assert [1] == [work.id for work in world.batched_requests[S2]]
@@ -73,7 +73,7 @@ def test_a_stub_that_nobody_knows_has_nothing_left(world: BrokerHarness) -> None
     world.core.retire(wire.Retire(1, 99))
     world.drain_outbox()
 
-    assert [wire.Drained(1, 99)] == _told(world)
+    assert [wire.Drained(1, 99)] == _drained(world)
 
 
 def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: BrokerHarness) -> None:
@@ -82,13 +82,13 @@ def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: BrokerHarness
 
     world.core.retire(wire.Retire(1, S))
     world.drain_outbox()
-    assert [] == _told(world)
+    assert [] == _drained(world)
     hello = wire.Hello(S, b"t" * 16, 1)
     world.core.authenticate(hello)
     world.core.connected(hello, [], world.now)
     world.infer(F, request(1))
 
-    assert [wire.Drained(1, S)] == _told(world)
+    assert [wire.Drained(1, S)] == _drained(world)
     assert S not in world.batched_requests
 
 

@@ -85,9 +85,9 @@ def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() ->
     assert (Unavailable.number, True) == (code, text.endswith("Exceeds maximum queue size"))
     world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0, world.now)
     world.drain_outbox()
-    told = world.supervisor_messages[-1]
-    assert isinstance(told, wire.Statistics)
-    [row] = json.loads(told.result)["model_stats"]
+    statistics = world.supervisor_messages[-1]
+    assert isinstance(statistics, wire.Statistics)
+    [row] = json.loads(statistics.result)["model_stats"]
     assert MANY - 100 == int(row["inference_stats"]["fail"]["count"])
 
 

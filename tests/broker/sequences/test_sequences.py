@@ -416,16 +416,16 @@ def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
 @pytest.mark.row("E73")
 def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
     world = SequenceHarness(_oldest(preserve_ordering=True))
-    asked = []
+    own_ids = []
     for sequence, flags in ((1, START), (2, START), (1, 0), (2, 0)):
         world.now += 1
-        asked.append(world.send(sequence, flags))
+        own_ids.append(world.send(sequence, flags))
 
-    for _ in asked:
+    for _ in own_ids:
         if world.batched_requests.get(S):
             world.finish_batch(S)
 
-    assert [(F, own_id) for own_id in asked] == list(world.replies)
+    assert [(F, own_id) for own_id in own_ids] == list(world.replies)
 
 
 # ------------------------------------------------------------------- states

@@ -60,7 +60,7 @@ def _sequences(strategy: dict[str, Any], slots: int = 3, **more: Any) -> dict[st
     return {"max_batch_size": slots, "sequence_batching": {**strategy, **idle, **more}}
 
 
-def _steps(*names: str, batches: int = 0, most: int = 0, **more: Any) -> dict[str, Any]:
+def _steps(*names: str, batches: int = 0, max_requests: int = 0, **more: Any) -> dict[str, Any]:
     """A chain of models."""
     tensors = ["x", *"pq"[: len(names) - 1], "y"]
     steps = [
@@ -68,7 +68,7 @@ def _steps(*names: str, batches: int = 0, most: int = 0, **more: Any) -> dict[st
         for number, name in enumerate(names)
     ]
     config = {**ensemble(steps, **more), "max_batch_size": batches}
-    config["ensemble_scheduling"]["max_inflight_requests"] = most
+    config["ensemble_scheduling"]["max_inflight_requests"] = max_requests
     return config
 
 
@@ -95,7 +95,10 @@ MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
         _sequences(_OLDEST, iterative_sequence=True),
     ],
     "row": [_steps("dynamic", "one", batches=4)],
-    "stream": [_steps("many", "leaf", most=2, **_DECOUPLED), _steps("many", "leaf", **_DECOUPLED)],
+    "stream": [
+        _steps("many", "leaf", max_requests=2, **_DECOUPLED),
+        _steps("many", "leaf", **_DECOUPLED),
+    ],
     "mixed": [_steps("plain", "cached"), _steps("cached", "wide", "plain")],
 }
 
@@ -394,15 +397,15 @@ class RandomRun:
 
     def send_partial_response(self) -> None:
         """A response of a decoupled model that is not the last; steps of ensembles get them."""
-        found = [
+        candidates = [
             (serial, work)
             for serial in self.busy_stubs()
             if self.promises.model_of(self.stubs[serial]).is_decoupled
             for work in self.world.batched_requests[serial]
             if work.peer == 0 and work.batch == self.world.batched_requests[serial][0].batch
         ]
-        if found:
-            serial, work = self.random.choice(found)
+        if candidates:
+            serial, work = self.random.choice(candidates)
             served = self.promises.model_of(self.stubs[serial])
             route = wire.RequestKey(work.peer, work.id)
             number = self.sent.get((serial, route), 0)

@@ -112,10 +112,10 @@ class Invariants:
 
     def update_models(self) -> None:
         """The core has read requests: another generation of their model may have taken them."""
-        for route, asked in self.open_requests.items():
-            found = self._inflight(route)
-            if found is not None and found.generation.number != asked.model.number:
-                asked.model = self.model_of(found.generation.number)
+        for route, tracked in self.open_requests.items():
+            inflight = self._inflight(route)
+            if inflight is not None and inflight.generation.number != tracked.model.number:
+                tracked.model = self.model_of(inflight.generation.number)
 
     def retire_model(self, number: int) -> None:
         """A model takes no more requests."""
@@ -125,15 +125,15 @@ class Invariants:
         """A frontend has died."""
         self._dead_frontends.add(peer)
         self.open_requests = {
-            route: asked for route, asked in self.open_requests.items() if route[0] != peer
+            route: tracked for route, tracked in self.open_requests.items() if route[0] != peer
         }
 
     def record_request(self, peer: int, row: wire.Request, now_ns: int) -> None:
         route = (peer, row.id)
         served = self.model_of(row.generation)
         self._order += 1
-        asked = TrackedRequest(row, served, now_ns, self._order, self._call)
-        self.open_requests[route] = self._all_requests[route] = asked
+        tracked = TrackedRequest(row, served, now_ns, self._order, self._call)
+        self.open_requests[route] = self._all_requests[route] = tracked
         if served.is_sequential:
             sequence = (served.name, row.correlation)
             if sequence in self._last_in_sequence:
@@ -142,9 +142,9 @@ class Invariants:
 
     def record_response(self, route: RequestKey, body: bytes) -> None:
         """A stub answers this, unless somebody did before."""
-        asked = self._all_requests.get(route)
-        if asked is not None and asked.row.cache_key:
-            key = asked.model.number, asked.row.cache_key
+        tracked = self._all_requests.get(route)
+        if tracked is not None and tracked.row.cache_key:
+            key = tracked.model.number, tracked.row.cache_key
             self._bodies.setdefault(key, set()).add(body)
 
     def record_execution(
@@ -169,9 +169,9 @@ class Invariants:
                 if reply.flags & wire.FINAL:
                     self._finals[route] += 1
                     self.open_requests.pop(route, None)
-                    asked = self._all_requests[route]
-                    if asked.row.cache_key and not reply.code:
-                        key = asked.model.number, asked.row.cache_key
+                    tracked = self._all_requests[route]
+                    if tracked.row.cache_key and not reply.code:
+                        key = tracked.model.number, tracked.row.cache_key
                         assert body in self._bodies[key], "somebody else's answer"
 
     def check_dispatched(self, works: dict[int, list[wire.BatchedRequest]]) -> None:
@@ -185,8 +185,8 @@ class Invariants:
     def rows_of(self, serial: int, work: wire.BatchedRequest) -> int:
         """Return how many inferences a request is that a stub has."""
         route = wire.RequestKey(work.peer, work.id)
-        found = self._world.core.instances[serial].open_requests.get(route)
-        return 1 if found is None else found.elements
+        inflight = self._world.core.instances[serial].open_requests.get(route)
+        return 1 if inflight is None else inflight.elements
 
     # --------------------------------------------------------- a batch
 
@@ -199,7 +199,7 @@ class Invariants:
         routes = [
             wire.RequestKey(work.peer, work.id) for work in batch if work.id < FIRST_PADDING_ID
         ]
-        found = [
+        inflight = [
             instance.open_requests[route] for route in routes if route in instance.open_requests
         ]
         if not served.batch_capacity:
@@ -207,20 +207,20 @@ class Invariants:
         elif served.is_sequential or served.is_iterative:
             assert len(batch) <= served.batch_capacity, "more slots than there are"
         else:
-            sizes = [request.elements for request in found]
+            sizes = [request.elements for request in inflight]
             assert sum(sizes) <= served.batch_capacity, f"{sizes} is above {served.batch_capacity}"
-            assert len({request.row.batch_key for request in found}) <= 1, "shapes do not fit"
+            assert len({request.row.batch_key for request in inflight}) <= 1, "shapes do not fit"
         for work in batch:
             route = (work.peer, work.id)
             assert not self._finals[route], "given to a stub though it was answered"
-            asked = self._all_requests.get(route)
-            if asked is None or work.id >= FIRST_PADDING_ID:
+            tracked = self._all_requests.get(route)
+            if tracked is None or work.id >= FIRST_PADDING_ID:
                 continue
             if served.is_sequential:
-                self._check_sequence(serial, route, asked, work)
-            elif not served.is_iterative and not asked.was_dispatched:
-                self._check_order(asked, self._inflight(route))
-            asked.was_dispatched = True
+                self._check_sequence(serial, route, tracked, work)
+            elif not served.is_iterative and not tracked.was_dispatched:
+                self._check_order(tracked, self._inflight(route))
+            tracked.was_dispatched = True
 
     def _is_at_pace(self, served: ExpectedModel) -> bool:
         return self._world.now >= self._next_ns.get(served.name, 0)
@@ -229,31 +229,31 @@ class Invariants:
         peer = self._world.core.peers.get(route[0])
         return peer.requests.get(route[1]) if peer is not None else None
 
-    def _is_waiting(self, route: RequestKey, asked: TrackedRequest) -> bool:
+    def _is_waiting(self, route: RequestKey, tracked: TrackedRequest) -> bool:
         """Return True if it is in a queue, in time, and was never out of it."""
-        found = self._inflight(route)
-        return found is not None and not asked.was_dispatched and not found.is_late
+        inflight = self._inflight(route)
+        return inflight is not None and not tracked.was_dispatched and not inflight.is_late
 
-    def _check_order(self, given: TrackedRequest, request: InflightRequest | None) -> None:
-        level = given.model.level(given.row)
+    def _check_order(self, tracked: TrackedRequest, request: InflightRequest | None) -> None:
+        level = tracked.model.level(tracked.row)
         is_late = request is not None and request.is_late
         for route, other in self.open_requests.items():
-            if other.model is not given.model or not self._is_waiting(route, other):
+            if other.model is not tracked.model or not self._is_waiting(route, other):
                 continue
             theirs = other.model.level(other.row)
-            was_there = other.core_call < given.core_call or other.order < given.order
-            if theirs == level and other.order < given.order and not is_late:
-                raise AssertionError(f"{given.row} overtakes {other.row}")
+            was_there = other.core_call < tracked.core_call or other.order < tracked.order
+            if theirs == level and other.order < tracked.order and not is_late:
+                raise AssertionError(f"{tracked.row} overtakes {other.row}")
             # In the middle of one call the higher one may not have been read yet.
-            if theirs < level and was_there and other.order < given.order:
-                raise AssertionError(f"{given.row} goes before the higher {other.row}")
+            if theirs < level and was_there and other.order < tracked.order:
+                raise AssertionError(f"{tracked.row} goes before the higher {other.row}")
 
     def _check_sequence(
-        self, serial: int, route: RequestKey, asked: TrackedRequest, work: wire.BatchedRequest
+        self, serial: int, route: RequestKey, tracked: TrackedRequest, work: wire.BatchedRequest
     ) -> None:
-        sequence = (asked.model.name, asked.row.correlation)
+        sequence = (tracked.model.name, tracked.row.correlation)
         earlier = self._last_dispatched.get((serial, sequence))
-        if asked.was_dispatched:
+        if tracked.was_dispatched:
             return  # once more, by a stub that goes on
         self._last_dispatched[serial, sequence] = route
         self._owner[sequence] = serial
@@ -268,7 +268,7 @@ class Invariants:
             for work in works
             if (other := self._all_requests.get((work.peer, work.id))) is not None
             and work.id < FIRST_PADDING_ID
-            and (other.model, other.row.correlation) == (asked.model, asked.row.correlation)
+            and (other.model, other.row.correlation) == (tracked.model, tracked.row.correlation)
             and (work.peer, work.id) != route
         ]
         assert not others, "two of one sequence at once"
@@ -280,14 +280,14 @@ class Invariants:
         self._check_resources()
         self._check_limits()
         waiting: dict[int, list[TrackedRequest]] = {}
-        given = {
+        routes = {
             (work.peer, work.id)
             for works in self._world.batched_requests.values()
             for work in works
         }
-        for route, asked in self.open_requests.items():
-            if route not in given and self._inflight(route) is not None:
-                waiting.setdefault(asked.model.number, []).append(asked)
+        for route, tracked in self.open_requests.items():
+            if route not in routes and self._inflight(route) is not None:
+                waiting.setdefault(tracked.model.number, []).append(tracked)
         idle = [
             instance
             for serial, instance in self._world.core.instances.items()
@@ -307,15 +307,15 @@ class Invariants:
         if served.is_iterative:
             return
         if served.is_sequential:
-            for asked in waiting:
-                sequence = (served.name, asked.row.correlation)
-                first = next(a for a in waiting if a.row.correlation == asked.row.correlation)
-                has_begun = self._owner.get(sequence) == serial and first is asked
-                goes_on = has_begun and not asked.row.flags & wire.SEQUENCE_START
-                assert served.delay_ns or not goes_on, f"{serial} is idle, {asked.row} waits"
+            for tracked in waiting:
+                sequence = (served.name, tracked.row.correlation)
+                first = next(a for a in waiting if a.row.correlation == tracked.row.correlation)
+                has_begun = self._owner.get(sequence) == serial and first is tracked
+                goes_on = has_begun and not tracked.row.flags & wire.SEQUENCE_START
+                assert served.delay_ns or not goes_on, f"{serial} is idle, {tracked.row} waits"
             return
-        rows = sum(asked.row.batch_size or 1 for asked in waiting)
-        keys = {asked.row.batch_key for asked in waiting}
+        rows = sum(tracked.row.batch_size or 1 for tracked in waiting)
+        keys = {tracked.row.batch_key for tracked in waiting}
         assert oldest_ns < served.delay_ns, f"{serial} is idle, {waiting[0].row} waits"
         assert rows < served.batch_capacity or len(keys) > 1, f"{serial} is idle, {rows} wait"
 
@@ -346,14 +346,16 @@ class Invariants:
 
     def _check_limits(self) -> None:
         # Whose answer only waits for those of others is through.
-        admitted = [asked for route, asked in self.open_requests.items() if self._inflight(route)]
-        most = self._settings.limits.max_requests
-        assert not most or len(admitted) <= most, "more than the server takes"
-        counts = Counter(asked.model.number for asked in admitted)
+        admitted = [
+            tracked for route, tracked in self.open_requests.items() if self._inflight(route)
+        ]
+        limit = self._settings.limits.max_requests
+        assert not limit or len(admitted) <= limit, "more than the server takes"
+        counts = Counter(tracked.model.number for tracked in admitted)
         for number, count in counts.items():
             own = self.model_of(number).max_requests
-            most = own or self._settings.limits.max_model_requests
-            assert not most or count <= most, "more than the model takes"
+            limit = own or self._settings.limits.max_model_requests
+            assert not limit or count <= limit, "more than the model takes"
 
     # ------------------------------------------------------- at the end
 

@@ -76,7 +76,7 @@ class Day:
         #: Generations of m, and of ensembles.
         self.living: list[int] = []
         self.ensembles: list[int] = []
-        self.asked: set[tuple[int, int]] = set()
+        self.routes: set[tuple[int, int]] = set()
         self.orphans: set[tuple[int, int]] = set()
         self.pages: dict[int, Page] = {}
         self.executed: Counter[tuple[int, int]] = Counter()
@@ -146,11 +146,11 @@ class Day:
             limits = {"deadline_ns": deadline, "timeout_us": self.random.choice([0, 0, 1])}
             limits["priority"] = self.random.randint(0, LEVELS + 1)
             rows.append(request(next(self.ids), generation, **limits))
-            self.asked.add((peer, rows[-1].id))
+            self.routes.add((peer, rows[-1].id))
         self.world.infer(peer, *rows, body=BODY)
 
     def cancel(self) -> None:
-        peer, own_id = self.random.choice(sorted(self.asked)) if self.asked else (0, 0)
+        peer, own_id = self.random.choice(sorted(self.routes)) if self.routes else (0, 0)
         if peer in self.frontends:
             self.world.cancel(peer, own_id)
 
@@ -183,7 +183,7 @@ class Day:
     def kill_frontend(self) -> None:
         if len(self.frontends) > 1:
             peer = self.frontends.pop(self.random.randrange(len(self.frontends)))
-            self.orphans |= {route for route in self.asked if route[0] == peer}
+            self.orphans |= {route for route in self.routes if route[0] == peer}
             self.world.kill_peer(peer)
 
     def run(self, steps: int) -> None:
@@ -240,7 +240,7 @@ class Day:
         self.world.drain_outbox()
         self.check()
         answered = set(self.world.replies)
-        assert self.asked - self.orphans <= answered
+        assert self.routes - self.orphans <= answered
         assert 0 == self.world.core.limits.unanswered
         assert all(not peer.requests for peer in self.world.core.peers.values())
         for peer in self.frontends:

@@ -40,7 +40,7 @@ class Calls:
         #: What clients and models have cancelled, or what ended with its process.
         self.given_up: set[tuple[int, int]] = set()
         self.dead: set[int] = set()
-        self.asked: set[tuple[int, int]] = set()
+        self.routes: set[tuple[int, int]] = set()
 
     def _add_generation(self, number: int, config: dict[str, Any]) -> None:
         message = wire.AddGeneration(number, config["name"], 1, json.dumps(config))
@@ -69,7 +69,7 @@ class Calls:
         for _ in range(self.random.randint(1, 3)):
             number = self.random.randint(1, 4)
             rows.append(request(next(self.numbers), number, deadline_ns=self._deadline()))
-        self.asked |= {(_FRONTEND, row.id) for row in rows}
+        self.routes |= {(_FRONTEND, row.id) for row in rows}
         self.world.infer(_FRONTEND, *rows, body=_BODY)
 
     def call(self) -> None:
@@ -89,7 +89,7 @@ class Calls:
                 caller_peer=batch[0].peer,
                 caller_id=batch[0].id,
             )
-        self.asked.add((serial, row.id))
+        self.routes.add((serial, row.id))
         self.world.infer(serial, row, body=_BODY)
 
     def cancel(self) -> None:
@@ -156,7 +156,7 @@ class Calls:
             message = wire.RemoveGeneration(generation.number, "the end")
             self.world.core.remove(message, self.world.now)
         self.world.drain_outbox()
-        living = {route for route in self.asked if route[0] not in self.dead}
+        living = {route for route in self.routes if route[0] not in self.dead}
         unanswered = [route for route in living if not self.world.finals(*route)]
         assert [route for route in unanswered if route[0] == _FRONTEND] == []
         assert 0 == self.world.core.limits.unanswered

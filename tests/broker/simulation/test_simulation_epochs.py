@@ -64,7 +64,7 @@ class FakeRouter:
         self.send(serial, kind(rows), [])
 
     def send_rows(
-        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], most: int = 0
+        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], max_rows: int = 0
     ) -> None:
         self.send(serial, kind([row for row, _ in rows]), [body for _, body in rows])
 
@@ -88,9 +88,9 @@ class Broker:
         self.core.configure(epoch)
         self.epoch = epoch
         #: For the supervisor.
-        self.told: deque[Any] = deque()
+        self.news: deque[Any] = deque()
         #: The clients and models of the requests that were given to stubs.
-        self.given: set[str] = set()
+        self.executed_ids: set[str] = set()
         self._requests = requests = FakeRouter(processes, _ROOM)
         self._stubs = stubs = FakeRouter(processes, 1_000)
         routers: Any = (requests, stubs)
@@ -99,9 +99,9 @@ class Broker:
 
     def send(self, message: Any) -> None:
         """Take a message to the supervisor, as its lifeline."""
-        self.told.append(message)
+        self.news.append(message)
 
-    def hear(self, process: FakePeer, now: int) -> None:
+    def receive_from(self, process: FakePeer, now: int) -> None:
         """The next message of a process."""
         message, bodies = process.outgoing.popleft()
         core, serial, kind = self.core, process.serial, type(message)
@@ -133,7 +133,7 @@ class Broker:
     def flush(self, now: int) -> None:
         self.core.tick(now)
         for works in self.core.outbox.batched_requests.values():
-            self.given.update(wire.decode_request(body).request_id for _, body in works)
+            self.executed_ids.update(wire.decode_request(body).request_id for _, body in works)
         self._sending.release_at_ns = 1  # no release waits: there is no clock here
         self._sending.flush()
 
@@ -151,7 +151,7 @@ class Epochs:
         self.ids = iter(range(1, 1_000_000))
         self.processes: dict[int, FakePeer] = {}
         self.executed: Counter[Any] = Counter()
-        self.given: set[str] = set()
+        self.executed_ids: set[str] = set()
         #: Deaths that this broker was not told of yet.
         self.untold: list[wire.PeerDied] = []
         #: What a supervisor keeps for the next broker.
@@ -245,8 +245,8 @@ class Epochs:
 
     def supervise(self) -> None:
         """Act on what the broker has told the supervisor."""
-        while self.broker is not None and self.broker.told:
-            message = self.broker.told.popleft()
+        while self.broker is not None and self.broker.news:
+            message = self.broker.news.popleft()
             if type(message) is wire.Settled:
                 self.replay.settle(message)
             elif type(message) is wire.Drained:
@@ -272,14 +272,14 @@ class Epochs:
         dead, core = self.dead[gone.serial], self.broker.core
         core.stop_giving_to(gone.serial)
         while dead.outgoing:
-            self.broker.hear(dead, self.now)
+            self.broker.receive_from(dead, self.now)
         self.broker.bury(gone, self.now)
         self.broker.flush(self.now)
 
     def kill_broker(self) -> None:
         if self.broker is not None:
             self.supervise()
-            self.given |= self.broker.given
+            self.executed_ids |= self.broker.executed_ids
         self.broker = None
         for frontend in self.frontends:
             frontend.lose_broker()
@@ -316,7 +316,7 @@ class Epochs:
     def deliver_up(self) -> None:
         speaking = [p for p in self.processes.values() if p.outgoing and p.serial not in self.slow]
         if speaking and self.broker is not None:
-            self.broker.hear(self.random.choice(speaking), self.now)
+            self.broker.receive_from(self.random.choice(speaking), self.now)
             self.broker.flush(self.now)
 
     def deliver_down(self) -> None:
@@ -404,7 +404,7 @@ class Epochs:
         broker = self.broker
         if broker is None or self.untold or self.unsettled:
             return
-        if not (broker.told or broker._sending._held_up or broker.core.recovery._once_over):
+        if not (broker.news or broker._sending._held_up or broker.core.recovery._once_over):
             self.kill_broker()
 
     def run_in_order(self, steps: int) -> None:
@@ -468,7 +468,7 @@ class Epochs:
         twice = [how for how, times in self.executed.items() if times > 1 and how[1] != "named"]
         assert [] == twice
         assert self.broker is not None
-        self.given |= self.broker.given
+        self.executed_ids |= self.broker.executed_ids
         for frontend in self.frontends:
             for own_id, code in frontend.codes.items():
                 if code == Unavailable.number:
@@ -488,7 +488,7 @@ class Epochs:
 
     def check_refusal(self, name: str, text: str) -> None:
         """Only what may have run is refused: a request, or a step of a run, that was begun."""
-        assert name in self.given, text
+        assert name in self.executed_ids, text
         if not text.startswith("in ensemble"):
             assert any(self.executed[name, how] for how in (MODEL, ORDERED)), text
 

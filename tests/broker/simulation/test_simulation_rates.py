@@ -27,8 +27,8 @@ class Day:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.world = BrokerHarness()
-        self.given = self.random.choice([(), _RESOURCES])
-        limits = RateLimits(True, self.given)
+        self.resources = self.random.choice([(), _RESOURCES])
+        limits = RateLimits(True, self.resources)
         self.supply = ResourcePool(limits)
         self.world.core.configure(1, BrokerSettings(rate=limits))
         self.world.add_frontend(_FRONTEND)

@@ -60,7 +60,7 @@ class Day:
         #: What was executed by which stub, and is not answered yet.
         self.owed: list[tuple[int, wire.BatchedRequest]] = []
         #: What stubs have been given of each sequence, last.
-        self.given: dict[tuple[int, int | str], int] = {}
+        self.last_ids: dict[tuple[int, int | str], int] = {}
         self.seen: dict[int, int] = {}
 
     def send(self) -> None:
@@ -88,14 +88,16 @@ class Day:
         batch = [work for work in works if work.batch == works[0].batch]
         self.world.batched_requests[serial] = works[len(batch) :]
         self.owed += [(serial, work) for work in batch]
-        self.say(serial, [], [wire.Executed(batch[0].batch, 1, 2, 3)])
+        self.report(serial, [], [wire.Executed(batch[0].batch, 1, 2, 3)])
 
     def answer(self) -> None:
         if self.owed:
             serial, work = self.owed.pop(self.random.randrange(len(self.owed)))
-            self.say(serial, [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL)], [])
+            self.report(serial, [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL)], [])
 
-    def say(self, serial: int, outcomes: list[wire.Outcome], executed: list[wire.Executed]) -> None:
+    def report(
+        self, serial: int, outcomes: list[wire.Outcome], executed: list[wire.Executed]
+    ) -> None:
         bodies = [b""] * len(outcomes)
         self.world.core.results(serial, wire.Results(outcomes, executed), bodies, self.world.now)
         self.world.drain_outbox()
@@ -146,13 +148,13 @@ class Day:
             for work in works:
                 if self.seen.setdefault(work.id, serial) != serial:
                     raise AssertionError(f"{work.id} was given to two stubs")
-                if self.given.get((serial, work.correlation), 0) < work.id:
+                if self.last_ids.get((serial, work.correlation), 0) < work.id:
                     self.check_order(serial, work)
         assert len(executing) == len(set(executing)), "two of one sequence at once"
 
     def check_order(self, serial: int, work: wire.BatchedRequest) -> None:
-        earlier = self.given.get((serial, work.correlation), 0)
-        self.given[serial, work.correlation] = work.id
+        earlier = self.last_ids.get((serial, work.correlation), 0)
+        self.last_ids[serial, work.correlation] = work.id
         if not work.flags & START:
             assert self.before[work.id] == earlier, "one is missing, or comes too late"
             assert not self.rows[earlier].flags & END

@@ -55,7 +55,7 @@ def groups(name: str, fields: str, why: str, id: str = "E37") -> Row:
     return row(name, PYTHON + IO + f"instance_group [ {fields} ]\n", id, why)
 
 
-def found(name: str, config: str, why: str, *files: str) -> Row:
+def backend_row(name: str, config: str, why: str, *files: str) -> Row:
     """A model whose backend must be found; the files have something in them, be it nothing.
 
     Not of backends that zmqtriton has and the recorded Triton had not.
@@ -68,18 +68,20 @@ _DETECTED = (
     row("cfg_plain", PYTHON + IO, "E90", "nothing but what is needed"),
     row("cfg_named", PYTHON + IO + 'name: "cfg_named"\n', "E02", "as the directory"),
     row("cfg_misnamed", PYTHON + IO + 'name: "another"\n', "E02", "not as the directory"),
-    found("cfg_no_backend", IO, "by model.py", "1/model.py"),
-    found(
+    backend_row("cfg_no_backend", IO, "by model.py", "1/model.py"),
+    backend_row(
         "cfg_filename_only", IO + 'default_model_filename: "model.py"\n', "by name", "1/model.py"
     ),
-    found("cfg_filename_other", IO + 'default_model_filename: "m.py"\n', "no such", "1/m.py"),
-    found("cfg_nothing", "", "no file at all", "1/README"),
-    found("cfg_nothing.python", IO, "by its own name", "1/model.python"),
-    found("cfg_named.nonsense", IO, "by its own name, and it is none", "1/README"),
-    found("cfg_savedmodel_file", IO, "must be a directory", "1/model.py", "1/model.savedmodel"),
-    found("cfg_platform_x", IO + 'platform: "nonsense"\n', "no such platform", "1/model.py"),
-    found("cfg_other_first", IO, "no version comes first", "0env/x", "1/model.py"),
-    found("cfg_other_last", IO, "a version comes first", "env/x", "1/model.py"),
+    backend_row("cfg_filename_other", IO + 'default_model_filename: "m.py"\n', "no such", "1/m.py"),
+    backend_row("cfg_nothing", "", "no file at all", "1/README"),
+    backend_row("cfg_nothing.python", IO, "by its own name", "1/model.python"),
+    backend_row("cfg_named.nonsense", IO, "by its own name, and it is none", "1/README"),
+    backend_row(
+        "cfg_savedmodel_file", IO, "must be a directory", "1/model.py", "1/model.savedmodel"
+    ),
+    backend_row("cfg_platform_x", IO + 'platform: "nonsense"\n', "no such platform", "1/model.py"),
+    backend_row("cfg_other_first", IO, "no version comes first", "0env/x", "1/model.py"),
+    backend_row("cfg_other_last", IO, "a version comes first", "env/x", "1/model.py"),
     row("cfg_pair", 'backend: "onnxruntime"\nplatform: "x"\n' + IO, "E20", "do not fit"),
     row("cfg_pair_free", PYTHON + 'platform: "x"\n' + IO, "E20", "Python has no platform"),
     row("cfg_ensemble_backend", PYTHON + 'platform: "ensemble"\n' + IO, "E20", "both"),

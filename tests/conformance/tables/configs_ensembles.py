@@ -28,8 +28,8 @@ def step(model: str, inputs: str, outputs: str, version: str = "-1") -> str:
     return text + "} ]\n"
 
 
-def steps(*given: str) -> str:
-    return "ensemble_scheduling {\n" + "".join(given) + "}\n"
+def steps(*texts: str) -> str:
+    return "ensemble_scheduling {\n" + "".join(texts) + "}\n"
 
 
 X, Y = tensor("input", "X"), tensor("output", "Y")

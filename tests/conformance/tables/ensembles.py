@@ -142,62 +142,65 @@ OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 _FOUR = [1.0, 4.0, 3.0, 2.0]
 
 
-def asked(model: str, *outputs: object, data: list[float] | None = None, **rest: object) -> Http:
+def request(model: str, *outputs: object, data: list[float] | None = None, **rest: object) -> Http:
     values = _FOUR if data is None else data
     named = {"outputs": list(outputs)} if outputs else {}
     return infer(model, tensor("X", "FP32", values), **named, **rest)
 
 
 def classes(model: str) -> Http:
-    return asked(model, {"name": "Y", "parameters": {"classification": 2}})
+    return request(model, {"name": "Y", "parameters": {"classification": 2}})
 
 
 _RAW = b"\x00\x00\x80?" * 4
 _THREE = b"\x00\x00\x40\x40" * 4
 
 CASES = (
-    Case("ensemble_of_one", asked("one"), "E53", "what the step makes"),
-    Case("ensemble_in_a_row", asked("row"), "E53", "a step has what the one before has made"),
-    Case("ensemble_forked", asked("fork"), "E53", "two steps of one input"),
-    Case("ensemble_one_output_asked", asked("fork", {"name": "Y"}), "E53", "only that"),
+    Case("ensemble_of_one", request("one"), "E53", "what the step makes"),
+    Case("ensemble_in_a_row", request("row"), "E53", "a step has what the one before has made"),
+    Case("ensemble_forked", request("fork"), "E53", "two steps of one input"),
+    Case("ensemble_one_output_asked", request("fork", {"name": "Y"}), "E53", "only that"),
     Case(
-        "ensemble_other_output_asked", asked("row", {"name": "SAID"}), "E53", "only what is asked"
+        "ensemble_other_output_asked", request("row", {"name": "SAID"}), "E53", "only what is asked"
     ),
-    Case("ensemble_unknown_output", asked("row", {"name": "Z"}), "E53", "there is none"),
-    Case("ensemble_of_an_ensemble", asked("of_an_ensemble"), "E53", "a step may be one"),
-    Case("ensemble_wrong_shape", asked("one", data=[1.0, 2.0]), "E51", "checked before any step"),
+    Case("ensemble_unknown_output", request("row", {"name": "Z"}), "E53", "there is none"),
+    Case("ensemble_of_an_ensemble", request("of_an_ensemble"), "E53", "a step may be one"),
+    Case("ensemble_wrong_shape", request("one", data=[1.0, 2.0]), "E51", "checked before any step"),
     Case(
         "ensemble_wrong_type",
         infer("one", tensor("X", "INT32", [1, 2, 3, 4])),
         "E51",
         "checked before any step",
     ),
-    Case("ensemble_error_of_a_step", asked("row", data=[-1.0] * 4), "E54", "the ensemble's name"),
+    Case("ensemble_error_of_a_step", request("row", data=[-1.0] * 4), "E54", "the ensemble's name"),
     Case(
-        "ensemble_error_of_the_last_step", asked("row", data=[-2.0] * 4), "E54", "the first decides"
+        "ensemble_error_of_the_last_step",
+        request("row", data=[-2.0] * 4),
+        "E54",
+        "the first decides",
     ),
     Case(
         "ensemble_error_two_deep",
-        asked("of_an_ensemble", data=[-1.0] * 4),
+        request("of_an_ensemble", data=[-1.0] * 4),
         "E54",
         "both names",
     ),
     Case(
         "ensemble_id_and_parameters",
-        asked("row", id="seven", parameters={"mine": 5, "priority": 0}),
+        request("row", id="seven", parameters={"mine": 5, "priority": 0}),
         "E58",
         "each step has them",
     ),
     Case(
         "ensemble_in_a_sequence",
-        asked("row", parameters={"sequence_id": 9, "sequence_start": True}),
+        request("row", parameters={"sequence_id": 9, "sequence_start": True}),
         "E58",
         "each step has it",
     ),
     Case("ensemble_labels_of_a_step", classes("one"), "E35", "it has none of its own"),
     Case("ensemble_labels_of_its_own", classes("own_labels"), "E35", "they stand before others"),
     Case("ensemble_classes_without_labels", classes("shaped"), "E35", "nobody has any"),
-    Case("ensemble_reshaped", asked("shaped"), "E31", "its step sees two rows of two"),
+    Case("ensemble_reshaped", request("shaped"), "E31", "its step sees two rows of two"),
     Case(
         "ensemble_in_batches",
         infer("in_batches", tensor("X", "FP32", _FOUR * 3, [3, 4])),
@@ -230,7 +233,7 @@ CASES = (
         "the end alone",
     ),
     Case(
-        "ensemble_of_responses_asked_once", asked("flowing"), "E55", "one answer cannot hold them"
+        "ensemble_of_responses_asked_once", request("flowing"), "E55", "one answer cannot hold them"
     ),
     Case("ensemble_configuration", get("/v2/models/row/config"), "E90", "as it is completed"),
     Case("ensemble_of_many_configuration", get("/v2/models/flowing/config"), "E90", "decoupled"),

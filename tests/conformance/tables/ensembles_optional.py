@@ -159,7 +159,7 @@ MODELS = (
 )
 
 
-def asked(model: str, value: float, *outputs: str) -> Http:
+def request(model: str, value: float, *outputs: str) -> Http:
     named = {"outputs": [{"name": name} for name in outputs]} if outputs else {}
     return infer(model, tensor("IN", "FP32", [value]), **named)
 
@@ -178,26 +178,26 @@ def flowing(model: str) -> Stream:
 _MINUS = ("IN", "FP32", [1], b"\x00\x00\x80\xbf")
 
 CASES = (
-    Case("optional_made", asked("left_out", 1.0), "E59", "both are there"),
-    Case("optional_left_out", asked("left_out", -1.0), "E59", "the step runs without it"),
+    Case("optional_made", request("left_out", 1.0), "E59", "both are there"),
+    Case("optional_left_out", request("left_out", -1.0), "E59", "the step runs without it"),
     Case("optional_left_out_over_grpc", call("left_out", _MINUS), "E59", "the same"),
-    Case("needed_made", asked("needed", 1.0), "E59", "both are there"),
-    Case("needed_left_out", asked("needed", -1.0), "E59", "the step refuses it"),
+    Case("needed_made", request("needed", 1.0), "E59", "both are there"),
+    Case("needed_left_out", request("needed", -1.0), "E59", "the step refuses it"),
     Case("needed_left_out_over_grpc", call("needed", _MINUS), "E59", "the same"),
-    Case("outputs_made", asked("outputs", 1.0), "E59", "both are there"),
-    Case("output_left_out", asked("outputs", -1.0), "E59", "the answer has the other one"),
-    Case("output_left_out_is_asked", asked("outputs", -1.0, "y"), "E59", "an empty answer"),
-    Case("output_made_is_asked", asked("outputs", -1.0, "x"), "E59", "that alone"),
-    Case("optional_of_two_readers", asked("two_readers", 1.0), "E59", "both have it"),
-    Case("optional_of_two_readers_left_out", asked("two_readers", -1.0), "E59", "neither has it"),
+    Case("outputs_made", request("outputs", 1.0), "E59", "both are there"),
+    Case("output_left_out", request("outputs", -1.0), "E59", "the answer has the other one"),
+    Case("output_left_out_is_asked", request("outputs", -1.0, "y"), "E59", "an empty answer"),
+    Case("output_made_is_asked", request("outputs", -1.0, "x"), "E59", "that alone"),
+    Case("optional_of_two_readers", request("two_readers", 1.0), "E59", "both have it"),
+    Case("optional_of_two_readers_left_out", request("two_readers", -1.0), "E59", "neither has it"),
     Case(
         "optional_of_two_readers_for_one",
-        asked("two_readers", -1.0, "OUT2"),
+        request("two_readers", -1.0, "OUT2"),
         "E59",
         "it alone runs",
     ),
-    Case("optional_not_mapped", asked("not_mapped", 1.0), "E59", "it need not be"),
-    Case("optional_input_not_given", asked("given", 1.0), "E59", "it runs without it"),
+    Case("optional_not_mapped", request("not_mapped", 1.0), "E59", "it need not be"),
+    Case("optional_input_not_given", request("given", 1.0), "E59", "it runs without it"),
     Case(
         "optional_input_given",
         infer("given", tensor("IN", "FP32", [1.0]), tensor("MORE", "FP32", [4.0])),
@@ -212,7 +212,7 @@ CASES = (
     ),
     Case("optional_in_responses", flowing("flowing_halves"), "E59", "each has its own"),
     Case("needed_in_responses", flowing("flowing_needed"), "E59", "the first without it ends all"),
-    Case("unused_tensor", asked("unused", 1.0), "E59", "it is not loaded"),
+    Case("unused_tensor", request("unused", 1.0), "E59", "it is not loaded"),
     Case("batches_over_columns", rows("batched_columns", 2, 3), "E51", "the batch is a dimension"),
     Case("batches_over_one_column", rows("batched_columns", 1, 3), "E51", "the step refuses it"),
     Case("batches_over_many", rows("batched_columns", 5, 3), "E51", "its own maximum"),

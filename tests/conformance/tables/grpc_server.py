@@ -46,12 +46,12 @@ CASES = (
         # The counters of a model that nobody asks are the same in two runs.
         Case(
             f"{method.lower()}_{name}",
-            Rpc(method, asked.replace("versions", "idle") if row == "D07" else asked),
+            Rpc(method, text.replace("versions", "idle") if row == "D07" else text),
             row,
             "a version, or none",
         )
         for method, row in ASKED
-        for name, asked in VERSIONS
+        for name, text in VERSIONS
     ),
     Case("modelready_of_no_name", Rpc("ModelReady"), "D02", "an empty message"),
     Case("modelmetadata_of_no_name", Rpc("ModelMetadata"), "D03", "an empty message"),
@@ -191,11 +191,9 @@ CASES = (
         "no such region",
     ),
     *(
-        Case(
-            f"{kind.lower()}_{name}_over_grpc", Rpc(f"{kind}SharedMemoryUnregister", asked), row, w
-        )
+        Case(f"{kind.lower()}_{name}_over_grpc", Rpc(f"{kind}SharedMemoryUnregister", text), row, w)
         for kind, row in (("System", "D09"), ("Cuda", "D10"))
-        for name, asked, w in (
+        for name, text, w in (
             ("unregister_of_nobody", 'name: "x"', "who is unknown is gone"),
             ("unregister_of_all", "", "all of none"),
         )

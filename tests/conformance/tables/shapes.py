@@ -132,8 +132,10 @@ def reshaped(shape: list[int], text: str, model: str = "shaped") -> Http:
     count = 1
     for dim in shape:
         count *= dim
-    given = tensor("CODE", "BYTES", [text], [1, 1]) if model == "shaped_batched" else code(text)
-    return infer(model, given, tensor("X", "FP32", list(range(count)), shape))
+    code_tensor = (
+        tensor("CODE", "BYTES", [text], [1, 1]) if model == "shaped_batched" else code(text)
+    )
+    return infer(model, code_tensor, tensor("X", "FP32", list(range(count)), shape))
 
 
 def raw(model: str, body: bytes) -> Http:

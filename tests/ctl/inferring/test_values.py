@@ -40,10 +40,10 @@ def read(text: str, datatype: str = "FP32", shape: tuple[int, ...] = (2,)) -> An
 def test_values_get_the_type_and_the_shape_that_the_model_takes(
     text: str, datatype: str, shape: tuple[int, ...], expected: Any
 ) -> None:
-    found = read(text, datatype, shape)
+    array = read(text, datatype, shape)
 
-    assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
-    assert expected.tolist() == found.tolist()
+    assert (expected.dtype, expected.shape) == (array.dtype, array.shape)
+    assert expected.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_files_are_arrays_or_the_bytes_of_one_element(tmp_path: Path) -> None:
 def test_zeros_fill_what_is_not_given() -> None:
     infos = [info(), info("BYTES", (-1, 1), "TEXT")]
 
-    found = values.read_inputs(["X=1,2"], infos, fill="zeros")
+    arrays = values.read_inputs(["X=1,2"], infos, fill="zeros")
 
-    assert [[b""]] == found["TEXT"].tolist()
-    assert [1.0, 2.0] == found["X"].tolist()
+    assert [[b""]] == arrays["TEXT"].tolist()
+    assert [1.0, 2.0] == arrays["X"].tolist()
 
 
 def test_a_json_object_has_values_by_name() -> None:

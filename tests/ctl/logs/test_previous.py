@@ -22,24 +22,24 @@ def kept(pid: int, *texts: str, instance: str = "m_0_0") -> dict[str, Any]:
 def find(
     *stubs: dict[str, Any], lines: list[dict[str, Any]], model: str = "", instance: str = ""
 ) -> list[tuple[int, str, list[str]]]:
-    found = find_previous(model, instance, {"processes": [{"role": "broker"}, *stubs]}, lines)
-    return [(each.pid, each.reason, [line["text"] for line in each.lines]) for each in found]
+    processes = find_previous(model, instance, {"processes": [{"role": "broker"}, *stubs]}, lines)
+    return [(each.pid, each.reason, [line["text"] for line in each.lines]) for each in processes]
 
 
 def test_the_last_dead_process_is_told_with_its_reason() -> None:
     died = stub(13, last_pid=12, last_reason="killed by SIGSEGV")
 
-    found = find(died, lines=[kept(11, "old"), kept(12, "last words"), kept(13, "of now")])
+    rows = find(died, lines=[kept(11, "old"), kept(12, "last words"), kept(13, "of now")])
 
-    assert [(12, "killed by SIGSEGV", ["last words"])] == found
+    assert [(12, "killed by SIGSEGV", ["last words"])] == rows
 
 
 def test_a_process_that_wrote_nothing_comes_after_the_last_one_that_did() -> None:
     died = stub(0, last_pid=12, last_reason="exited with status 1")
 
-    found = find(died, lines=[kept(11, "last words")])
+    rows = find(died, lines=[kept(11, "last words")])
 
-    assert [(11, "", ["last words"]), (12, "exited with status 1", [])] == found
+    assert [(11, "", ["last words"]), (12, "exited with status 1", [])] == rows
 
 
 def test_only_the_model_and_the_instance_that_are_meant_are_told() -> None:

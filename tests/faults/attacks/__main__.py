@@ -67,8 +67,8 @@ def plan(chance: random.Random, kinds: Sequence[str]) -> Iterator[tuple[str, ...
         for name in chance.sample(kinds, len(kinds)):
             yield (name,)
             if chance.randrange(_MIX_EVERY) == 0 and len(kinds) > 1:
-                most = min(len(kinds), chance.randint(*_MIX))
-                yield tuple(chance.sample(kinds, most))
+                count = min(len(kinds), chance.randint(*_MIX))
+                yield tuple(chance.sample(kinds, count))
 
 
 def attack(names: Sequence[str], chance: random.Random, target: Target, seconds: float) -> None:
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
         if not target.token:
             kinds = [name for name in kinds if not name.endswith("without token")]
         headers = {"authorization": f"Bearer {target.token}"} if target.token else {}
-        with honest_clients(server, headers) as asked:
+        with honest_clients(server, headers) as asks:
             gauge = Gauge(server)
             begun = time.monotonic()
             time.sleep(_QUIET_S)  # what honest clients take is not the attacks'
@@ -134,15 +134,15 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
                 time.sleep(REST_S)
                 now = time.monotonic()
                 rounds.append(Round(names, begun, now, gauge.take_peak(), gauge.newest))
-                print(line_of(rounds[-1:], asked, machine), flush=True)
+                print(line_of(rounds[-1:], asks, machine), flush=True)
             time.sleep(END_S)  # by then whoever stalls was closed
             after = gauge.newest
             gauge.close()
         broken = [] if pids == server.pids() else ["the processes are not the same"]
         print(f"MiB after, by role: {after.own}; shared {after.shared}")
-        table(rounds, asked, machine)
+        table(rounds, asks, machine)
         machine.close()
-        broken += judge(rounds, asked, idle, after)
+        broken += judge(rounds, asks, idle, after)
         errors = errors_of(server.log_text())
         print(f"errors in the log: {len(errors)}")
         broken += [f"in the log: {text}" for text in errors[:5]]
@@ -157,16 +157,16 @@ def errors_of(log: str) -> list[str]:
     return [f"{line[:200]} … {line[-300:]}" if len(line) > 500 else line for line in lines]
 
 
-def table(rounds: Sequence[Round], asked: Sequence[Ask], machine: Machine) -> None:
+def table(rounds: Sequence[Round], asks: Sequence[Ask], machine: Machine) -> None:
     """Print what each kind of attack came to."""
     columns = "".join(f"{role + ' MiB':>12}" for role in ROLES)
     clients = "".join(f"{kind.__name__:>17}" for kind, _ in KINDS)
     print(f"\n{'peak/end; p50/p99/max ms':38}{columns}{'shared MiB':>12}{clients}{'machine':>9}")
     for name in sorted({one.name for one in rounds}):
-        print(line_of([one for one in rounds if one.name == name], asked, machine))
+        print(line_of([one for one in rounds if one.name == name], asks, machine))
 
 
-def line_of(rounds: Sequence[Round], asked: Sequence[Ask], machine: Machine) -> str:
+def line_of(rounds: Sequence[Round], asks: Sequence[Ask], machine: Machine) -> str:
     cells = [f"{len(rounds):3} {rounds[0].name:34}"]
     for role in ROLES:
         peak = max(one.peak.own[role] for one in rounds)
@@ -174,38 +174,36 @@ def line_of(rounds: Sequence[Round], asked: Sequence[Ask], machine: Machine) -> 
     shared = max(one.peak.shared for one in rounds)
     cells.append(f"{shared:>7}/{rounds[-1].after.shared:<4}")
     for kind, _ in KINDS:
-        own = [one.wait_s for one in within(rounds, asked) if one.kind is kind]
+        own = [one.wait_s for one in within(rounds, asks) if one.kind is kind]
         cells.append("{:>6.0f}/{:.0f}/{:<5.0f}".format(*percentiles(own)).rjust(17))
     late = max(machine.longest_ms(one.begun, one.end) for one in rounds)
     cells.append(f"{late:>9.0f}")
-    wrong = sum(one.outcome != RIGHT for one in within(rounds, asked))
+    wrong = sum(one.outcome != RIGHT for one in within(rounds, asks))
     names = f"  {rounds[0].names}" if len(rounds) == 1 and len(rounds[0].names) > 1 else ""
     return "".join(cells) + (f"  {wrong} WRONG" if wrong else "") + names
 
 
-def within(rounds: Sequence[Round], asked: Sequence[Ask]) -> list[Ask]:
-    return [one for one in [*asked] if any(r.begun <= one.begun < r.end for r in rounds)]
+def within(rounds: Sequence[Round], asks: Sequence[Ask]) -> list[Ask]:
+    return [one for one in [*asks] if any(r.begun <= one.begun < r.end for r in rounds)]
 
 
-def judge(
-    rounds: Sequence[Round], asked: Sequence[Ask], idle: Reading, after: Reading
-) -> list[str]:
+def judge(rounds: Sequence[Round], asks: Sequence[Ask], idle: Reading, after: Reading) -> list[str]:
     """Return the promises that were broken."""
     broken = []
     for role in ROLES:
-        most = max_mib(idle.own[role], LIMIT // MIB)
+        limit_mib = max_mib(idle.own[role], LIMIT // MIB)
         print(
             f"bound of {role}: ({idle.own[role]} idle + {LIMIT // MIB} of the option) × {PART} "
-            f"+ {ALLOWANCE_MIB} = {most} MiB"
+            f"+ {ALLOWANCE_MIB} = {limit_mib} MiB"
         )
         for one in rounds:
-            if one.peak.own[role] > most:
+            if one.peak.own[role] > limit_mib:
                 broken.append(f"{role} had {one.peak.own[role]} MiB: {', '.join(one.names)}")
         if after.own[role] > idle.own[role] + _KEPT_MIB:
             broken.append(f"{role} has {after.own[role]} MiB at the end")
-    quiet = {kind: _p99_ms(within(rounds[:1], asked), kind) for kind, _ in KINDS}
+    quiet = {kind: _p99_ms(within(rounds[:1], asks), kind) for kind, _ in KINDS}
     for name in sorted({one.name for one in rounds}):
-        own = within([one for one in rounds if one.name == name], asked)
+        own = within([one for one in rounds if one.name == name], asks)
         for kind, _ in KINDS:
             p99 = _p99_ms(own, kind)
             if p99 > quiet[kind] + _P99_MS:
@@ -214,12 +212,12 @@ def judge(
             f"{one.kind.__name__}: {one.outcome[:150]}" for one in own if one.outcome != RIGHT
         )
         broken += [f"{count} × {text}: {name}" for text, count in wrong.most_common(5)]
-    print(f"{len(asked)} honest requests, {sum(one.outcome == RIGHT for one in asked)} right")
+    print(f"{len(asks)} honest requests, {sum(one.outcome == RIGHT for one in asks)} right")
     return broken
 
 
-def _p99_ms(asked: Sequence[Ask], kind: type[Client]) -> float:
-    return percentiles([one.wait_s for one in asked if one.kind is kind])[1]
+def _p99_ms(asks: Sequence[Ask], kind: type[Client]) -> float:
+    return percentiles([one.wait_s for one in asks if one.kind is kind])[1]
 
 
 def main() -> int:

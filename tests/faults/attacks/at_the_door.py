@@ -13,14 +13,14 @@ from tests.addons.door.raw_door import RawDoor, floats, tokens
 from tests.faults.attacks.target import ECHO, SIZED, STREAMED, Attacker
 
 
-def _clients(attack: Attacker, most: int) -> list[RawDoor]:
-    found = [
+def _clients(attack: Attacker, max_clients: int) -> list[RawDoor]:
+    doors = [
         attack.stack.enter_context(RawDoor(attack.target.door, receive_limit=1))
-        for _ in range(attack.between(1, most))
+        for _ in range(attack.between(1, max_clients))
     ]
-    for client in found:
+    for client in doors:
         client.socket.setsockopt(zmq.SNDTIMEO, 200)
-    return found
+    return doors
 
 
 def unread(attack: Attacker) -> None:

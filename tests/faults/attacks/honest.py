@@ -35,9 +35,9 @@ class Ask(NamedTuple):
 class Honest:
     """One client in a thread."""
 
-    def __init__(self, client: Client, asked: list[Ask]) -> None:
+    def __init__(self, client: Client, asks: list[Ask]) -> None:
         self.client = client
-        self._asked = asked
+        self._asks = asks
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -53,7 +53,7 @@ class Honest:
                 outcome = f"{type(error).__name__}: {error}"
                 self.client.close()
             wait_s = time.monotonic() - begun
-            self._asked.append(Ask(type(self.client), begun, wait_s, outcome))
+            self._asks.append(Ask(type(self.client), begun, wait_s, outcome))
 
     def stop(self) -> None:
         self._is_over.set()
@@ -67,15 +67,15 @@ class Honest:
 @contextmanager
 def honest_clients(server: Server, headers: dict[str, str]) -> Iterator[list[Ask]]:
     """Let all of them ask during the block; return what became of it."""
-    asked: list[Ask] = []
+    asks: list[Ask] = []
     clients = []
     for kind, count in KINDS:
         for number in range(count):
             client = kind(server, number)
             client.headers = headers
-            clients.append(Honest(client, asked))
+            clients.append(Honest(client, asks))
     try:
-        yield asked
+        yield asks
     finally:
         for each in clients:
             each.stop()

@@ -45,14 +45,14 @@ def _own_kib(pid: int) -> int:
 
 
 def _shared_bytes(supervisor: int) -> int:
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     folder = Path(f"/proc/{supervisor}/fd")
     for name in os.listdir(folder):
         with suppress(OSError):
             if os.readlink(folder / name).startswith("/memfd:"):
                 status = os.stat(folder / name)
-                found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(found.values())
+                sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 class Gauge:

@@ -28,19 +28,19 @@ _CONNECTION_BYTES, _STREAM_BYTES = 15 << 20, 1 << 20
 def sized(kib: int) -> bytes:
     """Return a request whose answer is so large."""
     tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name=SIZED, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def _floats(size: int) -> bytes:
     """Return a request with an input of so many bytes."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name=ECHO, inputs=[tensor], raw_input_contents=[bytes(size // 4 * 4)]
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def _pack(data: bytes, encoding: str) -> bytes:
@@ -58,8 +58,8 @@ def unread_streams(attack: Attacker) -> None:
         count = max(1, min(1024, (total << 10) // kib // clients))
         client = attack.call(first)
         if client is not None:
-            asked = h2.data_frame(1, sized(kib)) * count
-            client.send_within(1.0, attack.begin(1, STREAM), asked)
+            requests = h2.data_frame(1, sized(kib)) * count
+            client.send_within(1.0, attack.begin(1, STREAM), requests)
     attack.wait()
 
 
@@ -71,11 +71,11 @@ def unread_unary(attack: Attacker) -> None:
         if client is None:
             continue
         kib = attack.between(1, 2048)
-        asked = b"".join(
+        requests = b"".join(
             attack.begin(number, INFER) + h2.data_frame(number, sized(kib), flags=h2.END_STREAM)
             for number in range(1, 2 * min(400, (400 << 10) // kib), 2)
         )
-        client.send_within(1.0, asked)
+        client.send_within(1.0, requests)
     attack.wait()
 
 

@@ -162,10 +162,10 @@ def unread_chats(attack: Attacker) -> None:
     """Streams of chats and completions, and long answers of theirs, that are not read."""
     words = attack.chance.choice(("FOREVER", "word " * attack.between(1000, 100_000)))
     chat = {"messages": [{"role": "user", "content": words}]}
-    asked = chat if attack.chance.random() < 0.5 else {"prompt": words}
-    path = "/v1/chat/completions" if asked is chat else "/v1/completions"
+    question = chat if attack.chance.random() < 0.5 else {"prompt": words}
+    path = "/v1/chat/completions" if question is chat else "/v1/completions"
     is_streamed = words == "FOREVER" or attack.chance.random() < 0.5
-    body = json.dumps({"model": SPOKEN, **asked, "stream": is_streamed}).encode()
+    body = json.dumps({"model": SPOKEN, **question, "stream": is_streamed}).encode()
     data = attack.request(path, body)
     for _ in range(attack.between(4, 60)):
         attack.connect(data, 4096)

@@ -55,9 +55,9 @@ class Attacker:
         """Wait until the time is up."""
         time.sleep(max(0.0, self.end - time.monotonic()))
 
-    def between(self, least: int, most: int) -> int:
+    def between(self, minimum: int, maximum: int) -> int:
         """Return a number; each order of magnitude is as likely as another."""
-        return round(least * (most / least) ** self.chance.random())
+        return round(minimum * (maximum / minimum) ** self.chance.random())
 
     @property
     def place(self) -> str:

@@ -144,10 +144,10 @@ class Timeline(Generic[T]):
     def allowed(self, sent_ns: int, ended_ns: int) -> frozenset[T]:
         """Return what an answer may be to a request of this time."""
         with self._lock:
-            found: frozenset[T] = frozenset()
+            allowed: frozenset[T] = frozenset()
             for since_ns, values in reversed(self._entries):
                 if since_ns <= ended_ns:
-                    found |= values
+                    allowed |= values
                 if since_ns < sent_ns:
                     break
-            return found
+            return allowed

@@ -83,19 +83,19 @@ class Nemesis:
 
     # ------------------------------------------------------------- processes
 
-    def _choose(self, found: Sequence[int]) -> int:
+    def _choose(self, numbers: Sequence[int]) -> int:
         """Take one number of the chance, however many there are."""
         number = self._chance.random()
-        return sorted(found)[int(number * len(found))] if found else 0
+        return sorted(numbers)[int(number * len(numbers))] if numbers else 0
 
     def _pid(self, role: str) -> int:
         """Return a process of this role, a stub by its model; 0 if there is none."""
         if role == "stub":
             is_near, is_new = self._chance.random() < 0.7, self._chance.random() < 0.5
             models = self._steered if is_near and self._steered else self._models
-            found = self._server.stub_pids(models[int(self._chance.random() * len(models))])
+            pids = self._server.stub_pids(models[int(self._chance.random() * len(models))])
             # the newest is the one that is loading, if any is
-            return max(found) if found and is_new else self._choose(found)
+            return max(pids) if pids and is_new else self._choose(pids)
         return self._choose(self._server.pids().get(role) or [])
 
     def _note_process(self, role: str, pid: int) -> None:
@@ -139,11 +139,11 @@ class Nemesis:
 
     def _kill_supervisor(self) -> None:
         """Nothing may be left; then the server is started anew over the same files."""
-        found = {pid for pids in self._server.pids().values() for pid in pids}
+        victims = {pid for pids in self._server.pids().values() for pid in pids}
         self.detail = f"SIGKILL to the supervisor {self._server.pids()['supervisor']}, a new start"
         self.note(["supervisor"])
         self._server.kill()
-        eventually(lambda: not any(map(_is_alive, found)), 60, "everything of the server is gone")
+        eventually(lambda: not any(map(_is_alive, victims)), 60, "everything of the server is gone")
         self.on_death()
         self._server.process = None
         self._server.start()

@@ -36,9 +36,9 @@ def _load(world: World, chance: Random, model: str) -> None:
 def _end_load(world: World, chance: Random, model: str) -> None:
     """After a poll: nothing of it is under way any more, and nothing has failed."""
     if world.mode == "poll":
-        found = world.insist("reload", chance, {"model": model})
-        if found is not None and found["failed"]:
-            world.break_promise(f"a reload of {model} fails without a fault: {found['failed']}")
+        answer = world.insist("reload", chance, {"model": model})
+        if answer is not None and answer["failed"]:
+            world.break_promise(f"a reload of {model} fails without a fault: {answer['failed']}")
 
 
 def _scale(model: str) -> Operation:
@@ -91,10 +91,10 @@ def _stamp_of_answer(world: World) -> int:
     ]
     try:
         path = f"/v2/models/{STAMPED}/infer"
-        status, found = world.server.request_json(path, {"inputs": inputs})
+        status, answer = world.server.request_json(path, {"inputs": inputs})
     except OSError:
         return 0
-    outputs = {one["name"]: one["data"][0] for one in found.get("outputs", [])}
+    outputs = {one["name"]: one["data"][0] for one in answer.get("outputs", [])}
     return int(outputs["STAMP"]) if status == 200 else 0
 
 
@@ -120,10 +120,10 @@ def _change_configuration(model: str) -> Operation:
 
 def _revision(world: World, model: str) -> str:
     try:
-        status, found = world.server.request_json(f"/v2/models/{model}/config")
+        status, answer = world.server.request_json(f"/v2/models/{model}/config")
     except OSError:
         return ""
-    parameters = found.get("parameters", {}) if status == 200 else {}
+    parameters = answer.get("parameters", {}) if status == 200 else {}
     return str(parameters.get("REVISION", {}).get("string_value", ""))
 
 
@@ -226,10 +226,10 @@ def _try_version(world: World, chance: Random) -> None:
 def _canary_phase(world: World) -> str:
     """Return "-" where there was none, "" if nobody says."""
     try:
-        status, found = world.server.request_json(f"/v2/models/{STAMPED}/canary")
+        status, answer = world.server.request_json(f"/v2/models/{STAMPED}/canary")
     except OSError:
         return ""
-    return str(found["phase"]) if status == 200 else "-" * ("no canary" in found["error"])
+    return str(answer["phase"]) if status == 200 else "-" * ("no canary" in answer["error"])
 
 
 def _drain_and_undrain(model: str) -> Operation:

@@ -67,8 +67,8 @@ def test_one_request_for_each_ended_stub_may_have_been_handed_to_it() -> None:
 
     judged = excuse_handed(failures, harms)
 
-    found = [cause for cause, _ in judged]
-    assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == found
+    causes = [cause for cause, _ in judged]
+    assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == causes
 
 
 def test_a_request_was_not_handed_to_a_stub_of_a_model_that_has_no_part_in_it() -> None:

@@ -90,19 +90,19 @@ class World:
         self.note(f"{verb} {arguments} over {'HTTP' if by_http else 'the control socket'}")
         begun = time.monotonic()
         try:
-            found = self._ask_http(verb, arguments) if by_http else self._operate(verb, arguments)
+            reply = self._ask_http(verb, arguments) if by_http else self._operate(verb, arguments)
         except (NoServerError, TimeoutError) as error:
-            found = Answer(f"{error!r}")
+            reply = Answer(f"{error!r}")
             if time.monotonic() - begun >= BOUND_S:
                 self.break_promise(f"{verb} {arguments} has no answer")
         except (OSError, http.client.HTTPException) as error:
-            found = Answer(f"connection: {error!r}")
+            reply = Answer(f"connection: {error!r}")
         except ZmqTritonError as error:
-            found = Answer(error.text or "refused")
-        self.note(f"{verb} {arguments.get('model', '')}: {found.reason or 'done'}")
-        if found.reason:
-            self.refusals[f"{verb}: {found.reason[:160]}"] += 1
-        return found
+            reply = Answer(error.text or "refused")
+        self.note(f"{verb} {arguments.get('model', '')}: {reply.reason or 'done'}")
+        if reply.reason:
+            self.refusals[f"{verb}: {reply.reason[:160]}"] += 1
+        return reply
 
     def _ask_http(self, verb: str, arguments: dict[str, Any]) -> Answer:
         document = dict(arguments)
@@ -115,10 +115,10 @@ class World:
             text = answer.read().decode()
         finally:
             connection.close()
-        found = json.loads(text or "null")
+        content = json.loads(text or "null")
         if answer.status == 200:
-            return Answer("", found)
-        return Answer(f"{answer.status} {found['error']}")
+            return Answer("", content)
+        return Answer(f"{answer.status} {content['error']}")
 
     def _operate(self, verb: str, arguments: dict[str, Any]) -> Answer:
         with connect(ServerSelector(str(self.server.directory / "run"))) as client:
@@ -137,18 +137,18 @@ class World:
         """
         choose = arguments if callable(arguments) else lambda: arguments
         may_be_http = self.mode == "explicit" and verb in _PATHS and "model" in choose()
-        found = self.ask(verb, choose(), by_http=may_be_http and chance.random() < 0.6)
+        answer = self.ask(verb, choose(), by_http=may_be_http and chance.random() < 0.6)
         for turn in range(_TIMES):
-            if not found.reason or is_done(found.reason):
-                return found.result
+            if not answer.reason or is_done(answer.reason):
+                return answer.result
             if not self.calm.wait(4 * BOUND_S):
                 self.break_promise("the server does not become whole")
                 return None
             time.sleep(turn)
-            found = self.ask(verb, choose(), by_http=False)
-        if found.reason and not is_done(found.reason):
-            self.break_promise(f"{verb} {choose()} is refused without a fault: {found.reason}")
-        return found.result
+            answer = self.ask(verb, choose(), by_http=False)
+        if answer.reason and not is_done(answer.reason):
+            self.break_promise(f"{verb} {choose()} is refused without a fault: {answer.reason}")
+        return answer.result
 
     # ------------------------------------------------------------------- files
 
@@ -213,9 +213,9 @@ class World:
 
     def _says_count(self, model: str) -> bool:
         with suppress(NoServerError, ZmqTritonError):
-            found = self._operate("scale", {"model": model}).result["versions"]
+            versions = self._operate("scale", {"model": model}).result["versions"]
             count = self.counts[model]
-            return [(v["instances"], v["ready"]) for v in found.values()] == [(count, count)]
+            return [(v["instances"], v["ready"]) for v in versions.values()] == [(count, count)]
         return False
 
     def _on_death(self) -> None:

@@ -21,14 +21,14 @@ def line(name: str = "a", digest: bytes = A, rest: str = _SCOPES) -> str:
 
 @pytest.mark.row("L09")
 def test_a_line_says_what_a_token_is_good_for() -> None:
-    found = token_file.parse(
+    grants = token_file.parse(
         "# tokens of the desk\n\n"
         + line("ann@desk", A, "scopes=infer,control")
         + "\r\n"
         + line("b", B, "  expires=2027-01-31   models=a*,exact scopes=metrics")
     )
 
-    assert found == (
+    assert grants == (
         Grant("ann@desk", A, frozenset({"infer", "control"}), ALL_MODELS, None),
         Grant("b", B, frozenset({"metrics"}), ("a*", "exact"), date(2027, 1, 31)),
     )

@@ -32,13 +32,13 @@ class AwaitedRequest(PendingRequest):
 
 async def infer(gateway: Sender, request: CheckedRequest) -> ResponseBody:
     """Return the one response. Cancelling this cancels the request."""
-    asked = AwaitedRequest(gateway)
-    asked.begin(request)
+    pending = AwaitedRequest(gateway)
+    pending.begin(request)
     del request
     try:
-        return await asked.future
+        return await pending.future
     except asyncio.CancelledError:
-        asked.cancel()
+        pending.cancel()
         raise
     finally:
-        del asked  # the error in it knows this frame
+        del pending  # the error in it knows this frame

@@ -79,7 +79,7 @@ class World:
 
     async def welcome(self, epoch: int) -> bytes:
         """Hear the introduction; return who the link is to the broker."""
-        identity, header = await self.hear()
+        identity, header = await self.receive()
         assert wire.Hello(5, bytes(16), epoch) == wire.decode(header)
         self.link.welcomed(epoch)
         return identity
@@ -93,7 +93,7 @@ class World:
         dealer.flushes.clear()
         return dealer
 
-    async def hear(self) -> list[bytes]:
+    async def receive(self) -> list[bytes]:
         await self.until(lambda: self.router.poll(0))
         return self.router.receive()
 
@@ -212,7 +212,7 @@ def test_each_turn_has_a_flush_of_its_own(run: Run) -> None:
 def test_what_the_kernel_does_not_take_leaves_when_there_is_room(run: Run) -> None:
     async def test(world: World) -> None:
         await world.start()
-        await world.hear()  # the question
+        await world.receive()  # the question
         bodies = [b"%d" % number + bytes(50_000) for number in range(200)]
         for number, body in enumerate(bodies):
             world.link.request(request(number), body)
@@ -220,11 +220,11 @@ def test_what_the_kernel_does_not_take_leaves_when_there_is_room(run: Run) -> No
 
         heard: list[bytes] = []
         while len(heard) < len(bodies):
-            heard += (await world.hear())[2:]
+            heard += (await world.receive())[2:]
         assert bodies == heard
 
         world.link.request(request(200), b"last")
-        assert b"last" == (await world.hear())[2]
+        assert b"last" == (await world.receive())[2]
 
     run(test)
 
@@ -292,7 +292,7 @@ def test_a_broker_that_has_died_is_not_listened_to_any_more(
     async def test(world: World) -> None:
         world.listen(1)
         world.link.connect(1, world._directory, world.releases)
-        identity, _ = await world.hear()
+        identity, _ = await world.receive()
         if is_welcome:
             world.link.welcomed(1)
         world.router.send([identity, b"last words"])

@@ -11,10 +11,10 @@ from zmqtriton_frontends.process.ledger import Ledger, Share
 
 
 def test_figures_are_told_when_they_have_changed() -> None:
-    told: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     async def call(verb: str, figures: dict[str, Any]) -> None:
-        told.append((verb, figures["requests_bytes"]))
+        calls.append((verb, figures["requests_bytes"]))
 
     async def scenario() -> None:
         ledger = Ledger(1 << 20, give_back=lambda: None)
@@ -26,7 +26,7 @@ def test_figures_are_told_when_they_have_changed() -> None:
             await asyncio.sleep(0)
 
     asyncio.run(scenario())
-    assert [(VERB, 100), (VERB, 0)] == told
+    assert [(VERB, 100), (VERB, 0)] == calls
 
 
 def test_a_server_that_ends_need_not_know() -> None:

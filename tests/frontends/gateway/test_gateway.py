@@ -74,35 +74,35 @@ class Around:
 
     async def welcome(self, epoch: int) -> wire.Hello:
         hello: wire.Hello
-        hello, _ = await self.hear()
+        hello, _ = await self.receive()
         assert hello == wire.Hello(5, TOKEN, epoch)
-        assert (await self.hear())[0] == wire.HeldBlocks([], 1)
-        self.say(wire.Welcome(epoch))
+        assert (await self.receive())[0] == wire.HeldBlocks([], 1)
+        self.send(wire.Welcome(epoch))
         return hello
 
-    async def hear(self) -> tuple[Any, list[bytes]]:
+    async def receive(self) -> tuple[Any, list[bytes]]:
         """The next message to the broker, and its bodies."""
         await self.until(lambda: self._router.poll(0))
         self._identity, header, *bodies = self._router.receive()
         return wire.decode(header), bodies
 
     async def hear_requests(self) -> list[wire.Request]:
-        message, bodies = await self.hear()
+        message, bodies = await self.receive()
         assert type(message) is wire.Infer
         assert [wire.decode_request(body) for body in bodies] == [BODY] * len(message.requests)
         rows: list[wire.Request] = message.requests
         return rows
 
-    def say(self, message: Any, *bodies: bytes) -> None:
+    def send(self, message: Any, *bodies: bytes) -> None:
         self._router.send([self._identity, wire.encode(message), *bodies])
 
     def answer(self, own_id: int, outputs: str = "") -> None:
         body = wire.encode_body(wire.ResponseBody({"is": outputs}, []))
-        self.say(wire.Replies([wire.Reply(own_id, 0, "", wire.FINAL)]), body)
+        self.send(wire.Replies([wire.Reply(own_id, 0, "", wire.FINAL)]), body)
 
     def refuse(self, own_id: int) -> None:
         reply = wire.Reply(own_id, Unavailable.number, "no", wire.FINAL)
-        self.say(wire.Replies([reply]), b"")
+        self.send(wire.Replies([reply]), b"")
 
     async def until(self, holds: Any) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -192,10 +192,10 @@ def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
     async def test() -> None:
         async with around(tmp_path) as world:
             waiting = world.infer()
-            [asked] = await world.hear_requests()
+            [row] = await world.hear_requests()
             line: Any = world.gateway._broker._dealer
             world.gateway._loop.remove_reader(line.fileno())
-            world.answer(asked.id, "in time")
+            world.answer(row.id, "in time")
             await world.until(line.has_input)
             world.die()
 
@@ -205,36 +205,36 @@ def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
             world.answer(fresh.id)
 
             assert (await waiting).parameters == {"is": "in time"}
-            assert fresh.id != asked.id
+            assert fresh.id != row.id
             await new
 
     run(test())
 
 
 async def is_asked_and_cancelled_again(
-    world: Around, asked: wire.Request, end: Callable[[int], None]
+    world: Around, row: wire.Request, end: Callable[[int], None]
 ) -> None:
     """Check that the next broker hears of the request and of its cancelling, and then its end."""
     world.die()
     await world.replace(2)
     [again] = await world.hear_requests()
-    cancel, _ = await world.hear()
-    end(asked.id)
+    cancel, _ = await world.receive()
+    end(row.id)
     await world.until(lambda: not world.gateway.in_flight)
 
-    assert again.id == asked.id
-    assert cancel == wire.Cancel([asked.id])
+    assert again.id == row.id
+    assert cancel == wire.Cancel([row.id])
 
 
 def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path) -> None:
     async def test() -> None:
         async with around(tmp_path) as world:
             waiting = world.infer()
-            [asked] = await world.hear_requests()
+            [row] = await world.hear_requests()
             waiting.cancel()
-            await world.hear()
+            await world.receive()
 
-            await is_asked_and_cancelled_again(world, asked, world.refuse)
+            await is_asked_and_cancelled_again(world, row, world.refuse)
 
     run(test())
 
@@ -245,15 +245,15 @@ def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
     async def test() -> None:
         async with around(tmp_path) as world:
             waiting = world.infer()
-            [asked] = await world.hear_requests()
-            early = wire.Reply(asked.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
-            world.say(wire.Replies([early]), b"")
+            [row] = await world.hear_requests()
+            early = wire.Reply(row.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
+            world.send(wire.Replies([early]), b"")
 
             with pytest.raises(DeadlineExceeded, match="too late"):
                 await waiting
             assert 1 == world.gateway.in_flight
 
-            await is_asked_and_cancelled_again(world, asked, world.answer)
+            await is_asked_and_cancelled_again(world, row, world.answer)
 
     run(test())
 
@@ -262,12 +262,12 @@ def test_statistics_are_asked_again(tmp_path: Path) -> None:
     async def test() -> None:
         async with around(tmp_path) as world:
             waiting = asyncio.ensure_future(world.gateway.statistics("m"))
-            question, _ = await world.hear()
+            question, _ = await world.receive()
             world.die()
 
             await world.replace(2)
-            again, _ = await world.hear()
-            world.say(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
+            again, _ = await world.receive()
+            world.send(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
 
             assert again == question
             assert await waiting == {"model_stats": []}
@@ -285,8 +285,8 @@ def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(tmp_pat
             await asyncio.sleep(0)
 
             await world.replace(2)
-            question, _ = await world.hear()
-            world.say(wire.Statistics(question.id, 0, "", "{}"))
+            question, _ = await world.receive()
+            world.send(wire.Statistics(question.id, 0, "", "{}"))
 
             assert await waiting == {}
 
@@ -331,15 +331,15 @@ def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Pa
     async def test() -> None:
         async with around(tmp_path) as world:
             first = world.infer()
-            [asked] = await world.hear_requests()
-            world.answer(asked.id)
+            [row] = await world.hear_requests()
+            world.answer(row.id)
             await first
             second = world.infer()
             [next_asked] = await world.hear_requests()
 
-            replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (asked.id, next_asked.id)]
+            replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (row.id, next_asked.id)]
             body = wire.encode_body(wire.ResponseBody({}, []))
-            world.say(wire.Replies(replies), body, body)
+            world.send(wire.Replies(replies), body, body)
 
             assert (await second).outputs == []
             assert world.gateway.malformed == 1
@@ -365,7 +365,7 @@ def test_many_replies_of_one_message_leave_others_their_turns(
             loop, body = asyncio.get_running_loop(), wire.encode_body(wire.ResponseBody({}, []))
             for _ in range(20):
                 Noted(world.gateway).begin(world.request())
-            asked = await world.hear_requests()
+            rows = await world.hear_requests()
             seconds = itertools.count()
             monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
 
@@ -374,9 +374,9 @@ def test_many_replies_of_one_message_leave_others_their_turns(
                 if len(turns) < 20:
                     loop.call_soon(count)
 
-            replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in asked]
+            replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in rows]
             replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
-            world.say(wire.Replies(replies), *[body] * 20)
+            world.send(wire.Replies(replies), *[body] * 20)
             count()
             await world.until(lambda: len(turns) == 19)
 
@@ -399,8 +399,8 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
             request = world.request()._replace(on_asked=mark)
             failing = asyncio.ensure_future(infer(world.gateway, request))
             del mark, request
-            [asked] = await world.hear_requests()
-            world.refuse(asked.id)
+            [row] = await world.hear_requests()
+            world.refuse(row.id)
             await asyncio.wait([failing])
             assert type(failing.exception()) is Unavailable
 
@@ -417,9 +417,9 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
 
 @pytest.mark.row("C50", "E78")
 def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
-    async def refused(world: Around, *asked: Any) -> None:
+    async def refused(world: Around, *arguments: Any) -> None:
         with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
-            await infer(world.gateway, world.request(*asked))
+            await infer(world.gateway, world.request(*arguments))
 
     async def test() -> None:
         config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
@@ -430,10 +430,10 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
 
             for correlation in (7, "seven"):
                 going_on = world.request("s", Options(0, correlation=correlation))
-                asked = asyncio.ensure_future(infer(world.gateway, going_on))
+                answering = asyncio.ensure_future(infer(world.gateway, going_on))
                 [row] = await world.hear_requests()
                 world.answer(row.id)
-                assert (correlation, {"is": ""}) == (row.correlation, (await asked).parameters)
+                assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
 
             await refused(world)
             await refused(world, "m", Options(0, correlation=7))
@@ -451,10 +451,10 @@ def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
     async def test() -> None:
         async with around(tmp_path) as world:
             arena = world.gateway.payload.arena
-            wanted = arena.wanted(_LARGE)
+            segment = arena.segment_request(_LARGE)
             descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.truncate(descriptor, wanted.size)
-            arena.add(wanted, descriptor)
+            os.truncate(descriptor, segment.size)
+            arena.add(segment, descriptor)
             world.lifeline.send(wire.Retire(0))
             await world.until(lambda: world.gateway.is_stopping)
             large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))

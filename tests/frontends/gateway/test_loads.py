@@ -22,8 +22,8 @@ def test_a_client_that_leaves_while_its_files_are_written_leaves_none(
     begun, may_go_on = threading.Event(), threading.Event()
     stage = staging.stage
 
-    def slow(*given: Any) -> str:
-        name = stage(*given)
+    def slow(*arguments: Any) -> str:
+        name = stage(*arguments)
         begun.set()
         assert may_go_on.wait(30)
         return name

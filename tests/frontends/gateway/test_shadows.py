@@ -34,10 +34,10 @@ class FakeGateway:
         self.shadows: Shadows
         self.order: list[str] = []
         #: Requests of clients, and copies.
-        self.asked: list[PendingRequest] = []
+        self.requests: list[PendingRequest] = []
         self.copies: list[PendingRequest] = []
         self.cancelled: list[int] = []
-        self.told: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
         self.has_room = True
 
     def copy(self, request: CheckedRequest) -> Any:
@@ -47,10 +47,10 @@ class FakeGateway:
         assert request.canary is None
         if isinstance(reply, AwaitedRequest):
             self.order.append(f"version {request.model.version}")
-            self.asked.append(reply)
+            self.requests.append(reply)
             assert request.on_asked is not None
             request.on_asked()
-            return 1000 + len(self.asked)
+            return 1000 + len(self.requests)
         self.order.append(f"copy to version {request.model.version}")
         self.copies.append(reply)
         return len(self.copies) if self.has_room else None
@@ -60,8 +60,8 @@ class FakeGateway:
 
     def answer(self, response: ResponseBody) -> None:
         """Answer all that clients have asked."""
-        asked, self.asked = self.asked, []
-        for one in asked:
+        requests, self.requests = self.requests, []
+        for one in requests:
             one.set_result(encode_body(response))
 
     def cancel(self, own_id: int) -> None:
@@ -69,7 +69,7 @@ class FakeGateway:
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> None:
         assert verb == "canary.compared"
-        self.told.append(arguments)
+        self.reports.append(arguments)
 
 
 class Scene:
@@ -89,11 +89,11 @@ class Scene:
 
     async def results(self) -> dict[str, Any]:
         """Return what the supervisor is told next."""
-        while not self.gateway.told:
+        while not self.gateway.reports:
             await asyncio.sleep(0.01)
-        told = self.gateway.told.pop()
-        assert ("m", 2) == (told.pop("model"), told.pop("version"))
-        return told
+        report = self.gateway.reports.pop()
+        assert ("m", 2) == (report.pop("model"), report.pop("version"))
+        return report
 
 
 def run(test: Callable[[Scene], Awaitable[None]]) -> None:
@@ -126,12 +126,12 @@ def test_the_copy_follows_the_request_and_its_answer_is_compared(
     values: tuple[float, ...], expected: dict[str, Any]
 ) -> None:
     async def test(scene: Scene) -> None:
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
         assert ["version 1", "copy to version 2"] == scene.gateway.order
 
         scene.gateway.answer(answer(1.0))
-        assert answer(1.0) == await asked
+        assert answer(1.0) == await answering
         scene.gateway.copies[0].set_result(encode_body(answer(*values)))
         assert expected == await scene.results()
 
@@ -140,25 +140,25 @@ def test_the_copy_follows_the_request_and_its_answer_is_compared(
 
 def test_a_canary_may_answer_first_or_fail() -> None:
     async def test(scene: Scene) -> None:
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
         scene.gateway.copies[0].set_exception(Unavailable("no"))
         scene.gateway.answer(answer(1.0))
-        assert answer(1.0) == await asked
-        found = await scene.results()
-        assert {"failed": 1, "differences": ["request 'r': no"]} == found
+        assert answer(1.0) == await answering
+        report = await scene.results()
+        assert {"failed": 1, "differences": ["request 'r': no"]} == report
 
     run(test)
 
 
 def test_large_answers_are_compared_too() -> None:
     async def test(scene: Scene) -> None:
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
         large = answer(*[1.0] * 100_000)
         scene.gateway.copies[0].set_result(encode_body(large))
         scene.gateway.answer(large)
-        await asked
+        await answering
         assert {"equal": 1, "differences": []} == await scene.results()
 
     run(test)
@@ -166,18 +166,18 @@ def test_large_answers_are_compared_too() -> None:
 
 def test_a_copy_whose_request_fails_or_is_cancelled_is_cancelled() -> None:
     async def test(scene: Scene) -> None:
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
-        scene.gateway.asked.pop().set_exception(Unavailable("gone"))
+        scene.gateway.requests.pop().set_exception(Unavailable("gone"))
         with pytest.raises(Unavailable, match="gone"):
-            await asked
+            await answering
         assert [1] == scene.gateway.cancelled
 
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
-        asked.cancel()
+        answering.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await answering
         assert [1, 1001, 2] == scene.gateway.cancelled
         scene.gateway.copies[1].set_result(encode_body(answer(1.0)))  # nobody wants it
         assert {"skipped": 2, "differences": []} == await scene.results()
@@ -204,10 +204,10 @@ def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(shadows, "MAX_BYTES", 6)
 
     async def test(scene: Scene) -> None:
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
         scene.gateway.answer(answer(1.0))
-        await asked
+        await answering
         scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
         assert {"skipped": 1, "differences": []} == await scene.results()
 
@@ -217,10 +217,10 @@ def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch)
 def test_without_room_for_its_tensors_there_is_no_copy() -> None:
     async def test(scene: Scene) -> None:
         scene.gateway.has_room = False
-        asked = scene.ask()
+        answering = scene.ask()
         await asyncio.sleep(0)
         scene.gateway.answer(answer(1.0))
-        await asked
+        await answering
         assert {"skipped": 1, "differences": []} == await scene.results()
 
     run(test)

@@ -21,29 +21,29 @@ STEP = wire.STREAM_WINDOW_BYTES // 4
 
 def test_the_stub_is_told_of_a_part_of_the_window_in_bytes() -> None:
     reader = Reader(lambda: 0.0)
-    told = []
+    counts = []
 
     for number in range(8):
         reader.take(outcome(number), bytes(STEP // 2))
         reader.pop()
-        told.append(reader.untold())
+        counts.append(reader.untold())
 
-    assert [0, 2, 0, 4, 0, 6, 0, 8] == told
+    assert [0, 2, 0, 4, 0, 6, 0, 8] == counts
 
 
 def test_the_stub_is_told_of_a_slow_reader_of_many_bytes_now_and_then() -> None:
     now_s = 0.0
     reader = Reader(lambda: now_s)
-    told = []
+    counts = []
     for number in range(20):
         reader.take(outcome(number), bytes(STEP // 8))
 
     for _ in range(6):
         reader.pop()
         now_s += 0.0625
-        told.append(reader.untold())
+        counts.append(reader.untold())
 
-    assert [2, 4, 6] == [responses for responses in told if responses]
+    assert [2, 4, 6] == [responses for responses in counts if responses]
 
 
 def test_a_placed_response_counts_with_what_it_refers_to() -> None:

@@ -234,44 +234,44 @@ def test_a_response_after_the_last_number_loses_the_stream() -> None:
 
 def test_the_stub_is_told_of_each_half_window() -> None:
     reader = Reader()
-    told = []
+    counts = []
 
     for number in range(3 * STREAM_WINDOW):
         reader.take(outcome(number), b"x")
         reader.pop()
-        told.append(reader.untold())
+        counts.append(reader.untold())
 
     half = STREAM_WINDOW // 2
-    assert [half * n for n in range(1, 7)] == [responses for responses in told if responses]
+    assert [half * n for n in range(1, 7)] == [responses for responses in counts if responses]
 
 
 def test_the_stub_is_told_of_a_slow_reader_that_is_far_behind_now_and_then() -> None:
     now_s = 0.0
     reader = Reader(lambda: now_s)
-    told = []
+    counts = []
     for number in range(STREAM_WINDOW):
         reader.take(outcome(number), b"x")
 
     for _ in range(8):
         reader.pop()
         now_s += 0.0625
-        told.append(reader.untold())
+        counts.append(reader.untold())
 
-    assert [2, 4, 6, 8] == [responses for responses in told if responses]
+    assert [2, 4, 6, 8] == [responses for responses in counts if responses]
 
 
 def test_the_stub_is_told_nothing_of_a_slow_reader_that_keeps_up() -> None:
     now_s = 0.0
     reader = Reader(lambda: now_s)
-    told = []
+    counts = []
 
     for number in range(STREAM_WINDOW // 2 - 1):
         reader.take(outcome(number), b"x")
         reader.pop()
         now_s += 1.0
-        told.append(reader.untold())
+        counts.append(reader.untold())
 
-    assert not any(told)
+    assert not any(counts)
 
 
 def test_nobody_is_told_of_a_stream_that_is_over() -> None:

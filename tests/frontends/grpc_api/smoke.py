@@ -55,6 +55,6 @@ def check(address: str, model: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    for line in (found := check(*sys.argv[1:3])):
+    for line in (faults := check(*sys.argv[1:3])):
         sys.stderr.write(line + "\n")
-    sys.exit(1 if found else 0)
+    sys.exit(1 if faults else 0)

@@ -481,8 +481,8 @@ def test_regions_are_the_supervisors() -> None:
     memory.call_unary("SystemSharedMemoryUnregister", a("SystemSharedMemoryUnregisterRequest"))
 
     (name,) = status.regions
-    found = status.regions[name]
-    assert region == {key: getattr(found, key) for key in region}
+    status_of_region = status.regions[name]
+    assert region == {key: getattr(status_of_region, key) for key in region}
     assert [
         ("regions.register", {"kind": "system", **region}),
         ("regions.status", {"kind": "system", "name": ""}),

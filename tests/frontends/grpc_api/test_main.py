@@ -97,12 +97,12 @@ class Process:
     def open(self) -> str:
         """The address that it says it listens on."""
         self.lifeline.send(wire.Listen())
-        said = self.hear()
+        said = self.receive()
         assert said.service == "GRPCInferenceService"
         address: str = said.address
         return address
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         assert self.lifeline.wait(20)
         ((message, _),) = self.lifeline.receive()
         return message
@@ -175,7 +175,7 @@ def test_it_does_not_listen_before_it_is_opened(tmp_path: Path) -> None:
     with born(tmp_path) as frontend:
         port = frontend.port
         frontend.lifeline.send(wire.Sync(1))
-        assert frontend.hear() == wire.Synced(1)
+        assert frontend.receive() == wire.Synced(1)
 
         with socket.socket() as client:
             assert client.connect_ex(("127.0.0.1", port)) != 0

@@ -21,7 +21,7 @@ LIMIT = 300_000
 RESOURCE_EXHAUSTED = b"\x0bgrpc-status\x018"
 
 
-def asked(size: int) -> bytes:
+def inference_of(size: int) -> bytes:
     """An inference whose message has exactly so many bytes."""
 
     count = (size - 150) // 4
@@ -43,7 +43,7 @@ def server() -> Iterator[GrpcServerThread]:
 
 def ask(server: GrpcServerThread, data: bytes, compression: grpc.Compression | None = None) -> str:
     """The status of each way to infer, which must be the same, and then others are answered."""
-    found: list[str] = []
+    codes: list[str] = []
     named: list[bool] = []
     with grpc.insecure_channel(server.address) as channel:
         unary, stream = channel.unary_unary(INFER), channel.stream_stream(STREAM)
@@ -53,30 +53,30 @@ def ask(server: GrpcServerThread, data: bytes, compression: grpc.Compression | N
         ):
             try:
                 infer(data)
-                found.append("OK")
+                codes.append("OK")
             except grpc.RpcError as error:
-                found.append(error.code().name)
+                codes.append(error.code().name)
                 named.append(str(LIMIT) in error.details())
-            assert infer(asked(1000))
+            assert infer(inference_of(1000))
     assert all(named)
-    assert 1 == len(set(found))
-    return found[0]
+    assert 1 == len(set(codes))
+    return codes[0]
 
 
 def test_a_message_may_have_as_many_bytes_as_the_option_says(server: GrpcServerThread) -> None:
-    assert "OK" == ask(server, asked(LIMIT))
+    assert "OK" == ask(server, inference_of(LIMIT))
 
 
 def test_one_byte_more_is_refused(server: GrpcServerThread) -> None:
-    assert "RESOURCE_EXHAUSTED" == ask(server, asked(LIMIT + 1))
+    assert "RESOURCE_EXHAUSTED" == ask(server, inference_of(LIMIT + 1))
 
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_what_is_inflated_may_not_have_more_either(
     server: GrpcServerThread, algorithm: grpc.Compression
 ) -> None:
-    assert "OK" == ask(server, asked(LIMIT), algorithm)
-    assert "RESOURCE_EXHAUSTED" == ask(server, asked(LIMIT + 1), algorithm)
+    assert "OK" == ask(server, inference_of(LIMIT), algorithm)
+    assert "RESOURCE_EXHAUSTED" == ask(server, inference_of(LIMIT + 1), algorithm)
 
 
 @pytest.mark.parametrize("path", [INFER, STREAM])

@@ -78,9 +78,9 @@ def test_answers_to_inferences_are_compressed_as_the_option_says(
 
 @pytest.mark.row("D44")
 def test_other_answers_are_not_compressed() -> None:
-    asked = message("inference.ModelReadyRequest")(name="m").SerializeToString()
+    request = message("inference.ModelReadyRequest")(name="m").SerializeToString()
 
-    answer = as_sent("high", "ModelReady", asked)
+    answer = as_sent("high", "ModelReady", request)
 
     assert message("inference.ModelReadyResponse")(ready=True).SerializeToString() == answer
 

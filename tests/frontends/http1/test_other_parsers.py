@@ -92,14 +92,16 @@ class Collector:
 
 
 def by_llhttp(data: bytes) -> Message | None:
-    found = Collector()
-    parser = httptools.HttpRequestParser(found)
+    collector = Collector()
+    parser = httptools.HttpRequestParser(collector)
     try:
         for at in range(len(data)):  # it tells nobody where a message ends
             parser.feed_data(data[at : at + 1])
-            if found.is_whole:
+            if collector.is_whole:
                 rest = data[at + 1 :]
-                return Message(parser.get_method(), found.url, found.fields, found.body, rest)
+                return Message(
+                    parser.get_method(), collector.url, collector.fields, collector.body, rest
+                )
     except (httptools.HttpParserError, httptools.HttpParserUpgrade):
         return None
     return None
@@ -135,21 +137,21 @@ def by_gunicorn(data: bytes) -> Message | None:
         return None
     if not parser.is_complete:
         return None
-    found: Any = parser
+    head: Any = parser
     whole = b"".join(body)
-    return Message(found.method, found.path, list(found.headers), whole, parser.remaining())
+    return Message(head.method, head.path, list(head.headers), whole, parser.remaining())
 
 
 def damaged(count: int) -> list[bytes]:
     dice = random.Random(11)
-    found = list(WHOLE)
+    messages = list(WHOLE)
     for _ in range(count):
         data = bytearray(dice.choice(WHOLE))
         for _ in range(dice.randint(1, 3)):
             at = dice.randint(0, len(data))
             data[at : at + dice.randint(0, 3)] = dice.choice(PIECES)
-        found.append(bytes(data))
-    return found
+        messages.append(bytes(data))
+    return messages
 
 
 @pytest.mark.parametrize("other", [by_llhttp, by_h11, by_gunicorn])

@@ -18,7 +18,7 @@ class Read:
 
     def __init__(self) -> None:
         self.reader = RequestReader()
-        self.found: list[tuple[bytes, bytes]] = []
+        self.requests: list[tuple[bytes, bytes]] = []
         self._body = b""
 
     def take(self, data: bytes) -> None:
@@ -29,7 +29,7 @@ class Read:
             self._body += reader.read_body()
             if not reader.is_whole:
                 return
-            self.found.append((reader.head.target, self._body))
+            self.requests.append((reader.head.target, self._body))
             self._body = b""
             reader.end()
 
@@ -58,7 +58,7 @@ def test_requests_are_found_however_they_come(size: int) -> None:
     for at in range(0, len(data), size):
         read.take(data[at : at + size])
 
-    assert FOUND * 3 == read.found
+    assert FOUND * 3 == read.requests
     assert (b"", None) == (read.reader.held, read.reader.head)
 
 
@@ -71,7 +71,7 @@ def test_requests_are_found_in_pieces_of_any_size() -> None:
             read.take(data[:size])
             data = data[size:]
 
-        assert FOUND == read.found
+        assert FOUND == read.requests
 
 
 def test_nothing_of_the_next_request_is_read_before_the_first_is_answered() -> None:
@@ -143,7 +143,7 @@ def test_chunks_may_be_many_if_they_are_not_tiny() -> None:
         read.take((b"200\r\n" + bytes(512) + b"\r\n") * 1000)
     read.take(b"0\r\n\r\n")
 
-    assert [512 * 70_000] == [len(body) for _, body in read.found]
+    assert [512 * 70_000] == [len(body) for _, body in read.requests]
 
 
 def test_what_is_kept_of_a_head_is_bounded() -> None:

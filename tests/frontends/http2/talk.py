@@ -110,13 +110,13 @@ class Talk:
 
     def frames_to_the_end(self) -> list[Frame]:
         """The same, as often as there is more."""
-        found = self.frames()
+        received = self.frames()
         while True:
             self.connection.go_on()
             more = self.frames()
             if not more:
-                return found
-            found += more
+                return received
+            received += more
 
     def goaway(self) -> tuple[int, bytes] | None:
         """Code and text of the one that ended the connection."""
@@ -127,19 +127,19 @@ class Talk:
 
 
 def frames_of(data: bytes) -> list[Frame]:
-    found, position = [], 0
+    messages, position = [], 0
     while position < len(data):
         size = int.from_bytes(data[position : position + 3], "big")
         kind, flags, number = struct.unpack(">BBI", data[position + 3 : position + 9])
-        found.append(Frame(kind, flags, number, data[position + 9 : position + 9 + size]))
+        messages.append(Frame(kind, flags, number, data[position + 9 : position + 9 + size]))
         position += 9 + size
     assert position == len(data)
-    return found
+    return messages
 
 
-def data_of(found: list[Frame], number: int) -> bytes:
-    return b"".join(f.payload for f in found if (f.kind, f.stream) == (frames.DATA, number))
+def data_of(messages: list[Frame], number: int) -> bytes:
+    return b"".join(f.payload for f in messages if (f.kind, f.stream) == (frames.DATA, number))
 
 
-def kinds(found: list[Frame]) -> list[Any]:
-    return [(frame.kind, frame.stream) for frame in found]
+def kinds(messages: list[Frame]) -> list[Any]:
+    return [(frame.kind, frame.stream) for frame in messages]

@@ -39,7 +39,7 @@ class Pair:
         self.chance = random.Random(seed)
         self.talk = Talk(b"", pings=PINGS)
         self.client = h2_connection.H2Connection(h2_config.H2Configuration(client_side=True))
-        self.asked: dict[int, bytes] = {}
+        self.requests: dict[int, bytes] = {}
         self.answered: dict[int, bytes] = {}
         self.heard: dict[int, bytes] = {}
         #: Streams that the client may send more on, those that have ended well, and the others.
@@ -87,7 +87,7 @@ class Pair:
         more = [(f"k{self.chance.randrange(9)}", "v" * self.chance.randrange(200))]
         is_last = self.chance.random() < 0.2
         self.client.send_headers(number, REQUEST + more, end_stream=is_last)
-        self.asked[number] = b""
+        self.requests[number] = b""
         if not is_last:
             self.sending.add(number)
 
@@ -100,7 +100,7 @@ class Pair:
         padding = self.chance.choice((None, 0, 7)) if len(data) + 8 <= room else None
         is_last = self.chance.random() < 0.3
         self.client.send_data(number, data, end_stream=is_last, pad_length=padding)
-        self.asked[number] += data
+        self.requests[number] += data
         if is_last:
             self.sending.discard(number)
 
@@ -111,7 +111,7 @@ class Pair:
         self.reset.add(number)
 
     def widen(self) -> None:
-        number = self._any(self._open() & {*self.asked} - self.ended - self.reset)
+        number = self._any(self._open() & {*self.requests} - self.ended - self.reset)
         size = self.chance.choice((1, 1000, 100_000))
         self.client.increment_flow_control_window(size, self.chance.choice((None, number)))
 
@@ -206,15 +206,15 @@ def test_what_a_client_of_others_and_we_say_to_each_other_arrives(seed: int) -> 
 
     assert not pair.talk.connection.is_over
     assert not pair.talk.connection.streams
-    assert {*pair.asked} == pair.ended | pair.reset
+    assert {*pair.requests} == pair.ended | pair.reset
     for number, stream in pair.talk.streams.items():
         if number in pair.reset:
-            assert pair.asked[number].startswith(stream.data)
+            assert pair.requests[number].startswith(stream.data)
             assert pair.answered.get(number, b"").startswith(pair.heard.get(number, b""))
         else:
             if "end" in stream.events:
-                assert pair.asked[number] == stream.data
-            assert pair.asked[number].startswith(stream.data)  # we may end it before its client
+                assert pair.requests[number] == stream.data
+            assert pair.requests[number].startswith(stream.data)  # we may end it before its client
             assert pair.answered.get(number, b"") == pair.heard.get(number, b"")
 
 

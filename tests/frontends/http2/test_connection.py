@@ -25,12 +25,12 @@ def window(stream: int, more: int) -> bytes:
 def test_the_server_introduces_itself_first() -> None:
     talk = Talk(first=b"")
 
-    found = talk.frames()
+    sent = talk.frames()
 
-    assert [(frames.SETTINGS, 0), (frames.WINDOW_UPDATE, 0)] == kinds(found)
-    told = dict(frames.read_settings(found[0].payload))
-    assert 100 == told[frames.MAX_CONCURRENT_STREAMS]
-    assert WINDOW_BYTES == told[frames.INITIAL_WINDOW_SIZE]
+    assert [(frames.SETTINGS, 0), (frames.WINDOW_UPDATE, 0)] == kinds(sent)
+    settings = dict(frames.read_settings(sent[0].payload))
+    assert 100 == settings[frames.MAX_CONCURRENT_STREAMS]
+    assert WINDOW_BYTES == settings[frames.INITIAL_WINDOW_SIZE]
     assert not talk.connection.has_begun
 
 
@@ -333,10 +333,10 @@ def test_a_client_that_is_to_leave_may_finish_and_then_the_connection_is_done() 
     before = talk.open(1, flags=END)
 
     talk.connection.leave()
-    first, asked = talk.frames()
+    first, ping = talk.frames()
     assert (frames.GOAWAY, 2**31 - 1) == (first.kind, int.from_bytes(first.payload[:4], "big"))
     meanwhile = talk.open(3, flags=END)
-    talk.send(h2.frame(h2.PING, frames.ACK, 0, asked.payload))
+    talk.send(h2.frame(h2.PING, frames.ACK, 0, ping.payload))
     second = talk.frames()[0]
     assert (frames.GOAWAY, 3) == (second.kind, int.from_bytes(second.payload[:4], "big"))
     talk.send(h2.frame(h2.HEADERS, END, 5, talk.block()))

@@ -33,11 +33,11 @@ def test_a_block_that_refers_to_the_table_is_read_once() -> None:
     encoder, blocks = hpack.Encoder(), Blocks()
     said = [("a", "b"), ("c", "d")]
 
-    found = [blocks.blocks.decode(bytes(encoder.encode(said))) for _ in range(5)]
+    headers = [blocks.blocks.decode(bytes(encoder.encode(said))) for _ in range(5)]
 
     # The first one fills the table, the second one is kept.
     assert 2 == blocks.reads
-    assert {((b"a", b"b"), (b"c", b"d"))} == set(found)
+    assert {((b"a", b"b"), (b"c", b"d"))} == set(headers)
 
 
 def test_a_block_is_read_anew_when_the_table_has_changed() -> None:
@@ -148,18 +148,18 @@ def _number(chance: random.Random, bits: int) -> bytes:
 
 def _damaged_block(chance: random.Random) -> bytes:
     """A block that no encoder writes: any kinds of fields, any numbers, cut anywhere."""
-    found, resizes = bytearray(), 0
+    block, resizes = bytearray(), 0
     for _ in range(chance.randrange(1, 5)):
         first, bits = chance.choice(((0x80, 7), (0x40, 6), (0x20, 5), (0x10, 4), (0, 4)))
         resizes += first == 0x20
         if resizes > 2:  # hpack takes any number of them
             break
         number = _number(chance, bits)
-        found += bytes([number[0] | first]) + number[1:]
+        block += bytes([number[0] | first]) + number[1:]
         for _ in range(0 if first in (0x80, 0x20) else 2 - bool(number[0])):
             text = chance.randbytes(chance.randrange(9))
-            found += bytes([len(text) | chance.choice((0, 0, 0x80))]) + text
-    return bytes(found[: chance.choice((len(found), len(found), chance.randrange(len(found) + 1)))])
+            block += bytes([len(text) | chance.choice((0, 0, 0x80))]) + text
+    return bytes(block[: chance.choice((len(block), len(block), chance.randrange(len(block) + 1)))])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -365,9 +365,9 @@ def test_each_section_is_kept(name: str) -> None:
 
     talk.send(sent)
 
-    found = talk.frames()
-    went = [int.from_bytes(f.payload[4:8], "big") for f in found if f.kind == frames.GOAWAY]
-    resets = [int.from_bytes(f.payload, "big") for f in found if f.kind == frames.RST_STREAM]
+    frames_sent = talk.frames()
+    went = [int.from_bytes(f.payload[4:8], "big") for f in frames_sent if f.kind == frames.GOAWAY]
+    resets = [int.from_bytes(f.payload, "big") for f in frames_sent if f.kind == frames.RST_STREAM]
     if isinstance(expected, Ends):
         assert len(went) == 1
         assert went[0] in expected.codes

@@ -48,18 +48,18 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames() -> None
 
     talk.connection.answer(stream, b"head", (b"", data), b"tail")
 
-    found = talk.frames()
-    assert data[:65_535] == data_of(found, 1)
-    assert 16_384 == max(len(frame.payload) for frame in found)
+    sent = talk.frames()
+    assert data[:65_535] == data_of(sent, 1)
+    assert 16_384 == max(len(frame.payload) for frame in sent)
     talk.send(window(0, 1_000_000))
     assert [] == talk.frames()
     talk.send(window(1, 100_000))
-    found += talk.frames_to_the_end()
-    assert data[:165_535] == data_of(found, 1)
+    sent += talk.frames_to_the_end()
+    assert data[:165_535] == data_of(sent, 1)
     talk.send(h2.settings_frame({4: 300_000}))
-    found += talk.frames_to_the_end()
-    assert data == data_of(found, 1)
-    assert (frames.HEADERS, 1) == kinds(found)[-1]
+    sent += talk.frames_to_the_end()
+    assert data == data_of(sent, 1)
+    assert (frames.HEADERS, 1) == kinds(sent)[-1]
     assert {} == talk.connection.streams
 
 
@@ -74,9 +74,9 @@ def test_large_pieces_are_sent_from_where_they_lie_in_frames_that_have_several()
 
     lying = [piece.obj for piece in talk.connection.out if type(piece) is memoryview]
     assert [id(first.obj), id(second.obj)] == [id(obj) for obj in lying]
-    found = talk.frames()
-    assert [300_008] == [len(frame.payload) for frame in found if frame.kind == frames.DATA]
-    assert b"".join(pieces) == data_of(found, 1)
+    sent = talk.frames()
+    assert [300_008] == [len(frame.payload) for frame in sent if frame.kind == frames.DATA]
+    assert b"".join(pieces) == data_of(sent, 1)
 
 
 def test_what_waits_can_be_made_the_connections_own() -> None:
@@ -84,15 +84,15 @@ def test_what_waits_can_be_made_the_connections_own() -> None:
     stream = talk.open(1, flags=END)
     data = memoryview(bytearray(random.Random(2).randbytes(300_000)))
     talk.connection.answer(stream, b"h", [b"head", data], b"t")
-    found = talk.frames()
+    sent = talk.frames()
 
     while copy_some(stream.outgoing):
         pass
 
     assert all(piece.obj is not data.obj for piece in stream.outgoing)
     talk.send(window(0, 1_000_000), window(1, 1_000_000))
-    found += talk.frames_to_the_end()
-    assert b"head" + data == data_of(found, 1)
+    sent += talk.frames_to_the_end()
+    assert b"head" + data == data_of(sent, 1)
 
 
 def test_a_client_may_take_room_back() -> None:

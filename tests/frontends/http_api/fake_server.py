@@ -178,8 +178,8 @@ class FakeServer:
             self._router.send([identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
             document = {"model_stats": self.statistics, "zmqtriton": COUNTS, **_NO_READINGS}
-            found = json.dumps(document)
-            answer = wire.Statistics(message.id, 0, "", found)
+            text = json.dumps(document)
+            answer = wire.Statistics(message.id, 0, "", text)
             self._router.send([identity, wire.encode(answer)])
         elif isinstance(message, wire.Cancel):
             self.cancelled += message.ids

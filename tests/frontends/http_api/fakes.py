@@ -77,8 +77,8 @@ def echo(request: CheckedRequest) -> ResponseBody:
         Tensor(name.replace("INPUT", "OUTPUT"), datatype, shape, bytes(data))
         for name, datatype, shape, data in request.body.inputs
     ]
-    wanted = request.body.outputs
-    return ResponseBody({}, [t for t in outputs if not wanted or t.name in wanted])
+    names = request.body.outputs
+    return ResponseBody({}, [t for t in outputs if not names or t.name in names])
 
 
 async def room_for_all(size: int) -> None:

@@ -135,11 +135,11 @@ def test_readiness_of_a_model(path: str, status: int, error: str | None) -> None
 
 
 def test_the_server_describes_itself() -> None:
-    found = get("/v2").json
+    document = get("/v2").json
 
-    assert (found["name"], found["version"]) == ("triton", TRITON_VERSION)
-    assert "binary_tensor_data" in found["extensions"]
-    assert list(found) == ["name", "version", "extensions"]
+    assert (document["name"], document["version"]) == ("triton", TRITON_VERSION)
+    assert "binary_tensor_data" in document["extensions"]
+    assert list(document) == ["name", "version", "extensions"]
 
 
 @pytest.mark.parametrize("path", ["batching", "batching/versions/1"])
@@ -174,7 +174,7 @@ def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "call"),
     [
         ("stats", ("", -1)),
         ("identity/stats", ("identity", -1)),
@@ -182,13 +182,13 @@ def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
         ("strings/stats", ("strings", -1)),
     ],
 )
-def test_statistics_are_asked_for_what_the_path_names(path: str, asked: tuple[str, int]) -> None:
+def test_statistics_are_asked_for_what_the_path_names(path: str, call: tuple[str, int]) -> None:
     gateway = FakeGateway()
     gateway.model_stats = [{"name": "m", "zmqtriton": {"pending": 1}, "inference_count": 2}]
 
     result = get(f"/v2/models/{path}", gateway)
 
-    assert gateway.statistics_calls == [asked]
+    assert gateway.statistics_calls == [call]
     assert result.json == {"model_stats": [{"name": "m", "inference_count": 2}]}
 
 

@@ -71,6 +71,6 @@ def test_all_else_is_executed(headers: dict[str, str]) -> None:
     ],
 )
 def test_other_ways_to_infer_are_closed_to_foreign_pages_too(path: str, status: int) -> None:
-    found, _, executed = ask(FOREIGN, path)
+    actual, _, executed = ask(FOREIGN, path)
 
-    assert (status, 0) == (found, executed)
+    assert (status, 0) == (actual, executed)

@@ -51,9 +51,9 @@ def test_requests_may_be_parts_of_sequences_where_a_member_s_are() -> None:
     ):
         catalogue.update(said)
 
-    found = {model.name for model in catalogue.newest() if model.has_sequences}
+    names = {model.name for model in catalogue.newest() if model.has_sequences}
 
-    assert {"outer", "inner", "sequences"} == found
+    assert {"outer", "inner", "sequences"} == names
 
 
 def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles() -> None:
@@ -104,7 +104,7 @@ def test_a_model_that_never_served_has_no_available_versions(words: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "told"),
+    ("state", "reason", "suffix"),
     [
         (
             "UNAVAILABLE",
@@ -116,7 +116,7 @@ def test_a_model_that_never_served_has_no_available_versions(words: str) -> None
     ],
 )
 def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
-    state: str, reason: Reason | None, told: str
+    state: str, reason: Reason | None, suffix: str
 ) -> None:
     catalogue = Catalogue()
     catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))
@@ -127,8 +127,8 @@ def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
         catalogue.find("m", "1")
 
     text = "Request for unknown model: 'm'"
-    assert any_version.value.text.startswith(f"{text} has no available versions{told}")
-    assert first.value.text.startswith(f"{text} version 1 is not at ready state{told}")
+    assert any_version.value.text.startswith(f"{text} has no available versions{suffix}")
+    assert first.value.text.startswith(f"{text} version 1 is not at ready state{suffix}")
 
 
 def test_a_misspelt_name_is_guessed_unless_names_are_hidden() -> None:

@@ -44,16 +44,16 @@ def test_the_largest_come_first_with_the_labels_that_there_are() -> None:
 def test_of_many_equals_the_first_are_taken() -> None:
     values = [1.0, 2.0] * 1000
 
-    shape, found = classes(model(), tensor(values), 3)
+    shape, texts = classes(model(), tensor(values), 3)
 
-    assert ([3], [b"2.000000:1", b"2.000000:3", b"2.000000:5"]) == (shape, found)
+    assert ([3], [b"2.000000:1", b"2.000000:3", b"2.000000:5"]) == (shape, texts)
 
 
 @pytest.mark.row("C55")
 def test_each_row_of_a_batch_has_its_own() -> None:
-    shape, found = classes(model(4), tensor([[1, 2], [4, 3]]), 1)
+    shape, texts = classes(model(4), tensor([[1, 2], [4, 3]]), 1)
 
-    assert ([2, 1], [b"2.000000:1", b"4.000000:0"]) == (shape, found)
+    assert ([2, 1], [b"2.000000:1", b"4.000000:0"]) == (shape, texts)
 
 
 @pytest.mark.parametrize("count", [1, 2, 2**63])
@@ -64,18 +64,18 @@ def test_nothing_has_no_classes(count: int) -> None:
 
 
 def test_what_is_no_number_is_the_least() -> None:
-    _, found = classes(model(), tensor([float("nan"), -1, float("inf")]), 3)
+    _, texts = classes(model(), tensor([float("nan"), -1, float("inf")]), 3)
 
-    assert [b"inf:2", b"-1.000000:1", b"nan:0"] == found
+    assert [b"inf:2", b"-1.000000:1", b"nan:0"] == texts
 
 
 @pytest.mark.parametrize("datatype", ["INT8", "UINT8", "INT64", "UINT64"])
 def test_integers_are_written_whole(datatype: str) -> None:
     info = np.iinfo(BY_NAME[datatype].numpy)
 
-    _, found = classes(model(), tensor([info.min, info.max, 1], datatype), 3)
+    _, texts = classes(model(), tensor([info.min, info.max, 1], datatype), 3)
 
-    assert [f"{info.max}:1".encode(), b"1:2", f"{info.min}:0".encode()] == found
+    assert [f"{info.max}:1".encode(), b"1:2", f"{info.min}:0".encode()] == texts
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "FP16", "BF16", "BYTES"])

@@ -27,20 +27,20 @@ def split(weight: int, header: str = "", value: str = "", shadow: int = 0) -> Tr
 
 @pytest.fixture
 def catalogue() -> Catalogue:
-    found = Catalogue()
-    found.apply(split(0))
+    filled = Catalogue()
+    filled.apply(split(0))
     for version in (1, 2):
-        found.apply(news(version))
-    return found
+        filled.apply(news(version))
+    return filled
 
 
 def ask(
     catalogue: Catalogue, version: str = "", correlation: int = 0, **headers: str
 ) -> CheckedRequest:
     options = Options(correlation=correlation)
-    found = catalogue.find("m", version)
+    model = catalogue.find("m", version)
     by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
-    return prepare(catalogue, found, NO_INPUTS, options, header=by_name.get)
+    return prepare(catalogue, model, NO_INPUTS, options, header=by_name.get)
 
 
 def chosen(catalogue: Catalogue, version: str = "", correlation: int = 0, **headers: str) -> int:
@@ -101,9 +101,9 @@ def test_a_share_of_what_the_stable_version_answers_is_copied(catalogue: Catalog
     assert ask(catalogue).canary is None
 
     catalogue.apply(split(0, shadow=ALL))
-    found = ask(catalogue)
-    assert found.canary is not None
-    assert (1, 2, 0.5) == (found.model.version, found.canary.version.version, 0.5)
+    checked = ask(catalogue)
+    assert checked.canary is not None
+    assert (1, 2, 0.5) == (checked.model.version, checked.canary.version.version, 0.5)
     assert ask(catalogue, "1").canary is None
 
     catalogue.apply(split(ALL, shadow=ALL))

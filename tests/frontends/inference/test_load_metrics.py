@@ -69,7 +69,7 @@ def test_as_the_message_of_orca() -> None:
     )
     message = message_factory.GetMessageClass(pool.FindMessageTypeByName("OrcaLoadReport"))
 
-    found = message.FromString(write_binary(LOAD))
+    load = message.FromString(write_binary(LOAD))
 
-    assert NAMED == dict(found.named_metrics)
-    assert 0.5 == found.application_utilization
+    assert NAMED == dict(load.named_metrics)
+    assert 0.5 == load.application_utilization

@@ -133,10 +133,10 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
     async def test() -> None:
         supervisor = Supervisor()
         demand = OnDemandLoader(supervisor.call, 60.0)
-        asked: list[Any] = []
+        targets: list[Any] = []
 
         def find(target: tuple[str, str]) -> None:
-            asked.append(target)
+            targets.append(target)
             raise NotLoaded(Unavailable("not loaded"), "m", demand)
 
         fields: Any = None
@@ -156,7 +156,7 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
         for _ in range(5):
             await asyncio.sleep(0)
 
-        assert [("m", "")] == asked
+        assert [("m", "")] == targets
 
     run(test())
 

@@ -21,14 +21,14 @@ def test_versions_of_a_model_are_added_up() -> None:
     one = entry(queued=2, executing=1, unanswered=3, busy_slots=1, requests=1, queue_ns=3_000_000)
     two = entry(version=2, instances=2, requests=3, queue_ns=5_000_000, compute_ns=40_000_000)
 
-    found = of_model([one, two])
+    load = of_model([one, two])
 
-    assert (2, 1, 3) == (found["queued"], found["executing"], found["unanswered"])
-    assert {"ready": 2, "all": 3} == found["instances"]
+    assert (2, 1, 3) == (load["queued"], load["executing"], load["unanswered"])
+    assert {"ready": 2, "all": 3} == load["instances"]
     assert (0.5, 2.0, 10.0) == (
-        found["utilization"],
-        found["mean_queue_ms"],
-        found["mean_compute_ms"],
+        load["utilization"],
+        load["mean_queue_ms"],
+        load["mean_compute_ms"],
     )
 
 
@@ -42,10 +42,10 @@ def test_what_was_not_executed_has_no_mean_times() -> None:
 
 
 def test_a_model_that_is_not_loaded_has_nothing() -> None:
-    found = of_model([])
+    load = of_model([])
 
-    assert {"ready": 0, "all": 0} == found["instances"]
-    assert (0, 0.0) == (found["unanswered"], found["utilization"])
+    assert {"ready": 0, "all": 0} == load["instances"]
+    assert (0, 0.0) == (load["unanswered"], load["utilization"])
 
 
 def test_the_server_is_as_full_as_its_fullest_model() -> None:
@@ -64,8 +64,8 @@ def test_what_an_ensemble_asks_for_is_counted_once() -> None:
         **{"slots": 0, "instances": 0},
     )
 
-    found = of_server(answer(member, ensemble, unanswered=2))
+    load = of_server(answer(member, ensemble, unanswered=2))
 
-    assert (1, 2) == (found["executing"], found["unanswered"])
-    assert ["m", "e"] == [told["name"] for told in found["models"]]
-    assert 0.0 == found["models"][1]["utilization"]
+    assert (1, 2) == (load["executing"], load["unanswered"])
+    assert ["m", "e"] == [each["name"] for each in load["models"]]
+    assert 0.0 == load["models"][1]["utilization"]

@@ -19,10 +19,10 @@ def test_all_stages_are_told_in_milliseconds() -> None:
     stages = Stages(time.monotonic_ns() - 20_000_000)
     stages.take(StageTimes(7, 1_500_000, 20_000, 12_000_000, 3_000))
 
-    found = parts(stages.write())
+    times = parts(stages.write())
 
-    assert 20 <= found.pop("total")
-    assert {"queue": 1.5, "compute_input": 0.02, "compute": 12.0, "compute_output": 0.003} == found
+    assert 20 <= times.pop("total")
+    assert {"queue": 1.5, "compute_input": 0.02, "compute": 12.0, "compute_output": 0.003} == times
 
 
 def test_a_stage_that_is_not_known_by_itself_is_left_out() -> None:

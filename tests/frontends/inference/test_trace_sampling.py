@@ -114,8 +114,8 @@ class _Told(spans.Sender):
         super().__init__("")
         self.all: list[dict[str, Any]] = []
 
-    def send(self, trace: str, told: dict[str, Any]) -> None:
-        self.all.append(told)
+    def send(self, trace: str, span: dict[str, Any]) -> None:
+        self.all.append(span)
 
 
 def test_an_error_amid_a_stream_is_that_of_its_trace() -> None:
@@ -130,6 +130,6 @@ def test_an_error_amid_a_stream_is_that_of_its_trace() -> None:
     sender = _Told()
     asyncio.run(read())
 
-    (told,) = sender.all
+    (span,) = sender.all
     names = ["INFER_RESPONSE_COMPLETE", "GRPC_SEND_START", "GRPC_SEND_END"]
-    assert ("no more", names) == (told["error"], [name for name, _ in told["marks"]])
+    assert ("no more", names) == (span["error"], [name for name, _ in span["marks"]])

@@ -25,22 +25,22 @@ def stat(name: str = "m", version: str = "1", **more: Any) -> dict[str, Any]:
 
 
 def samples(text: str) -> dict[tuple[str, str], int]:
-    found = {}
+    values = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             match = SAMPLE.fullmatch(line)
             assert match is not None, line
-            found[match[1], match[2]] = int(match[3])
-    return found
+            values[match[1], match[2]] = int(match[3])
+    return values
 
 
 @pytest.mark.row("nv_inference_request_success", "nv_inference_count", "nv_inference_exec_count")
 def test_each_counter_has_tritons_name_and_the_brokers_value() -> None:
     labels = 'model="m",version="1"'
 
-    found = samples(render([stat()]))
+    values = samples(render([stat()]))
 
-    assert {name: value for (name, of), value in found.items() if of == labels} == {
+    assert {name: value for (name, of), value in values.items() if of == labels} == {
         "nv_inference_request_success": 1,
         "nv_inference_count": 20,
         "nv_inference_exec_count": 10,
@@ -54,19 +54,19 @@ def test_each_counter_has_tritons_name_and_the_brokers_value() -> None:
 
 
 def test_all_reasons_of_failure_are_there_from_the_start() -> None:
-    found = samples(render([stat(zmqtriton={})]))
+    values = samples(render([stat(zmqtriton={})]))
 
-    reasons = {of for name, of in found if name == "nv_inference_request_failure"}
+    reasons = {of for name, of in values if name == "nv_inference_request_failure"}
     assert reasons == {f'model="m",reason="{r}",version="1"' for r in FAILURE_REASONS}
 
 
 @pytest.mark.row("nv_inference_request_failure")
 def test_failures_are_counted_by_reason() -> None:
-    found = samples(render([stat()]))
+    values = samples(render([stat()]))
 
     name = "nv_inference_request_failure"
     assert [
-        found[name, f'model="m",reason="{reason}",version="1"'] for reason in FAILURE_REASONS
+        values[name, f'model="m",reason="{reason}",version="1"'] for reason in FAILURE_REASONS
     ] == [4, 3, 2, 0]
 
 
@@ -121,13 +121,13 @@ _CACHED = {"response_cache": {"enable": True}}
 
 def of_cache(model: str = "m") -> dict[str, int]:
     """Return what is said of the caches of `m`, which has one, and `n`."""
-    found = [stat("m"), stat("n")]
-    for one in found:
+    stats = [stat("m"), stat("n")]
+    for one in stats:
         one["inference_stats"] |= {
             "cache_hit": {"count": 5, "ns": 7_999},
             "cache_miss": {"count": 6, "ns": 8_000},
         }
-    page = render(found, config_of=lambda name, version: _CACHED if name == "m" else {})
+    page = render(stats, config_of=lambda name, version: _CACHED if name == "m" else {})
     of_model = f'model="{model}",version="1"'
     named = {name: value for (name, of), value in samples(page).items() if of == of_model}
     return {name: value for name, value in named.items() if name.startswith("nv_cache")}

@@ -87,11 +87,11 @@ def test_each_gpu_tells_of_itself_under_its_uuid() -> None:
 
     assert gpus.look()
 
-    found = values(gpus)
-    assert found['nv_gpu_utilization{gpu_uuid="GPU-aaaa-1"}'] == "0.25"
-    assert found['nv_gpu_utilization{gpu_uuid="GPU-bbbb-2"}'] == "0.26"
-    assert found['nv_gpu_memory_total_bytes{gpu_uuid="GPU-aaaa-1"}'] == "150000000000"
-    assert found['nv_gpu_memory_used_bytes{gpu_uuid="GPU-bbbb-2"}'] == "1001"
+    readings = values(gpus)
+    assert readings['nv_gpu_utilization{gpu_uuid="GPU-aaaa-1"}'] == "0.25"
+    assert readings['nv_gpu_utilization{gpu_uuid="GPU-bbbb-2"}'] == "0.26"
+    assert readings['nv_gpu_memory_total_bytes{gpu_uuid="GPU-aaaa-1"}'] == "150000000000"
+    assert readings['nv_gpu_memory_used_bytes{gpu_uuid="GPU-bbbb-2"}'] == "1001"
     assert "# TYPE nv_gpu_utilization gauge\n" in gpus.render()
 
 
@@ -104,10 +104,10 @@ def test_power_is_in_watts_and_energy_in_joules_since_the_start() -> None:
 
     gpus.look()
 
-    found = values(gpus)
-    assert found['nv_gpu_power_usage{gpu_uuid="GPU-aaaa-1"}'] == "75.5"
-    assert found['nv_gpu_power_limit{gpu_uuid="GPU-aaaa-1"}'] == "700"
-    assert found['nv_energy_consumption{gpu_uuid="GPU-aaaa-1"}'] == "12.5"
+    readings = values(gpus)
+    assert readings['nv_gpu_power_usage{gpu_uuid="GPU-aaaa-1"}'] == "75.5"
+    assert readings['nv_gpu_power_limit{gpu_uuid="GPU-aaaa-1"}'] == "700"
+    assert readings['nv_energy_consumption{gpu_uuid="GPU-aaaa-1"}'] == "12.5"
     assert "# TYPE nv_energy_consumption counter\n" in gpus.render()
 
 
@@ -131,8 +131,8 @@ def test_only_gpus_that_models_may_see_are_told_of(visible: str | None, uuids: l
 
     gpus.look()
 
-    found = [name for name in values(gpus) if name.startswith("nv_gpu_utilization")]
-    assert found == [f'nv_gpu_utilization{{gpu_uuid="{uuid}"}}' for uuid in uuids]
+    names = [name for name in values(gpus) if name.startswith("nv_gpu_utilization")]
+    assert names == [f'nv_gpu_utilization{{gpu_uuid="{uuid}"}}' for uuid in uuids]
 
 
 def test_without_the_library_it_is_not_asked_again() -> None:
@@ -205,10 +205,10 @@ def test_a_real_gpu_has_memory_and_is_used_at_most_wholly() -> None:
 
     assert gpus.look()
 
-    found = values(gpus)
-    total = [float(v) for name, v in found.items() if name.startswith("nv_gpu_memory_total")]
-    used = [float(v) for name, v in found.items() if name.startswith("nv_gpu_memory_used")]
-    busy = [float(v) for name, v in found.items() if name.startswith("nv_gpu_utilization")]
+    readings = values(gpus)
+    total = [float(v) for name, v in readings.items() if name.startswith("nv_gpu_memory_total")]
+    used = [float(v) for name, v in readings.items() if name.startswith("nv_gpu_memory_used")]
+    busy = [float(v) for name, v in readings.items() if name.startswith("nv_gpu_utilization")]
     assert total
     assert all(0 < part <= whole for part, whole in zip(used, total, strict=True))
     assert all(0 <= share <= 1 for share in busy)

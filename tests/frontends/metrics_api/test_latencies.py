@@ -17,10 +17,10 @@ def lines_of(name: str, **own: Any) -> list[str]:
 def test_a_histogram_has_count_and_sum_and_what_is_up_to_each_bound() -> None:
     first = {"buckets": [100.0, 500.5], "counts": [2, 1, 4], "value": 9000.25}
 
-    found = lines_of("histogram", first_response=first)
+    lines = lines_of("histogram", first_response=first)
 
     name, of = "nv_inference_first_response_histogram_ms", 'model="m",version="1"'
-    assert found == [
+    assert lines == [
         f"# HELP {name} Duration from request to first response in milliseconds",
         f"# TYPE {name} histogram",
         f"{name}_count{{{of}}} 7",
@@ -42,10 +42,10 @@ def test_a_histogram_has_count_and_sum_and_what_is_up_to_each_bound() -> None:
 def test_a_summary_has_count_and_sum_and_its_quantiles(key: str, name: str) -> None:
     of = {"count": 3, "sum": 7000, "quantiles": [[0.5, 63], [0.999, None]]}
 
-    found = lines_of(name, summaries={key: of})
+    lines = lines_of(name, summaries={key: of})
 
     labels = 'model="m",version="1"'
-    assert found[1:] == [
+    assert lines[1:] == [
         f"# TYPE {name} summary",
         f"{name}_count{{{labels}}} 3",
         f"{name}_sum{{{labels}}} 7000",

@@ -25,9 +25,9 @@ def series(**own: Any) -> Series:
     )
 
 
-def lines(known: list[Series], *stubs: dict[str, Any]) -> list[str]:
+def lines(all_series: list[Series], *stubs: dict[str, Any]) -> list[str]:
     processes = [{"role": "broker", "restarts": 9}, *({"role": "stub", **stub} for stub in stubs)]
-    text = render_models(known, {"processes": processes}, Busyness(1.0))
+    text = render_models(all_series, {"processes": processes}, Busyness(1.0))
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
@@ -41,10 +41,10 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
     }
     stub = {"model": "m", "version": 1, "restarts": 2}
 
-    found = lines([series(**own)], stub, stub)
+    rows = lines([series(**own)], stub, stub)
 
     of = '{_a="b",model="m",version="1"}'
-    assert found == [
+    assert rows == [
         f"zmqtriton_executing_count{of} 3",
         f"zmqtriton_deadlines_exceeded_total{of} 3",
         f"zmqtriton_instances{of} 2",
@@ -55,10 +55,10 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
 
 
 def test_an_ensemble_has_no_instances_to_tell_of() -> None:
-    found = lines([series(unanswered=2, pending=0, instances=0, busy_ns=0)])
+    rows = lines([series(unanswered=2, pending=0, instances=0, busy_ns=0)])
 
     of = '{_a="b",model="m",version="1"}'
-    assert found == [
+    assert rows == [
         f"zmqtriton_executing_count{of} 2",
         f"zmqtriton_deadlines_exceeded_total{of} 0",
     ]

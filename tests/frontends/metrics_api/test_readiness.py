@@ -17,9 +17,9 @@ def news(name: str, **changed: Any) -> VersionInfo:
     return VersionInfo(1, name, 1, "READY", None, 1, config, b"")._replace(**changed)
 
 
-def lines(*told: VersionInfo) -> list[str]:
+def lines(*messages: VersionInfo) -> list[str]:
     catalogue = Catalogue()
-    for message in told:
+    for message in messages:
         catalogue.update(message)
     return [line for line in readiness.render(catalogue).splitlines() if line[0] != "#"]
 
@@ -29,14 +29,14 @@ def of(model: str) -> str:
 
 
 def test_a_version_without_an_instance_or_that_could_not_be_loaded_is_not_ready() -> None:
-    found = lines(
+    rows = lines(
         news("failed", generation=0, state="UNAVAILABLE", reason=because("no weights")),
         news("good"),
         news("restarting", ready_instances=0),
     )
 
-    assert ["zmqtriton_ready 0", f"{of('failed')} 0", f"{of('good')} 1"] == found[:3]
-    assert [f"{of('restarting')} 0"] == found[3:]
+    assert ["zmqtriton_ready 0", f"{of('failed')} 0", f"{of('good')} 1"] == rows[:3]
+    assert [f"{of('restarting')} 0"] == rows[3:]
 
 
 def test_a_model_that_cannot_be_read_is_not_ready_and_has_no_version() -> None:
@@ -47,7 +47,7 @@ def test_a_model_that_cannot_be_read_is_not_ready_and_has_no_version() -> None:
 
 
 def test_what_need_not_serve_is_not_told_of_but_what_drains_is() -> None:
-    found = lines(
+    rows = lines(
         news("asleep", generation=0, state="UNAVAILABLE", is_on_demand=1),
         news("draining", is_draining=1),
         news(
@@ -58,4 +58,4 @@ def test_what_need_not_serve_is_not_told_of_but_what_drains_is() -> None:
         ),
     )
 
-    assert ["zmqtriton_ready 1", f"{of('draining')} 0"] == found
+    assert ["zmqtriton_ready 1", f"{of('draining')} 0"] == rows

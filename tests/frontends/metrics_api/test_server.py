@@ -40,9 +40,9 @@ def play(
 async def talk(address: tuple[str, int], data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
-    found = await reader.read()
+    answer = await reader.read()
     writer.close()
-    return found
+    return answer
 
 
 def closing(request: bytes) -> bytes:
@@ -51,11 +51,11 @@ def closing(request: bytes) -> bytes:
 
 def test_the_page_is_served_to_one_scrape_after_another() -> None:
     async def conversation(served: Page, address: tuple[str, int]) -> None:
-        found = await talk(address, GET + GET + closing(GET))
+        answer = await talk(address, GET + GET + closing(GET))
 
-        assert found.count(b"HTTP/1.1 200 OK\r\n") == 3
-        assert found.count(b"Content-Type: text/plain; charset=utf-8\r\n") == 3
-        assert found.endswith(b"Connection: close\r\n\r\nthe page\n")
+        assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
+        assert answer.count(b"Content-Type: text/plain; charset=utf-8\r\n") == 3
+        assert answer.endswith(b"Connection: close\r\n\r\nthe page\n")
 
     play(conversation)
 
@@ -92,10 +92,10 @@ def test_the_page_is_served_to_one_scrape_after_another() -> None:
 )
 def test_anything_else_is_refused(request_head: bytes, status: bytes, body: bytes) -> None:
     async def conversation(served: Page, address: tuple[str, int]) -> None:
-        found = await talk(address, request_head + b"\r\nConnection: close\r\n\r\n")
+        answer = await talk(address, request_head + b"\r\nConnection: close\r\n\r\n")
 
-        assert found.startswith(b"HTTP/1.1 " + status + b"\r\n")
-        assert found.endswith(b"\r\n\r\n" + body)
+        assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
+        assert answer.endswith(b"\r\n\r\n" + body)
 
     play(conversation)
 
@@ -113,9 +113,9 @@ def test_a_body_is_never_taken_for_the_next_request(field: bytes) -> None:
     async def conversation(served: Page, address: tuple[str, int]) -> None:
         smuggler = GET[:-2] + field + b"\r\n\r\n"
 
-        found = await talk(address, smuggler + GET)
+        answer = await talk(address, smuggler + GET)
 
-        assert found.count(b"HTTP/1.1 ") == 1
+        assert answer.count(b"HTTP/1.1 ") == 1
 
     play(conversation)
 
@@ -125,10 +125,10 @@ def test_an_error_of_the_server_keeps_its_status_and_text() -> None:
         raise Unavailable("no broker")
 
     async def conversation(served: Page, address: tuple[str, int]) -> None:
-        found = await talk(address, closing(GET))
+        answer = await talk(address, closing(GET))
 
-        assert found.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-        assert found.endswith(b'{"error": "no broker"}')
+        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert answer.endswith(b'{"error": "no broker"}')
 
     play(conversation, scrape)
 
@@ -173,10 +173,10 @@ def test_on_loopback_it_answers_to_its_own_names_only(host: str, status: bytes) 
     async def conversation(served: Page, address: tuple[str, int]) -> None:
         head = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
 
-        found = await talk(address, head.encode())
+        answer = await talk(address, head.encode())
 
-        assert found.startswith(b"HTTP/1.1 " + status)
-        assert (b"421" in status) == (b"--http-allowed-host=" + host.encode() in found)
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert (b"421" in status) == (b"--http-allowed-host=" + host.encode() in answer)
 
     play(conversation, listening="127.0.0.1")
 
@@ -190,9 +190,9 @@ def test_half_requests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
             writer.write(b"GET /metrics HTTP/1.1\r\nHo")
             await writer.drain()
 
-        found = await talk(address, closing(GET))
+        answer = await talk(address, closing(GET))
 
-        assert found.startswith(b"HTTP/1.1 200 OK")
+        assert answer.startswith(b"HTTP/1.1 200 OK")
         for _, writer in halves:
             writer.close()
 

@@ -23,7 +23,7 @@ def test_room_is_taken_for_what_waits_and_given_back_when_it_is_taken() -> None:
     assert 0 == ledger.answers.held
     assert _come(arrivals, 3 * MIB)
     assert 3 * MIB <= ledger.answers.held < 3 * MIB + (64 << 10)
-    arrivals.given = 3 * MIB
+    arrivals.delivered = 3 * MIB
     arrivals.take()
 
     assert 0 == ledger.answers.held == arrivals.held
@@ -36,7 +36,7 @@ def test_what_the_reader_accounts_for_itself_is_held_no_longer() -> None:
     _come(arrivals, 3 * MIB)
     _come(arrivals, 2 * MIB)
 
-    arrivals.given = 3 * MIB
+    arrivals.delivered = 3 * MIB
     assert arrivals.pass_on()
     assert 2 * MIB <= ledger.answers.held < 2 * MIB + (64 << 10)
     assert not arrivals.pass_on()
@@ -52,7 +52,7 @@ def test_what_has_no_room_is_borrowed_and_given_back_first() -> None:
 
     assert _come(arrivals, 8 * MIB)
     assert 8 * MIB <= ledger.budget.borrowed
-    arrivals.given = 8 * MIB
+    arrivals.delivered = 8 * MIB
 
     # so its reader has to wait for room
     assert not arrivals.pass_on()
@@ -83,7 +83,7 @@ def test_without_a_share_there_is_room_for_everything() -> None:
     arrivals = Arrivals()
 
     assert _come(arrivals, 1 << 40)
-    arrivals.given = 1 << 40
+    arrivals.delivered = 1 << 40
     assert not arrivals.pass_on()
     arrivals.take()
     arrivals.release()
@@ -102,7 +102,7 @@ def test_the_accounts_agree_whatever_comes_and_goes() -> None:
         if action < 2:
             _come(arrivals, numbers.choice([100, 50_000, 3 * MIB]))
         elif action == 2:
-            arrivals.given = min(arrivals.unread, numbers.choice([100, 50_000, 3 * MIB]))
+            arrivals.delivered = min(arrivals.unread, numbers.choice([100, 50_000, 3 * MIB]))
         elif action == 3:
             numbers.choice([arrivals.take, arrivals.pass_on])()
         elif not numbers.randrange(10):

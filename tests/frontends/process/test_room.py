@@ -20,10 +20,10 @@ class Visitor:
 
 
 class House:
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.now = 1000.0
         self.ledger = Ledger(1 << 30)
-        self.room: Room[Visitor] = Room(most, lambda: self.now)
+        self.room: Room[Visitor] = Room(limit, lambda: self.now)
 
     def add(self, place: str = "a", *, is_idle: bool = False, was_answered: bool = True) -> Visitor:
         visitor = Visitor(self.ledger, place, is_idle=is_idle, was_answered=was_answered)

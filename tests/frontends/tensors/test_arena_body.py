@@ -29,7 +29,7 @@ class Arena:
         self.has_any = has_any
         self.lent: dict[int, bytearray] = {}
         self.grown = asyncio.Event()
-        self.asked: list[tuple[int, int]] = []
+        self.reservations: list[tuple[int, int]] = []
 
     @property
     def leases(self) -> Any:
@@ -40,13 +40,13 @@ class Arena:
             del self.lent[block]
 
     def _lend(self, size: int) -> ArenaBuffer:
-        block = len(self.asked)
+        block = len(self.reservations)
         self.lent[block] = bytearray(size)
         arena: Any = self
         return ArenaBuffer(memoryview(self.lent[block]), arena, block)
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        self.asked.append((size, tensors_at))
+        self.reservations.append((size, tensors_at))
         return self._lend(size) if self.is_there else None
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
@@ -139,11 +139,11 @@ def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
         arena, size = Arena(), 64 << 20
         body = ArenaBody(arena, size, AnnouncedBytesBudget(size - 1), tensors_at)
         feed(body, bytes((size >> 4) - 1))
-        assert [] == arena.asked
+        assert [] == arena.reservations
 
         feed(body, b"1")
 
-        assert [size] == [asked for asked, _ in arena.asked]
+        assert [size] == [reserved for reserved, _ in arena.reservations]
         body.drop()
         assert {} == arena.lent
 
@@ -156,14 +156,14 @@ def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() 
         bodies = [ArenaBody(arena, size, belief, tensors_at) for _ in range(3)]
         for body in bodies:
             feed(body, bytes(5000))
-        assert 2 == len(arena.asked)
+        assert 2 == len(arena.reservations)
 
         bodies[0].drop()
         feed(bodies[1], bytes(size - 5000))
         bodies[1].whole().free()
         feed(bodies[2], bytes(1))
 
-        assert 3 == len(arena.asked)
+        assert 3 == len(arena.reservations)
         bodies[2].drop()
         assert {} == arena.lent
         assert 5 << 20 == belief.reserve(5 << 20)
@@ -185,7 +185,7 @@ def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatc
 
         feed(body, DATA[100_000:])
         assert DATA == bytes(body.whole().data)
-        assert 1 == len(arena.asked)
+        assert 1 == len(arena.reservations)
 
     run(scenario)
 
@@ -218,14 +218,14 @@ def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
         for is_compressed, size in sent:
             whole = prefix(is_compressed, size) + DATA[:size]
             assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
-        assert [] == arena.asked
+        assert [] == arena.reservations
 
-        found = assembly.feed(memoryview(prefix(False, 10_001) + DATA[:5000]))
+        messages = assembly.feed(memoryview(prefix(False, 10_001) + DATA[:5000]))
         assert 5001 == len(assembly.room())
         assembly.room()[:] = DATA[5000:10_001]
-        found += assembly.filled(5001)
+        messages += assembly.filled(5001)
 
-        ((_, gathered),) = found
+        ((_, gathered),) = messages
         assert DATA[:10_001] == bytes(gathered.data)
         assert not assembly.room()
 

@@ -28,8 +28,8 @@ def compare(stable: Tensor, canary: Tensor, tolerance: float = 0.0) -> str:
 def test_numbers_may_differ_by_the_tolerance() -> None:
     assert "" == compare(numbers(1, 2), numbers(1, 2))
     assert "" == compare(numbers(1, 1000), numbers(1.0005, 1000.5), 1e-3)
-    found = compare(numbers(1, 1000), numbers(1.5, 1000.5), 1e-3)
-    assert "output 'Y' differs in 1 of 2 elements, by up to 0.5" == found
+    difference = compare(numbers(1, 1000), numbers(1.5, 1000.5), 1e-3)
+    assert "output 'Y' differs in 1 of 2 elements, by up to 0.5" == difference
     assert "differs in 1 of 1" in compare(numbers(1), numbers(1.0001))
 
 

@@ -49,7 +49,7 @@ class World:
     """Answers as the supervisor does, a turn of the loop later; owns a stub's arena."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
         self.released: list[wire.Block] = []
         self.refusal = ""
         self.is_silent = False
@@ -60,7 +60,7 @@ class World:
         self.payload = Payload(3, Memory(), self._hear, self._release)
 
     def _hear(self, message: Any) -> None:
-        self.told.append(message)
+        self.messages.append(message)
         if not self.is_silent:
             asyncio.get_running_loop().call_soon(self.answer, message)
 
@@ -76,9 +76,9 @@ class World:
             self.seen.add(3, message.segment, os.dup(descriptor))
             self.payload.segments.receive(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
         elif isinstance(message, wire.OpenSegment):
-            known = self.stub_segments.get(message.segment)
-            given = wire.SegmentOpened(*message, 0 if known is None else os.fstat(known).st_size)
-            self.payload.segments.receive(given, [] if known is None else [os.dup(known)])
+            held = self.stub_segments.get(message.segment)
+            reply = wire.SegmentOpened(*message, 0 if held is None else os.fstat(held).st_size)
+            self.payload.segments.receive(reply, [] if held is None else [os.dup(held)])
         elif isinstance(message, wire.FreeSegment):
             self.seen.remove(3, message.segment)
 
@@ -97,15 +97,15 @@ class World:
         """The body of a response of the stub's."""
         outputs = []
         for data in tensors:
-            found = self.stub.allocate(len(data))
-            if found is None:
-                wanted = self.stub.wanted(len(data))
-                descriptor = self.stub_segments[wanted.segment] = memfd(wanted.size)
-                self.stub.add(wanted, os.dup(descriptor))
-                found = self.stub.allocate(len(data))
-                assert found is not None
-            found.view[:] = data
-            outputs.append(Tensor("OUT", 2, [len(data)], found.reference))
+            allocation = self.stub.allocate(len(data))
+            if allocation is None:
+                request = self.stub.segment_request(len(data))
+                descriptor = self.stub_segments[request.segment] = memfd(request.size)
+                self.stub.add(request, os.dup(descriptor))
+                allocation = self.stub.allocate(len(data))
+                assert allocation is not None
+            allocation.view[:] = data
+            outputs.append(Tensor("OUT", 2, [len(data)], allocation.reference))
         return wire.encode_body(ResponseBody({}, outputs))
 
     async def send(self, *tensors: Any, own_id: int = 1) -> RequestBody:
@@ -189,23 +189,23 @@ def test_a_request_that_cannot_be_sent_leaves_nothing() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("given", [[], ["unwritable"]])
-def test_a_segment_that_cannot_be_used_is_given_back(given: list[str]) -> None:
+@pytest.mark.parametrize("faults", [[], ["unwritable"]])
+def test_a_segment_that_cannot_be_used_is_given_back(faults: list[str]) -> None:
     async def test(world: World) -> None:
         world.is_silent = True
         sending = asyncio.ensure_future(world.send(LARGE))
-        while not world.told:
+        while not world.messages:
             await asyncio.sleep(0)
-        wanted = world.told.pop()
+        request = world.messages.pop()
 
-        descriptors = [os.open("/dev/null", os.O_RDONLY)] if given else []
+        descriptors = [os.open("/dev/null", os.O_RDONLY)] if faults else []
         world.payload.segments.receive(
-            wire.SegmentCreated(wanted.segment, wanted.size, 0, ""), descriptors
+            wire.SegmentCreated(request.segment, request.size, 0, ""), descriptors
         )
 
         with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
             await sending
-        assert [wire.FreeSegment(wanted.segment)] == world.told
+        assert [wire.FreeSegment(request.segment)] == world.messages
 
     run(test)
 
@@ -215,13 +215,13 @@ def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
         body = wire.decode_response(world.respond(LARGE))
         world.is_silent = True
         opening = asyncio.ensure_future(world.payload.open(body))
-        while not world.told:
+        while not world.messages:
             await asyncio.sleep(0)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mmap, "mmap", no_room)
-            given = wire.SegmentOpened(9, 1, os.fstat(world.stub_segments[1]).st_size)
-            world.payload.segments.receive(given, [os.dup(world.stub_segments[1])])
+            reply = wire.SegmentOpened(9, 1, os.fstat(world.stub_segments[1]).st_size)
+            world.payload.segments.receive(reply, [os.dup(world.stub_segments[1])])
 
         with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
             await opening
@@ -256,7 +256,7 @@ def test_empty_segments_are_given_back_before_memory_is_called_short() -> None:
         with pytest.raises(Unavailable):
             await world.send(bytes(50_000_000), own_id=2)
 
-        assert wire.FreeSegment(1) in world.told
+        assert wire.FreeSegment(1) in world.messages
         assert 0 == world.payload.arena.bytes
 
     run(test)
@@ -273,9 +273,9 @@ def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
             await world.send(LARGE)
 
         # Too late: it goes straight back.
-        late = world.told[0]
+        late = world.messages[0]
         world.answer(late)
-        assert wire.FreeSegment(late.segment) == world.told[-1]
+        assert wire.FreeSegment(late.segment) == world.messages[-1]
         assert 0 == world.payload.arena.bytes
 
     run(test)
@@ -287,14 +287,14 @@ def test_a_client_that_leaves_amid_the_growth_leaks_nothing() -> None:
         task = asyncio.ensure_future(world.send(LARGE))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert isinstance(world.told[0], wire.CreateSegment)
+        assert isinstance(world.messages[0], wire.CreateSegment)
 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        world.answer(world.told[0])
+        world.answer(world.messages[0])
 
-        assert wire.FreeSegment(world.told[0].segment) == world.told[-1]
+        assert wire.FreeSegment(world.messages[0].segment) == world.messages[-1]
 
     run(test)
 
@@ -303,7 +303,7 @@ def test_many_who_need_room_at_once_do_not_each_get_a_segment() -> None:
     async def test(world: World) -> None:
         await asyncio.gather(*(world.send(LARGE, own_id=i) for i in range(1, 5)))
 
-        assert 1 == len([m for m in world.told if isinstance(m, wire.CreateSegment)])
+        assert 1 == len([m for m in world.messages if isinstance(m, wire.CreateSegment)])
         assert 4 == world.payload.arena.used
 
     run(test)
@@ -348,16 +348,16 @@ def test_a_gathered_body_that_became_no_request_is_freed() -> None:
 def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_it() -> None:
     async def test(world: World) -> None:
         data = world.respond(LARGE, LARGE[:20_000])
-        found = wire.decode_response(data)
-        assert has_references(found)
+        body = wire.decode_response(data)
+        assert has_references(body)
 
-        response = await world.payload.open(found)
+        response = await world.payload.open(body)
 
         assert [LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
         rest = response.outputs[0].data[5:9]
         del response
         released = await world.see_released(1)
-        assert [found.outputs[1].data.block] == [block.block for block in released]
+        assert [body.outputs[1].data.block] == [block.block for block in released]
         del rest
         assert {9} == {block.owner for block in await world.see_released(2)}
 
@@ -370,7 +370,7 @@ def test_a_segment_is_asked_for_once_by_all_who_need_it() -> None:
 
         await asyncio.gather(*(world.payload.open(body) for body in bodies))
 
-        assert [wire.OpenSegment(9, 1)] == world.told
+        assert [wire.OpenSegment(9, 1)] == world.messages
 
     run(test)
 

@@ -51,7 +51,7 @@ class FakeAsker:
 
     def __init__(self) -> None:
         self.replies: Replies = [_reply()]
-        self.asked: list[tuple[wire.Request, wire.RequestBody]] = []
+        self.requests: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
         self.waits = FakeWaits(self.did)
 
@@ -61,7 +61,7 @@ class FakeAsker:
     def ask(
         self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None, held: Any = ()
     ) -> BlsCall:
-        self.asked.append((row, wire.decode_request(body)))
+        self.requests.append((row, wire.decode_request(body)))
         question = BlsCall(row, body, blocks, notify)
         for reply in self.replies:
             question.answer(*reply)
@@ -102,7 +102,7 @@ def _request(**arguments: Any) -> InferenceRequest:
 def test_a_plain_request_asks_for_one_response_of_the_highest_version(asker: FakeAsker) -> None:
     _request().exec()
 
-    [(row, body)] = asker.asked
+    [(row, body)] = asker.requests
     assert (0, "m", -1, wire.ONE_RESPONSE | wire.CALLER_BLOCKS, 0) == (
         row.generation,
         row.model,
@@ -125,7 +125,7 @@ def test_all_that_a_request_says_is_sent(asker: FakeAsker) -> None:
         parameters={"p": True},
     ).exec(decoupled=True)
 
-    [(row, body)] = asker.asked
+    [(row, body)] = asker.requests
     assert ("other", 2, 3, 7, "c") == (
         row.model,
         row.version,
@@ -139,7 +139,7 @@ def test_all_that_a_request_says_is_sent(asker: FakeAsker) -> None:
 def test_flags_that_are_not_a_sequence_s_stay_here(asker: FakeAsker) -> None:
     _request(flags=0xFF).exec(decoupled=True)
 
-    assert wire.SEQUENCE_START | wire.SEQUENCE_END == asker.asked[0][0].flags
+    assert wire.SEQUENCE_START | wire.SEQUENCE_END == asker.requests[0][0].flags
 
 
 def test_the_batch_is_described_as_a_frontend_would(asker: FakeAsker) -> None:
@@ -152,7 +152,7 @@ def test_the_batch_is_described_as_a_frontend_would(asker: FakeAsker) -> None:
 
     _request().exec()
 
-    [(row, body)] = asker.asked
+    [(row, body)] = asker.requests
     admission = Signature(config).check(body)
     assert (admission.batch_size, admission.batch_key) == (row.batch_size, row.batch_key)
 
@@ -164,7 +164,7 @@ def test_inputs_without_a_first_dimension_or_without_elements(
     response = _request(inputs=[pb_utils.Tensor("A", np.zeros(shape, np.float32))]).exec()
 
     assert not response.has_error()
-    assert 0 == asker.asked[0][0].batch_size
+    assert 0 == asker.requests[0][0].batch_size
 
 
 def test_a_response_has_outputs_and_parameters(asker: FakeAsker) -> None:
@@ -232,7 +232,7 @@ def test_what_cannot_be_sent_is_a_response_with_an_error(
 
     assert error is not None
     assert pb_utils.TritonError.INVALID_ARG == error.code()
-    assert [] == asker.asked
+    assert [] == asker.requests
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_without_an_event_loop_nothing_is_sent(asker: FakeAsker) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         _request().async_exec()
 
-    assert [] == asker.asked
+    assert [] == asker.requests
 
 
 @pytest.mark.parametrize("is_usable", [True, False])

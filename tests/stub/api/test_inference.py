@@ -57,9 +57,9 @@ def test_inputs_and_outputs_are_found_by_name_and_none_where_absent() -> None:
     request = _received(FakeLink(), body(fp32("IN")))
     response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1))])
 
-    found = pb_utils.get_input_tensor_by_name(request, "IN")
-    assert found is not None
-    assert found.as_numpy().tolist() == [1.0]
+    tensor = pb_utils.get_input_tensor_by_name(request, "IN")
+    assert tensor is not None
+    assert tensor.as_numpy().tolist() == [1.0]
     assert pb_utils.get_input_tensor_by_name(request, "X") is None
     assert pb_utils.get_output_tensor_by_name(response, "OUT") is not None
     assert pb_utils.get_output_tensor_by_name(response, "X") is None
@@ -205,9 +205,9 @@ def test_a_test_of_a_model_may_bring_requests_and_tensors_of_its_own() -> None:
     tensor = Tensor()
     request: Any = Request()
 
-    found: Any = pb_utils.get_input_tensor_by_name(request, "IN")
+    same_tensor: Any = pb_utils.get_input_tensor_by_name(request, "IN")
 
-    assert found is tensor
+    assert same_tensor is tensor
 
 
 def test_numbers_names_and_types_of_numpy_translate() -> None:

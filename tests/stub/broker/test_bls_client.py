@@ -38,7 +38,7 @@ class Broker:
         self.socket = FakeRouter(endpoints.requests_address(str(directory), epoch))
         self._identity = b""
 
-    def hear(self) -> tuple[Any, list[bytes]]:
+    def receive(self) -> tuple[Any, list[bytes]]:
         """The next message and its bodies."""
         assert self.socket.poll(10_000), "nothing was said"
         self._identity, header, *bodies = self.socket.receive()
@@ -49,7 +49,7 @@ class Broker:
 
     def _hear_one(self, kind: type[Any]) -> Any:
         while True:
-            message, _ = self.hear()
+            message, _ = self.receive()
             if type(message) is kind:
                 return message
 
@@ -143,8 +143,8 @@ def _text(answered: tuple[wire.Reply, bytes]) -> str:
 def test_the_first_question_says_hello_and_comes_after_it(world: World) -> None:
     question = world.ask(b"the body")
 
-    assert (wire.Hello(7, _TOKEN, 1), []) == world.broker.hear()
-    message, bodies = world.broker.hear()
+    assert (wire.Hello(7, _TOKEN, 1), []) == world.broker.receive()
+    message, bodies = world.broker.receive()
     assert [question.row] == message.requests
     assert [b"the body"] == bodies
 
@@ -187,12 +187,12 @@ def test_threads_get_their_own_replies_in_whichever_order_they_come(world: World
         left = 64
         while left:
             # As many as there are threads, answered from the last to the first.
-            asked = [world.broker.hear() for _ in range(min(8, left))]
-            if type(asked[0][0]) is wire.Hello:
-                asked = [*asked[1:], world.broker.hear()]
-            for message, [body] in reversed(asked):
+            messages = [world.broker.receive() for _ in range(min(8, left))]
+            if type(messages[0][0]) is wire.Hello:
+                messages = [*messages[1:], world.broker.receive()]
+            for message, [body] in reversed(messages):
                 world.broker.reply(message.requests[0].id, body.decode())
-            left -= len(asked)
+            left -= len(messages)
 
         assert [str(n) for n in range(64)] == [future.result(10) for future in futures]
 
@@ -414,8 +414,8 @@ def test_cancelling_twice_says_it_once(world: World) -> None:
     world.asker.cancel(question)
     world.ask()
 
-    assert wire.Cancel([question.row.id]) == world.broker.hear()[0]
-    assert wire.Infer is type(world.broker.hear()[0])
+    assert wire.Cancel([question.row.id]) == world.broker.receive()[0]
+    assert wire.Infer is type(world.broker.receive()[0])
 
 
 # ------------------------------------------------------------------ memory
@@ -540,12 +540,12 @@ def test_the_next_broker_is_asked_again_for_what_is_open(world: World) -> None:
 
     world.change_broker()
 
-    assert wire.Hello(7, _TOKEN, 2) == world.broker.hear()[0]
-    [first] = world.broker.hear()[0].requests
-    [second] = world.broker.hear()[0].requests
+    assert wire.Hello(7, _TOKEN, 2) == world.broker.receive()[0]
+    [first] = world.broker.receive()[0].requests
+    [second] = world.broker.receive()[0].requests
     assert [opened.row.id, cancelled.row.id] == [first.id, second.id]
     assert [wire.RESENT] * 2 == [first.flags, second.flags]
-    assert wire.Cancel([cancelled.row.id]) == world.broker.hear()[0]
+    assert wire.Cancel([cancelled.row.id]) == world.broker.receive()[0]
     world.broker.reply(opened.row.id, "after all")
     assert "after all" == _text(world.asker.wait(opened))
 
@@ -558,8 +558,8 @@ def test_what_a_dead_broker_had_answered_is_not_asked_again(world: World) -> Non
 
     world.change_broker()
 
-    assert wire.Hello(7, _TOKEN, 2) == world.broker.hear()[0]
-    assert [opened.row.id] == [row.id for row in world.broker.hear()[0].requests]
+    assert wire.Hello(7, _TOKEN, 2) == world.broker.receive()[0]
+    assert [opened.row.id] == [row.id for row in world.broker.receive()[0].requests]
     assert "in time" == _text(world.asker.wait(answered))
 
 

@@ -74,17 +74,17 @@ class World:
         """To the next broker, which hears the hello."""
         self.listen()
         self.link.connect(self.address(), wire.Hello(7, TOKEN, self._epoch))
-        hello = self.hear(wire.Hello)
+        hello = self.receive(wire.Hello)
         assert isinstance(hello, wire.Hello)
         self.hello_bodies = self.bodies
-        self.held_blocks = self.hear(wire.HeldBlocks).blocks
+        self.held_blocks = self.receive(wire.HeldBlocks).blocks
         return hello
 
     def welcome(self) -> None:
-        self.say(wire.Welcome(self._epoch))
+        self.send(wire.Welcome(self._epoch))
         assert self._epoch == self.link.epoch
 
-    def hear(self, kind: type[Any]) -> Any:
+    def receive(self, kind: type[Any]) -> Any:
         """Return the next message of this kind."""
         while True:
             assert self.router.poll(10_000), f"no {kind.__name__} was sent"
@@ -93,7 +93,7 @@ class World:
             if type(message) is kind:
                 return message
 
-    def say(self, message: Any, *bodies: bytes) -> None:
+    def send(self, message: Any, *bodies: bytes) -> None:
         """To the stub, which takes it."""
         self.say_raw(wire.encode(message), *bodies)
 
@@ -102,7 +102,7 @@ class World:
         self.router.send([self._identity, *frames])
         self.router.send([self._identity, wire.encode(wire.Sync(self._syncs))])
         self.turn_until(lambda: self.router.poll(0))
-        assert wire.Synced(self._syncs) == self.hear(wire.Synced)
+        assert wire.Synced(self._syncs) == self.receive(wire.Synced)
 
     def turn_until(self, condition: Callable[[], bool]) -> None:
         def turn() -> bool:
@@ -112,7 +112,7 @@ class World:
         eventually(turn, 30)
 
     def execute(self, *works: wire.BatchedRequest) -> None:
-        self.say(wire.Execute(list(works)), *[wire.encode_body(body())] * len(works))
+        self.send(wire.Execute(list(works)), *[wire.encode_body(body())] * len(works))
 
     def close_broker(self) -> None:
         if self.router is not None:
@@ -211,7 +211,7 @@ def test_an_answer_that_may_be_lost_is_told_again_with_the_hello(connected: Worl
     [(_, [pending])] = connected.link.batches
     connected.link.batches.clear()
     pending.send(pb_utils.InferenceResponse(), wire.FINAL)
-    assert [1] == [outcome.id for outcome in connected.hear(wire.Results).outcomes]
+    assert [1] == [outcome.id for outcome in connected.receive(wire.Results).outcomes]
 
     hello = connected.connect()
 
@@ -269,7 +269,7 @@ def test_requests_of_a_decoupled_model_are_streams(connected: World) -> None:
 
     for _ in range(3):
         stream.send(pb_utils.InferenceResponse(), 0)
-    connected.say(wire.StreamAcks([wire.StreamAck(A, 1, 2), wire.StreamAck(A, 9, 2)]))
+    connected.send(wire.StreamAcks([wire.StreamAck(A, 1, 2), wire.StreamAck(A, 9, 2)]))
 
     assert 2 == stream._taken
 
@@ -340,7 +340,7 @@ def test_answers_are_kept_until_the_broker_must_have_passed_them_on(
 def test_a_cancelled_request_hears_of_it(connected: World) -> None:
     connected.execute(work(1), work(2))
 
-    connected.say(wire.CancelExecution([wire.RequestKey(A, 2), wire.RequestKey(A, 9)]))
+    connected.send(wire.CancelExecution([wire.RequestKey(A, 2), wire.RequestKey(A, 9)]))
 
     assert [False, True] == [p.is_cancelled for p in connected.link.pending.values()]
 
@@ -349,14 +349,14 @@ def test_a_sync_is_answered(connected: World) -> None:
     connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
     connected.turn_until(lambda: connected.router.poll(0))
 
-    assert wire.Synced(4) == connected.hear(wire.Synced)
+    assert wire.Synced(4) == connected.receive(wire.Synced)
 
 
 def test_what_makes_no_sense_is_counted_and_dropped(connected: World) -> None:
     connected.say_raw(b"\xc1")
-    connected.say(wire.Execute([work(1)]))  # without its body
-    connected.say(wire.Execute([]))
-    connected.say(wire.Release([]))
+    connected.send(wire.Execute([work(1)]))  # without its body
+    connected.send(wire.Execute([]))
+    connected.send(wire.Release([]))
 
     assert 4 == connected.link.malformed
     assert {} == connected.link.pending
@@ -380,10 +380,10 @@ def test_a_turn_that_only_sends_leaves_what_has_arrived(connected: World) -> Non
 
     connected.link.turn(takes=False)
 
-    assert wire.Synced(9) == connected.hear(wire.Synced)
+    assert wire.Synced(9) == connected.receive(wire.Synced)
     assert not connected.router.poll(0)
     connected.turn_until(lambda: connected.router.poll(0))
-    assert wire.Synced(4) == connected.hear(wire.Synced)
+    assert wire.Synced(4) == connected.receive(wire.Synced)
 
 
 # --------------------------------------------------------------------- the end
@@ -404,7 +404,7 @@ def test_what_was_sent_before_the_end_arrives(connected: World) -> None:
 
     connected.link.close()
 
-    assert wire.Synced(1) == connected.hear(wire.Synced)
+    assert wire.Synced(1) == connected.receive(wire.Synced)
 
 
 def test_a_fork_leaves_the_connection_to_its_parent(connected: World) -> None:
@@ -424,7 +424,7 @@ def test_waiting_ends_when_something_arrives_or_in_time(connected: World) -> Non
     connected.link.wait(30_000)
     connected.turn_until(lambda: connected.router.poll(0))
 
-    assert wire.Synced(4) == connected.hear(wire.Synced)
+    assert wire.Synced(4) == connected.receive(wire.Synced)
 
 
 def test_without_a_broker_there_is_nothing_to_wait_for_but_time(world: World) -> None:

@@ -57,7 +57,7 @@ class World:
     def look(self, later: Callable[[], None] = lambda: None) -> list[wire.WaitEdge]:
         return self.report.look(later)
 
-    def asked(self, own_id: int) -> Any:
+    def call(self, own_id: int) -> Any:
         """A coroutine's future for the reply to a call."""
         future = asyncio.get_running_loop().create_future()
         self.futures[future] = call(own_id)
@@ -65,7 +65,7 @@ class World:
 
     def in_loop(self, execute: Callable[[World], Coroutine[Any, Any, Any]]) -> list[wire.WaitEdge]:
         """Return the report on a coroutine that stands still, which is cancelled afterwards."""
-        found: list[list[wire.WaitEdge]] = []
+        edges: list[list[wire.WaitEdge]] = []
 
         async def run() -> None:
             loop = self.event_loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class World:
 
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(asyncio, "all_tasks", all_tasks)
-                    found.append(self.look())
+                    edges.append(self.look())
                 looked.set_result(None)
 
             loop.call_soon(look)
@@ -94,7 +94,7 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
 
         asyncio.run(run())
-        return sorted(found[0])
+        return sorted(edges[0])
 
 
 @pytest.fixture
@@ -119,15 +119,15 @@ def test_code_that_runs_waits_for_nothing(world: World) -> None:
 
 
 async def _one(world: World) -> None:
-    await world.asked(3)
+    await world.call(3)
 
 
 async def _gathered(world: World) -> None:
-    await asyncio.gather(world.asked(3), world.asked(5))
+    await asyncio.gather(world.call(3), world.call(5))
 
 
 async def _waited(world: World) -> None:
-    await asyncio.wait({world.asked(3), world.asked(5)})
+    await asyncio.wait({world.call(3), world.call(5)})
 
 
 async def _within(world: World) -> None:
@@ -138,7 +138,7 @@ async def _within(world: World) -> None:
 
 
 async def _awaited_twice(world: World) -> None:
-    future = world.asked(3)
+    future = world.call(3)
     await asyncio.gather(asyncio.gather(future), future)
 
 
@@ -175,7 +175,7 @@ def test_of_several_batches_each_waits_for_its_own(world: World) -> None:
 
 async def _with_a_timer(world: World) -> None:
     asyncio.get_running_loop().call_later(3600, lambda: None)
-    await world.asked(3)
+    await world.call(3)
 
 
 async def _of_something_else(world: World) -> None:
@@ -183,28 +183,28 @@ async def _of_something_else(world: World) -> None:
 
 
 async def _of_one_of_both(world: World) -> None:
-    await asyncio.gather(world.asked(3), asyncio.get_running_loop().create_future())
+    await asyncio.gather(world.call(3), asyncio.get_running_loop().create_future())
 
 
 async def _until_a_time(world: World) -> None:
-    await asyncio.wait({world.asked(3)}, timeout=3600)
+    await asyncio.wait({world.call(3)}, timeout=3600)
 
 
 async def _of_what_is_answered(world: World) -> None:
-    future = world.asked(3)
+    future = world.call(3)
     world.futures[future].is_answered = True
     await future
 
 
 async def _of_what_has_a_reply(world: World) -> None:
-    future = world.asked(3)
+    future = world.call(3)
     world.futures[future].inbox.put(None)
     await future
 
 
 async def _beside_another(world: World) -> None:
     other = asyncio.ensure_future(_of_something_else(world))
-    await world.asked(3)
+    await world.call(3)
     await other
 
 
@@ -227,7 +227,7 @@ def test_what_may_go_on_by_itself_is_not_reported(world: World, execute: Any) ->
 def test_a_timer_that_is_cancelled_lets_nothing_go_on(world: World) -> None:
     async def execute(world: World) -> None:
         asyncio.get_running_loop().call_later(3600, lambda: None).cancel()
-        await world.asked(3)
+        await world.call(3)
 
     assert [edge(0, 3)] == world.in_loop(execute)
 
@@ -236,7 +236,7 @@ def test_the_timer_that_ends_the_loop_itself_lets_nothing_go_on(world: World) ->
     async def execute(world: World) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(3600, loop.stop)
-        await world.asked(3)
+        await world.call(3)
 
     assert [edge(0, 3)] == world.in_loop(execute)
 
@@ -307,12 +307,12 @@ class _Thread:
 
 def while_main(world: World, wait: Callable[[], None], name: str) -> list[wire.WaitEdge]:
     """Return what another thread reports while the main one is in this function."""
-    found: list[wire.WaitEdge] = []
+    edges: list[wire.WaitEdge] = []
     go_on: list[Callable[[], None]] = []
 
     def look() -> None:
         eventually(lambda: _is_in(name), 30)
-        found.extend(world.look())
+        edges.extend(world.look())
         for release in go_on:
             release()
 
@@ -321,7 +321,7 @@ def while_main(world: World, wait: Callable[[], None], name: str) -> list[wire.W
     looking.start()
     wait()
     looking.join()
-    return found
+    return edges
 
 
 RELEASES: list[Callable[[], None]] = []
@@ -419,9 +419,9 @@ def test_the_main_thread_s_event_loop_is_asked_to_look_itself(world: World) -> N
 
     async def execute() -> list[wire.WaitEdge]:
         world.event_loop = asyncio.get_running_loop()
-        found = await asyncio.to_thread(world.look, lambda: later.append("later"))
+        edges = await asyncio.to_thread(world.look, lambda: later.append("later"))
         await asyncio.sleep(0)
-        return found
+        return edges
 
     assert [] == asyncio.run(execute())
     assert ["later"] == later

@@ -187,15 +187,15 @@ def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(link: BrokersEnd) -
 
 
 def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
-    told: list[str] = []
-    measures = ModelMetrics(told.append)
+    texts: list[str] = []
+    measures = ModelMetrics(texts.append)
     connect(link, measures)
     link.broker.take_call(8, wire.Call(0, "measure", '[["family", 1, "f", "", 0]]'))
 
     with pytest.raises(ZmqTritonError, match="exists with different type"):
         measures.add_family("f", "", GAUGE)
 
-    assert ["Family name already exists with different type"] == told
+    assert ["Family name already exists with different type"] == texts
 
 
 def test_many_of_them_travel_in_several_messages(link: BrokersEnd) -> None:

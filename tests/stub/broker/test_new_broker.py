@@ -200,12 +200,12 @@ def test_a_stream_goes_on_and_its_end_is_told_to_the_next_broker(
 
     def numbers(stub: RunningStub, of: int) -> list[tuple[int, int]]:
         """Until the request that carried the orders is done."""
-        found: list[tuple[int, int]] = []
+        outcomes: list[tuple[int, int]] = []
         while True:
             results, _ = stub.receive_results()
-            found += [(o.number, o.flags) for o in results.outcomes if o.id == of]
+            outcomes += [(o.number, o.flags) for o in results.outcomes if o.id == of]
             if results.executed:
-                return found
+                return outcomes
 
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code), config)

@@ -243,8 +243,8 @@ def test_what_would_end_a_process_fails_the_batch_and_nothing_else(
 @pytest.mark.parametrize(("flags", "codes"), [(0, [0]), (wire.UNCHECKED, [4])])
 def test_what_another_model_asks_is_checked_here(flags: int, codes: list[int]) -> None:
     batches = _Batches(_same)
-    wanted = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
-    batches.link.instance.configure(json.dumps({"name": "m", "input": [wanted]}))
+    config = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
+    batches.link.instance.configure(json.dumps({"name": "m", "input": [config]}))
 
     batches.run(body(fp32("A")), flags=flags)
 
@@ -335,10 +335,10 @@ def test_a_batch_of_a_broker_that_is_replaced_is_not_begun() -> None:
 
 
 def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model() -> None:
-    given: list[int] = []
+    batch_sizes: list[int] = []
 
     def execute(requests: Any) -> Any:
-        given.append(len(requests))
+        batch_sizes.append(len(requests))
         return _same(requests)
 
     batches = _Batches(execute)
@@ -347,7 +347,7 @@ def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model(
 
     batches.executions.begin(9, [cancelled, other])
 
-    assert [1] == given
+    assert [1] == batch_sizes
     assert {(1, "request was cancelled"), (2, "")} == set(batches.texts())
 
 

@@ -36,7 +36,7 @@ class _Sequences:
         self.link = FakeLink()
         self.states = self.link.instance.states = States(config, directory)
 
-    def given(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[Pending, Tensor]:
+    def begin(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[Pending, Tensor]:
         """A request that is about to be executed, and the state that it has."""
         pending = self.link.add_request(body())
         pending.work = pending.work._replace(correlation=sequence, flags=flags)
@@ -45,7 +45,7 @@ class _Sequences:
 
     def step(self, sequence: int = 7, flags: int = 0) -> list[int]:
         """Return what the state was, as a model sees it."""
-        pending, state = self.given(sequence, flags)
+        pending, state = self.begin(sequence, flags)
         array = np.frombuffer(state.data, np.int32)
         _answer(pending, array + np.int32(1))
         return [int(number) for number in array]
@@ -84,7 +84,7 @@ def test_a_sequence_that_is_over_leaves_nothing() -> None:
 
 def test_what_is_answered_after_the_end_of_its_sequence_brings_nothing_back() -> None:
     sequences = _Sequences(_config([_state()]))
-    pending, _ = sequences.given(7, START)
+    pending, _ = sequences.begin(7, START)
 
     sequences.states.clear()
     _answer(pending, np.ones(2, np.int32))
@@ -99,8 +99,8 @@ def test_a_state_begins_with_the_content_of_its_file(tmp_path: Path) -> None:
     first = {"name": "n", "data_type": "TYPE_INT32", "dims": [2], "data_file": "f"}
     sequences = _Sequences(_config([_state(initial_state=[first])]), str(tmp_path))
 
-    assert Tensor("I", _INT32, [1, 2], b"\5\0\0\0\6\0\0\0") == sequences.given(7, START)[1]
-    assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.given(7, wire.PADDING)[1]
+    assert Tensor("I", _INT32, [1, 2], b"\5\0\0\0\6\0\0\0") == sequences.begin(7, START)[1]
+    assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.begin(7, wire.PADDING)[1]
 
 
 def test_free_dimensions_are_one_unless_the_beginning_says_otherwise() -> None:
@@ -108,30 +108,30 @@ def test_free_dimensions_are_one_unless_the_beginning_says_otherwise() -> None:
     first = {"name": "n", "data_type": "TYPE_INT32", "dims": [3], "zero_data": True}
     numbers = _state(dims=[-1], initial_state=[first])
 
-    assert Tensor("I", _BYTES, [1, 1, 2], bytes(8)) == _Sequences(_config([texts])).given()[1]
-    assert Tensor("I", _INT32, [1, 3], bytes(12)) == _Sequences(_config([numbers])).given()[1]
+    assert Tensor("I", _BYTES, [1, 1, 2], bytes(8)) == _Sequences(_config([texts])).begin()[1]
+    assert Tensor("I", _INT32, [1, 3], bytes(12)) == _Sequences(_config([numbers])).begin()[1]
 
 
 def test_a_state_may_get_another_shape_with_each_step() -> None:
     sequences = _Sequences(_config([_state(dims=[-1])]))
-    pending, _ = sequences.given(7, START)
+    pending, _ = sequences.begin(7, START)
 
     _answer(pending, np.arange(3, dtype=np.int32))
 
-    assert [1, 3] == sequences.given(7)[1].shape
+    assert [1, 3] == sequences.begin(7)[1].shape
 
 
 @pytest.mark.row("E75")
 def test_an_empty_slot_has_zeros_of_the_shape_that_the_states_of_others_have() -> None:
     sequences = _Sequences(_config([_state(dims=[-1])]))
-    pending, _ = sequences.given(7, START)
+    pending, _ = sequences.begin(7, START)
     _answer(pending, np.arange(3, dtype=np.int32))
-    slot, _ = sequences.given(0, wire.PADDING)
-    seven, _ = sequences.given(7)
+    slot, _ = sequences.begin(0, wire.PADDING)
+    seven, _ = sequences.begin(7)
 
-    found = sequences.states.give(slot, [], [slot, seven])
+    states = sequences.states.give(slot, [], [slot, seven])
 
-    assert [Tensor("I", _INT32, [1, 3], bytes(12))] == found
+    assert [Tensor("I", _INT32, [1, 3], bytes(12))] == states
     assert 1 == len(sequences.states)
 
 
@@ -150,7 +150,7 @@ def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone(
 def test_an_error_leaves_the_state_as_it_was() -> None:
     sequences = _Sequences(_config([_state()]))
     sequences.step(7, START)
-    pending, _ = sequences.given(7)
+    pending, _ = sequences.begin(7)
     output = pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))
 
     pending.send(pb_utils.InferenceResponse([output], error=TritonError("no")), wire.FINAL)
@@ -169,7 +169,7 @@ def test_a_client_cannot_set_a_state() -> None:
 def test_an_error_leaves_a_state_as_it_was() -> None:
     sequences = _Sequences(_config([_state()]))
     sequences.step(7, START)
-    pending, _ = sequences.given(7)
+    pending, _ = sequences.begin(7)
 
     pending.send(pb_utils.InferenceResponse(error=TritonError("no")), wire.FINAL)
 
@@ -178,7 +178,7 @@ def test_an_error_leaves_a_state_as_it_was() -> None:
 
 def test_what_a_model_does_to_its_arrays_later_changes_nothing() -> None:
     sequences = _Sequences(_config([_state(dims=[2000])]))
-    pending, _ = sequences.given(7, START)
+    pending, _ = sequences.begin(7, START)
     array = np.ones(2000, np.int32)
 
     _answer(pending, array)
@@ -190,16 +190,16 @@ def test_what_a_model_does_to_its_arrays_later_changes_nothing() -> None:
 def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> None:
     shared = _state(dims=[2000], use_same_buffer_for_input_output=True)
     sequences = _Sequences(_config([shared]))
-    pending, state = sequences.given(7, START)
+    pending, state = sequences.begin(7, START)
     array = np.frombuffer(state.data, np.int32)
 
     array[:] = 5
     _answer(pending, array)
 
-    again = np.frombuffer(sequences.given(7)[1].data, np.int32)
+    again = np.frombuffer(sequences.begin(7)[1].data, np.int32)
     assert np.shares_memory(array, again)
     assert [5] * 2000 == list(again)
-    assert [0] * 2000 == list(np.frombuffer(sequences.given(8, START)[1].data, np.int32))
+    assert [0] * 2000 == list(np.frombuffer(sequences.begin(8, START)[1].data, np.int32))
 
 
 def test_of_two_states_with_one_name_the_first_counts() -> None:
@@ -214,8 +214,8 @@ def test_of_two_states_with_one_name_the_first_counts() -> None:
 @pytest.mark.row("E75", "E76")
 def test_a_request_that_is_executed_step_by_step_keeps_its_own_state() -> None:
     sequences = _Sequences(_config([_state()], iterative_sequence=True))
-    first, _ = sequences.given(1, START)
-    other, _ = sequences.given(1, START)
+    first, _ = sequences.begin(1, START)
+    other, _ = sequences.begin(1, START)
     keep_states(first, {"I": Tensor("I", _INT32, [1, 2], b"\7" * 8)})
 
     [again] = sequences.states.give(first, [], [])

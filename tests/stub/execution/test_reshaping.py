@@ -24,7 +24,7 @@ def tensor(name: str, shape: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("dims", "shape", "batch", "asked", "seen"),
+    ("dims", "shape", "batch", "outer", "seen"),
     [
         ([2, 3], [6], 0, [2, 3], [6]),
         ([-1, 1], [-1], 0, [5, 1], [5]),
@@ -35,14 +35,14 @@ def tensor(name: str, shape: list[int]) -> Tensor:
 )
 @pytest.mark.row("E31")
 def test_the_model_sees_another_shape_than_those_who_ask(
-    dims: list[int], shape: list[int], batch: int, asked: list[int], seen: list[int]
+    dims: list[int], shape: list[int], batch: int, outer: list[int], seen: list[int]
 ) -> None:
     reshaping = Reshaping(config(dims, shape, batch))
 
     assert [tensor("X", seen), tensor("P", [1])] == reshaping.for_model(
-        [tensor("X", asked), tensor("P", [1])]
+        [tensor("X", outer), tensor("P", [1])]
     )
-    assert [tensor("Y", asked), tensor("Q", [1])] == reshaping.for_client(
+    assert [tensor("Y", outer), tensor("Q", [1])] == reshaping.for_client(
         [tensor("Y", seen), tensor("Q", [1])]
     )
 

@@ -116,15 +116,15 @@ def test_a_sample_without_requests_is_none(tmp_path: Path) -> None:
     assert [] == warming.batches
 
 
-@pytest.mark.parametrize(("most", "size", "texts"), [(0, 2, 2), (4, 5, 5), (4, 1000, 64)])
+@pytest.mark.parametrize(("limit", "size", "texts"), [(0, 2, 2), (4, 5, 5), (4, 1000, 64)])
 def test_a_batch_that_is_too_large_is_refused_once_for_each_request(
-    tmp_path: Path, most: int, size: int, texts: int
+    tmp_path: Path, limit: int, size: int, texts: int
 ) -> None:
-    warming = Warming(tmp_path, sample(size=size, A=zeros()), max_batch_size=most)
+    warming = Warming(tmp_path, sample(size=size, A=zeros()), max_batch_size=limit)
 
     text = warming.refusal()
 
-    said = f"batch size {size} for 'm_0_0', max allowed is {most}; "
+    said = f"batch size {size} for 'm_0_0', max allowed is {limit}; "
     assert "failed to run warmup sample 's': " + said * texts == text
     assert [] == warming.batches
 

@@ -73,17 +73,17 @@ def test_what_is_refused_is_told_with_its_text(fork: Fork) -> None:
 
 @pytest.mark.parametrize("verb", ["load", "unload", "ready"])
 def test_models_are_controlled_as_by_the_instance(fork: Fork, verb: str) -> None:
-    asked: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def call(verb: str, document: str) -> bool:
-        asked.append((verb, document))
+        calls.append((verb, document))
         return True
 
     fork.instance.call = call
 
     assert fork.result(verb, {"model": "other"}) is True
 
-    assert [(verb, '{"model": "other"}')] == asked
+    assert [(verb, '{"model": "other"}')] == calls
 
 
 def test_models_are_not_controlled_where_the_instance_may_not(fork: Fork) -> None:

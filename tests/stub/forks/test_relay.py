@@ -62,7 +62,7 @@ def test_calls_that_a_fork_cancels_or_leaves_at_its_end_are_cancelled(
         memory: Any = world.memory
         with closing(ForkedBlsClient(_BOOTSTRAP, memory, fork.line)) as asker:
             question = asker.ask(_ASKED, wire.encode_body(wire.RequestBody("", {}, [], [])))
-            [asked] = world.broker.hear_all(wire.Infer, 1)
+            [infer] = world.broker.hear_all(wire.Infer, 1)
 
             if does_end:
                 asker.close()
@@ -70,7 +70,7 @@ def test_calls_that_a_fork_cancels_or_leaves_at_its_end_are_cancelled(
                 asker.cancel(question)
 
             [cancelled] = world.broker.hear_all(wire.Cancel, 1)
-            assert [asked.requests[0].id] == cancelled.ids
+            assert [infer.requests[0].id] == cancelled.ids
 
 
 def test_the_connection_of_its_parent_is_not_asked_for_anything(tmp_path: Path) -> None:

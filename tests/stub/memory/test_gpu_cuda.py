@@ -67,15 +67,15 @@ def test_torch_gives_a_tensor_and_takes_it_back(cuda: Any) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("a torch without CUDA")
-    given = torch.arange(8, device="cuda").to(torch.bfloat16)
+    source = torch.arange(8, device="cuda").to(torch.bfloat16)
 
-    tensor = pb_utils.Tensor.from_dlpack("A", given)
+    tensor = pb_utils.Tensor.from_dlpack("A", source)
     again = torch.from_dlpack(tensor)
 
     assert 14 == tensor.triton_dtype()
     assert torch.bfloat16 == again.dtype
-    assert given.tolist() == again.tolist()
-    assert given.data_ptr() == again.data_ptr()
+    assert source.tolist() == again.tolist()
+    assert source.data_ptr() == again.data_ptr()
 
 
 def test_bytes_go_to_the_gpu_and_come_back(cuda: Any) -> None:

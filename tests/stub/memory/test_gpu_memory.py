@@ -206,11 +206,11 @@ class Line:
     ended = False
 
     def __init__(self, *answers: Any) -> None:
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
         self._answers = list(answers)
 
     def send(self, message: Any) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
     def wait(self, timeout_s: float) -> bool:
         return bool(self._answers)
@@ -254,7 +254,7 @@ def test_memory_that_was_registered_too_late_is_taken_back() -> None:
     supervisor.receive()
     supervisor.receive()
 
-    assert [wire.FreeSegment(3)] == line.told
+    assert [wire.FreeSegment(3)] == line.messages
 
 
 def test_a_stub_without_such_tensors_loads_nothing_for_them() -> None:
@@ -264,11 +264,11 @@ def test_a_stub_without_such_tensors_loads_nothing_for_them() -> None:
     )
     environment = {"PYTHONPATH": str(Path(gpu.__file__).parents[2])}
 
-    found = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
 
-    assert "[]" == found.stdout.strip()
+    assert "[]" == finished.stdout.strip()
 
 
 # -------------------------------------------------------------- pb_utils.Tensor
@@ -320,9 +320,9 @@ def test_a_copy_is_one(driver: HostGpu) -> None:
 
 @pytest.mark.row("A47")
 def test_bfloat16_and_booleans_keep_their_names_on_a_gpu(driver: HostGpu) -> None:
-    given = driver.give(gpu.uploaded(0, bytes(8)), np.dtype(np.uint16), (4,), None)
-    dlpack._tensor_of(given).datatype.code = 4
-    bfloat = pb_utils.Tensor.from_dlpack("A", given)
+    source = driver.give(gpu.uploaded(0, bytes(8)), np.dtype(np.uint16), (4,), None)
+    dlpack._tensor_of(source).datatype.code = 4
+    bfloat = pb_utils.Tensor.from_dlpack("A", source)
     boolean = pb_utils.Tensor.from_dlpack("B", OnGpu(np.array([True, False])))
 
     again = pb_utils.Tensor.from_dlpack("A", bfloat)

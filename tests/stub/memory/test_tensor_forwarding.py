@@ -25,7 +25,7 @@ def _open(world: FakeSupervisor, reference: Reference, *, is_leased: bool) -> An
     return np.frombuffer(row.data, np.float32)
 
 
-def _given(world: FakeSupervisor, *, is_leased: bool = False) -> tuple[Reference, Any]:
+def _input_of(world: FakeSupervisor, *, is_leased: bool = False) -> tuple[Reference, Any]:
     """A tensor of the frontend's, and the array over it."""
     reference = world.write(NUMBERS.tobytes())
     return reference, _open(world, reference, is_leased=is_leased)
@@ -51,39 +51,39 @@ def _answer(link: FakeLink, pending: Any, array: Any) -> tuple[wire.Outcome, Ref
 
 
 def test_an_input_goes_into_a_question_as_it_is(world: FakeSupervisor) -> None:
-    reference, array = _given(world)
+    reference, array = _input_of(world)
 
-    asked, blocks, held = _ask(world, array)
+    question, blocks, held = _ask(world, array)
 
-    assert (reference, [block_of(reference)], []) == (asked, blocks, held)
+    assert (reference, [block_of(reference)], []) == (question, blocks, held)
     assert 0 == world.memory.arena.used
     world.memory.answered(blocks)
     assert [] == world.released
 
 
 def test_a_part_of_an_input_is_a_reference_to_that_part(world: FakeSupervisor) -> None:
-    reference, array = _given(world)
+    reference, array = _input_of(world)
 
-    asked, _, _ = _ask(world, array[COUNT // 2 :])
+    question, _, _ = _ask(world, array[COUNT // 2 :])
 
     half = 4 * COUNT // 2
-    assert reference._replace(offset=reference.offset + half, size=half) == asked
+    assert reference._replace(offset=reference.offset + half, size=half) == question
 
 
 def test_what_the_model_has_changed_is_copied(world: FakeSupervisor) -> None:
-    _, array = _given(world)
+    _, array = _input_of(world)
     array[COUNT // 2] = -1
 
-    asked, _, _ = _ask(world, array)
+    question, _, _ = _ask(world, array)
     array[:] = 0
 
     expected = NUMBERS.copy()
     expected[COUNT // 2] = -1
-    assert expected.tobytes() == world.read(asked)
+    assert expected.tobytes() == world.read(question)
 
 
 def test_what_the_model_changes_later_is_not_sent(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _given(world)
+    reference, array = _input_of(world)
     pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
 
@@ -95,7 +95,7 @@ def test_what_the_model_changes_later_is_not_sent(world: FakeSupervisor, link: F
 
 
 def test_a_leased_tensor_is_held_until_the_final_reply(world: FakeSupervisor) -> None:
-    reference, array = _given(world, is_leased=True)
+    reference, array = _input_of(world, is_leased=True)
     _, blocks, held = _ask(world, array)
 
     del array
@@ -107,7 +107,7 @@ def test_a_leased_tensor_is_held_until_the_final_reply(world: FakeSupervisor) ->
 
 
 def test_a_leased_tensor_is_passed_on_in_an_outcome(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _given(world, is_leased=True)
+    reference, array = _input_of(world, is_leased=True)
     pending = link.add_request(body())
 
     outcome, answered = _answer(link, pending, array)
@@ -121,7 +121,7 @@ def test_a_leased_tensor_is_passed_on_in_an_outcome(world: FakeSupervisor, link:
 def test_what_is_held_lives_until_the_outcome_has_left(
     world: FakeSupervisor, link: FakeLink
 ) -> None:
-    reference, array = _given(world, is_leased=True)
+    reference, array = _input_of(world, is_leased=True)
     pending = link.add_request(body())
 
     pending.accept()
@@ -140,7 +140,7 @@ def test_what_is_held_lives_until_the_outcome_has_left(
 def test_another_request_s_input_is_copied_into_an_outcome(
     world: FakeSupervisor, link: FakeLink
 ) -> None:
-    _, array = _given(world)
+    _, array = _input_of(world)
     pending = link.add_request(body())
 
     outcome, _ = _answer(link, pending, array)
@@ -149,7 +149,7 @@ def test_another_request_s_input_is_copied_into_an_outcome(
 
 
 def test_an_outcome_copies_what_is_not_very_large(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _given(world)
+    reference, array = _input_of(world)
     pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
 
@@ -161,7 +161,7 @@ def test_an_outcome_copies_what_is_not_very_large(world: FakeSupervisor, link: F
 def test_a_stream_s_responses_are_copied(world: FakeSupervisor) -> None:
     link = FakeLink(is_decoupled=True)
     link.instance.memory = world.memory
-    reference, array = _given(world)
+    reference, array = _input_of(world)
     pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
 
@@ -173,7 +173,7 @@ def test_a_stream_s_responses_are_copied(world: FakeSupervisor) -> None:
 def test_a_question_that_outlives_the_request_takes_a_lease(
     world: FakeSupervisor, link: FakeLink
 ) -> None:
-    reference, array = _given(world)
+    reference, array = _input_of(world)
     pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
     _, blocks, _ = _ask(world, array)
@@ -188,15 +188,15 @@ def test_a_question_that_outlives_the_request_takes_a_lease(
 
 
 def test_an_answered_request_s_input_is_copied(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _given(world)
+    reference, array = _input_of(world)
     pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
     pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
 
-    asked, _, _ = _ask(world, array)
+    question, _, _ = _ask(world, array)
 
-    assert 9 == asked.owner
-    assert NUMBERS.tobytes() == world.read(asked)
+    assert 9 == question.owner
+    assert NUMBERS.tobytes() == world.read(question)
 
 
 def test_a_block_of_our_own_that_came_back_is_leased_once_more(
@@ -221,7 +221,7 @@ def test_a_block_of_our_own_that_came_back_is_leased_once_more(
 
 def test_memory_that_is_short_leaves_nothing_borrowed(world: FakeSupervisor) -> None:
     world.refusal = "There is none."
-    _, array = _given(world)
+    _, array = _input_of(world)
     held: list[Any] = []
     borrowed: list[Block] = []
     passing = world.memory.passing

@@ -155,11 +155,11 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
         }
     ]
 
-    found = world.call("status").result
+    document = world.call("status").result
 
-    roles = [process["role"] for process in found["processes"]]
+    roles = [process["role"] for process in document["processes"]]
     assert ["supervisor", "broker", "http-arbiter", "grpc", "metrics", "stub"] == roles
-    stub = found["processes"][-1]
+    stub = document["processes"][-1]
     assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
@@ -177,7 +177,7 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
         "executions": 4,
     }
     numbers |= {"direct_responses": 8, "brokered_responses": 9, "sequences": 1, "busy_s": 1.5}
-    assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == found["counts"]
+    assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == document["counts"]
 
 
 def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(
@@ -194,17 +194,17 @@ def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(
 
 
 def test_logs_are_asked_for_by_model_and_number(world: SupervisorHarness) -> None:
-    asked: list[tuple[str, int, int]] = []
+    questions: list[tuple[str, int, int]] = []
 
     def read(model: str, after: int, limit: int) -> dict[str, Any]:
-        asked.append((model, after, limit))
+        questions.append((model, after, limit))
         return {"lines": [], "last": 9, "lost": 0}
 
     world.log_lines = read
 
     assert 9 == world.call("logs", {"model": "m", "after": 3, "lines": 5}).result["last"]
     world.call("logs")
-    assert [("m", 3, 5), ("", 0, 100)] == asked
+    assert [("m", 3, 5), ("", 0, 100)] == questions
     for wrong in ({"model": 3}, {"after": "3"}, {"lines": 0}, {"lines": True}):
         assert InvalidArgument.number == world.call("logs", wrong).error[0]
 

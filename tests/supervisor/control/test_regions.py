@@ -46,8 +46,8 @@ def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(
     call = register(world, offset=16)
 
     assert call.answer is None
-    told = [wire.AddRegion(1, "r", 16, 64)]
-    assert (told, told) == (
+    announcements = [wire.AddRegion(1, "r", 16, 64)]
+    assert (announcements, announcements) == (
         world.messages_to("grpc", wire.AddRegion),
         world.messages_to("http", wire.AddRegion),
     )

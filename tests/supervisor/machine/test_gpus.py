@@ -52,10 +52,10 @@ def test_gpus_that_are_too_old_are_left_out_and_the_others_keep_their_numbers() 
 
 
 def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
-    asked: list[str] = []
+    uuids: list[str] = []
 
     def ask(uuid: str) -> tuple[int, int]:
-        asked.append(uuid)
+        uuids.append(uuid)
         return 30, 120
 
     shares = [
@@ -63,7 +63,7 @@ def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
     ]
 
     assert [0.25, 0.25, None] == shares
-    assert ["GPU-cc33", "GPU-aa11"] == asked
+    assert ["GPU-cc33", "GPU-aa11"] == uuids
 
 
 def test_what_is_in_use_is_unknown_where_the_library_fails() -> None:
@@ -92,10 +92,10 @@ def test_a_machine_without_the_library_has_none(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.gpu
 def test_a_gpu_is_found_by_its_uuid() -> None:
     try:
-        found = list_nvml_gpus()
+        gpus = list_nvml_gpus()
     except (OSError, NvmlError) as error:
         pytest.skip(f"no driver: {error}")
-    first = found[0]
+    first = gpus[0]
 
     assert first.uuid.startswith("GPU-")
     assert first.compute_capability >= 5.0

@@ -36,7 +36,7 @@ def test_cores_are_those_of_the_node_and_those_that_are_named(tmp_path: Path) ->
         Setting("lost", "numa-node", "5"),
     ]
 
-    found = {
+    cores = {
         n: cores_of_policy(settings, n, tmp_path) for n in ("both", "node", "cores", "lost", "none")
     }
 
@@ -46,7 +46,7 @@ def test_cores_are_those_of_the_node_and_those_that_are_named(tmp_path: Path) ->
         "cores": (0, 2),
         "lost": (),
         "none": (),
-    } == found
+    } == cores
 
 
 def test_all_threads_of_a_process_are_pinned(caplog: pytest.LogCaptureFixture) -> None:

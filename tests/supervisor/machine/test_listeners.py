@@ -78,7 +78,7 @@ def test_grpc_has_a_name_s_address_of_each_family_that_the_machine_has(
 
     def resolve_name(host: str, port: int, *rest: Any, **more: Any) -> Any:
         hosts = ("127.0.0.1", other) if host == "name" else (host,)
-        return [found for each in hosts for found in resolve(each, port, *rest, **more)]
+        return [row for each in hosts for row in resolve(each, port, *rest, **more)]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve_name)
 

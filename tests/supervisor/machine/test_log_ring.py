@@ -22,8 +22,8 @@ def ring() -> LogRing:
     return LogRing(max_lines=3, max_characters=100)
 
 
-def texts(found: dict[str, Any]) -> list[str]:
-    return [line["text"] for line in found["lines"]]
+def texts(page: dict[str, Any]) -> list[str]:
+    return [line["text"] for line in page["lines"]]
 
 
 def test_a_line_knows_where_it_comes_from(ring: LogRing) -> None:
@@ -100,7 +100,7 @@ def write(ring: LogRing, pid: int, text: str, name: StubName = M) -> None:
 
 
 def kept(ring: LogRing, model: str = "") -> list[tuple[int, list[str]]]:
-    return [(found["pid"], texts(found)) for found in ring.process_lines(model)]
+    return [(process["pid"], texts(process)) for process in ring.process_lines(model)]
 
 
 def test_the_lines_of_a_dead_process_stay_when_others_have_filled_the_ring(ring: LogRing) -> None:
@@ -125,7 +125,7 @@ def test_processes_that_are_silent_for_the_longest_are_forgotten() -> None:
     for pid, model in ((1, "a"), (2, "b"), (1, "a"), (3, "c")):
         processes.add(LogLine(1, 0.0, "I", pid, model, 1, model, model, "x"))
 
-    assert [1, 3] == [found["pid"] for found in processes.describe("")]
+    assert [1, 3] == [process["pid"] for process in processes.describe("")]
 
 
 def test_the_beginning_is_told_once_lines_were_dropped(ring: LogRing) -> None:

@@ -38,67 +38,67 @@ def add(
 
 def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
     brought = None if override is None else LoadOverride(override)
-    found = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(
+    blueprint = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(
         name, brought
     )
-    assert isinstance(found, Blueprint), found
-    return found
+    assert isinstance(blueprint, Blueprint), blueprint
+    return blueprint
 
 
 def refused(repository: Path, name: str, **options: Any) -> ReadFailure:
-    found = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(name)
-    assert isinstance(found, ReadFailure), found
-    return found
+    failure = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(name)
+    assert isinstance(failure, ReadFailure), failure
+    return failure
 
 
 def test_a_model_is_read(tmp_path: Path) -> None:
     add(tmp_path, "m", CONFIG + "instance_group [ { count: 2 kind: KIND_CPU } ]", ("1", "2"))
 
-    found = read(tmp_path, "m")
+    blueprint = read(tmp_path, "m")
 
-    assert list(found.versions) == [2]
-    assert found.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
-    assert found.environment == SERVER_ENVIRONMENT
-    assert found.first_slot.name == "m_0_0"
-    assert found.final_config is None
-    assert ["m_0_0", "m_0_1"] == [place.name for place in found.finalize_config("").slots]
+    assert list(blueprint.versions) == [2]
+    assert blueprint.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
+    assert blueprint.environment == SERVER_ENVIRONMENT
+    assert blueprint.first_slot.name == "m_0_0"
+    assert blueprint.final_config is None
+    assert ["m_0_0", "m_0_1"] == [place.name for place in blueprint.finalize_config("").slots]
 
 
 def test_without_auto_completion_the_configuration_is_final(tmp_path: Path) -> None:
     add(tmp_path, "m")
 
-    found = read(tmp_path, "m", strict_model_config=True)
+    blueprint = read(tmp_path, "m", strict_model_config=True)
 
-    assert found.final_config is not None
-    assert ["m_0"] == [place.name for place in found.final_config.slots]
-    assert found.final_config.proto
+    assert blueprint.final_config is not None
+    assert ["m_0"] == [place.name for place in blueprint.final_config.slots]
+    assert blueprint.final_config.proto
 
 
 def test_the_first_instance_is_called_as_it_will_be(tmp_path: Path) -> None:
     add(tmp_path, "m")
 
-    found = read(tmp_path, "m")
+    blueprint = read(tmp_path, "m")
 
-    assert found.first_slot == found.finalize_config("").slots[0]
+    assert blueprint.first_slot == blueprint.finalize_config("").slots[0]
 
 
 def test_an_override_stands_in_for_the_file(tmp_path: Path) -> None:
     add(tmp_path, "m")
 
-    found = read(tmp_path, "m", '{"backend": "python", "max_batch_size": 7}')
+    blueprint = read(tmp_path, "m", '{"backend": "python", "max_batch_size": 7}')
 
-    assert '"max_batch_size":7' in found.config
+    assert '"max_batch_size":7' in blueprint.config
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "..", ".", "a/b", "a\0b"])
 def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> None:
-    found = refused(tmp_path, name)
+    failure = refused(tmp_path, name)
 
     assert (
-        found.reason.text
+        failure.reason.text
         == f"failed to poll model '{name}': model not found in any model repository."
     )
-    assert found.fingerprint == ""
+    assert failure.fingerprint == ""
 
 
 @pytest.mark.row("F04", "--model-repository")
@@ -107,10 +107,12 @@ def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
         add(tmp_path / folder, "m")
     repository = ModelReader(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
 
-    found = repository.read_model("m")
+    failure = repository.read_model("m")
 
-    assert isinstance(found, ReadFailure)
-    assert found.reason.text == "failed to poll model 'm': not unique across all model repositories"
+    assert isinstance(failure, ReadFailure)
+    assert (
+        failure.reason.text == "failed to poll model 'm': not unique across all model repositories"
+    )
     (duplicate,) = repository.list_names().values()
     assert "model appears in two or more repositories" == text_of(duplicate)
 
@@ -128,20 +130,21 @@ def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
 def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
     add(tmp_path, "m", "backend: [")
 
-    found = refused(tmp_path, "m")
+    failure = refused(tmp_path, "m")
 
-    assert "failed to read text proto" in found.reason.text
-    assert found.fingerprint
+    assert "failed to read text proto" in failure.reason.text
+    assert failure.fingerprint
 
 
 def test_a_missing_file_is_the_problem_of_its_version(tmp_path: Path) -> None:
     model = add(tmp_path, "m")
     (model / "1" / "model.py").unlink()
 
-    found = read(tmp_path, "m")
+    blueprint = read(tmp_path, "m")
 
     assert (
-        text_of(found.versions[1].problem) == f"Python model file not found in '{model}/1/model.py'"
+        text_of(blueprint.versions[1].problem)
+        == f"Python model file not found in '{model}/1/model.py'"
     )
 
 
@@ -163,12 +166,12 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1
     add(tmp_path, "e", config)
     add(tmp_path, "m")
 
-    found, member = read(tmp_path, "e"), read(tmp_path, "m").finalize_config("")
+    blueprint, member = read(tmp_path, "e"), read(tmp_path, "m").finalize_config("")
 
-    assert found.ensemble is not None
-    assert (("m", -1),) == found.ensemble.steps
-    assert [None] == [version.problem for version in found.versions.values()]
-    finished = found.ensemble.finalize_config({"m": member})
+    assert blueprint.ensemble is not None
+    assert (("m", -1),) == blueprint.ensemble.steps
+    assert [None] == [version.problem for version in blueprint.versions.values()]
+    finished = blueprint.ensemble.finalize_config({"m": member})
     assert () == finished.slots
     assert '"decoupled":false' in finished.config
 
@@ -278,9 +281,9 @@ def test_a_folder_may_be_served_under_another_name(tmp_path: Path) -> None:
     reader.register(str(tmp_path / "two"), {"folder": "m"})
 
     assert ["m", "one"] == list(reader.list_names())
-    found = reader.read_model("m")
-    assert isinstance(found, Blueprint)
-    assert ("m", str(tmp_path / "two" / "folder")) == (found.name, found.directory)
+    blueprint = reader.read_model("m")
+    assert isinstance(blueprint, Blueprint)
+    assert ("m", str(tmp_path / "two" / "folder")) == (blueprint.name, blueprint.directory)
     assert isinstance(reader.read_model("folder"), ReadFailure)
     text = "failed to register 'm', there is a conflicting mapping for 'm'"
     with pytest.raises(AlreadyExists, match=text):
@@ -374,9 +377,9 @@ def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
 def test_the_instances_are_known_before_the_model_is_asked(tmp_path: Path) -> None:
     add(tmp_path, "m", CONFIG + "instance_group [ { count: 3 kind: KIND_CPU } ]")
 
-    found = read(tmp_path, "m")
+    blueprint = read(tmp_path, "m")
 
-    assert (found.first_slot, *found.other_slots) == found.finalize_config("").slots
+    assert (blueprint.first_slot, *blueprint.other_slots) == blueprint.finalize_config("").slots
 
 
 def test_a_load_may_be_bounded(tmp_path: Path) -> None:
@@ -426,17 +429,17 @@ def test_a_change_of_a_backend_is_one_of_its_models(tmp_path: Path) -> None:
         (tmp_path / "backends" / name / "model.py").write_text("")
         add(tmp_path / "models", name, CONFIG.replace("python", name))
 
-    def known(name: str) -> tuple[str, str]:
-        found = read(tmp_path / "models", name, backend_directory=str(tmp_path / "backends"))
-        return found.fingerprint, found.versions[1].fingerprint_without_instances
+    def fingerprints(name: str) -> tuple[str, str]:
+        blueprint = read(tmp_path / "models", name, backend_directory=str(tmp_path / "backends"))
+        return blueprint.fingerprint, blueprint.versions[1].fingerprint_without_instances
 
-    first, other = known("own"), known("other")
-    assert (first, other) == (known("own"), known("other"))
+    first, other = fingerprints("own"), fingerprints("other")
+    assert (first, other) == (fingerprints("own"), fingerprints("other"))
 
     code.write_text("# other")
 
-    assert all(one != now for one, now in zip(first, known("own"), strict=True))
-    assert other == known("other")
+    assert all(one != now for one, now in zip(first, fingerprints("own"), strict=True))
+    assert other == fingerprints("other")
 
 
 def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
@@ -461,15 +464,15 @@ def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
 def test_a_change_of_a_chat_template_is_one_of_its_model(tmp_path: Path) -> None:
     template = add(tmp_path, "m") / "chat_template.jinja"
 
-    def known() -> tuple[str, str]:
-        found = read(tmp_path, "m", allow_openai=True)
-        return found.fingerprint, found.versions[1].fingerprint_without_instances
+    def fingerprints() -> tuple[str, str]:
+        blueprint = read(tmp_path, "m", allow_openai=True)
+        return blueprint.fingerprint, blueprint.versions[1].fingerprint_without_instances
 
     template.write_text("a")
-    before = known()
+    before = fingerprints()
     template.write_text("bc")
 
-    assert all(one != other for one, other in zip(before, known(), strict=True))
+    assert all(one != other for one, other in zip(before, fingerprints(), strict=True))
 
 
 def test_a_chat_template_that_is_missing_is_the_reason(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_s
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 
-def settings(*given: str) -> dict[str, str]:
-    options = [f"--backend-config=python,{entry}" for entry in given]
+def settings(*entries: str) -> dict[str, str]:
+    options = [f"--backend-config=python,{entry}" for entry in entries]
     return parse(["--model-repository=/m", *options]).backend_settings("python")
 
 
@@ -34,7 +34,7 @@ def test_defaults_are_tritons() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("entry", "text"),
     [
         pytest.param(
             "shm-default-byte-size=1048575",
@@ -59,16 +59,16 @@ def test_defaults_are_tritons() -> None:
 )
 @pytest.mark.row("B01", "B02", "B03", "--backend-config")
 def test_what_is_wrong_is_the_problem_of_every_python_model(
-    tmp_path: Path, given: str, text: str
+    tmp_path: Path, entry: str, text: str
 ) -> None:
     add(tmp_path, "m")
-    options = parse([f"--model-repository={tmp_path}", f"--backend-config=python,{given}"])
+    options = parse([f"--model-repository={tmp_path}", f"--backend-config=python,{entry}"])
 
-    found = ModelReader(options).read_model("m")
+    blueprint = ModelReader(options).read_model("m")
 
     assert [(text, InvalidArgument.number)] == [
         (text_of(version.problem), getattr(version.problem, "number", 0))
-        for version in found.versions.values()  # type: ignore[union-attr]
+        for version in blueprint.versions.values()  # type: ignore[union-attr]
     ]
 
 
@@ -110,11 +110,11 @@ def test_a_stub_beside_the_model_is_ignored_with_a_warning(tmp_path: Path) -> No
     stub = add(tmp_path, "m") / "triton_python_backend_stub"
     stub.write_bytes(b"\x7fELF")
 
-    found = read(tmp_path, "m")
+    blueprint = read(tmp_path, "m")
 
-    assert found.versions[1].problem is None
+    assert blueprint.versions[1].problem is None
     assert [f"ignore {stub}: a stub for another Python is not needed"] == [
-        warning.partition(";")[0] for warning in found.warnings
+        warning.partition(";")[0] for warning in blueprint.warnings
     ]
 
 
@@ -124,12 +124,12 @@ def test_force_cpu_only_is_yes_or_no(tmp_path: Path) -> None:
         add(tmp_path, value, parameter("FORCE_CPU_ONLY_INPUT_TENSORS", value))
     add(tmp_path, "none", CONFIG)
 
-    found = {name: read(tmp_path, name).versions[1] for name in ("yes", "no", "none", "maybe")}
+    versions = {name: read(tmp_path, name).versions[1] for name in ("yes", "no", "none", "maybe")}
 
     assert ["", "", "", "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe'"] == [
-        text_of(version.problem).partition(" (at ")[0] for version in found.values()
+        text_of(version.problem).partition(" (at ")[0] for version in versions.values()
     ]
-    assert isinstance(found["maybe"].problem, Unsupported)
+    assert isinstance(versions["maybe"].problem, Unsupported)
 
 
 @pytest.mark.row("B20")
@@ -143,15 +143,15 @@ def test_the_file_of_the_model_can_be_named_and_must_be_python(tmp_path: Path) -
     ):
         (add(tmp_path, name, CONFIG + line) / "1" / "other.py").touch()
 
-    found = {n: read(tmp_path, n).versions[1] for n in ("usual", "other", "missing", "text")}
+    versions = {n: read(tmp_path, n).versions[1] for n in ("usual", "other", "missing", "text")}
 
     assert [f"{tmp_path}/usual/1/model.py", f"{tmp_path}/other/1/other.py"] == [
-        found["usual"].path,
-        found["other"].path,
+        versions["usual"].path,
+        versions["other"].path,
     ]
     missing = f"{tmp_path}/missing/1/missing.py"
-    assert f"Python model file not found in '{missing}'" == text_of(found["missing"].problem)
-    assert text_of(found["text"].problem) == (
+    assert f"Python model file not found in '{missing}'" == text_of(versions["missing"].problem)
+    assert text_of(versions["text"].problem) == (
         "Model name must end with '.py'. Model name is \"model.txt\"."
     )
 

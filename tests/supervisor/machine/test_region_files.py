@@ -21,12 +21,12 @@ def files(tmp_path: Path) -> Iterator[RegionFiles]:
     files.close_all()
 
 
-def wanted(file: str = "k", offset: int = 0, size: int = 100, number: int = 1) -> OpenRegion:
+def region_of(file: str = "k", offset: int = 0, size: int = 100, number: int = 1) -> OpenRegion:
     return OpenRegion(7, number, "r", f"/{file}", file, offset, size)
 
 
 def test_a_file_is_open_until_it_is_closed(files: RegionFiles) -> None:
-    assert files.open(wanted(offset=1, size=99)) is None
+    assert files.open(region_of(offset=1, size=99)) is None
 
     descriptor = files.descriptor(1)
     assert descriptor is not None
@@ -39,7 +39,7 @@ def test_a_file_is_open_until_it_is_closed(files: RegionFiles) -> None:
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 101), (1, 100), (100, 1), (200, 1)])
 def test_a_region_lies_within_its_file(files: RegionFiles, offset: int, size: int) -> None:
-    error = files.open(wanted(offset=offset, size=size))
+    error = files.open(region_of(offset=offset, size=size))
 
     assert error is not None
     assert error.text == "failed to register shared memory region 'r': invalid args"
@@ -53,7 +53,7 @@ def test_what_is_no_file_of_its_own_cannot_be_opened(files: RegionFiles, tmp_pat
     (tmp_path / "device").symlink_to("/dev/zero")
 
     for name in ("link", "directory", "fifo", "device", "missing"):
-        error = files.open(wanted(name, size=1))
+        error = files.open(region_of(name, size=1))
         assert error is not None
         assert error.text == f"Unable to open shared memory region: '/{name}'"
 
@@ -63,5 +63,5 @@ def test_clients_cannot_use_up_the_descriptors(
 ) -> None:
     monkeypatch.setattr(files, "_limit", 1)
 
-    assert files.open(wanted(number=1)) is None
-    assert isinstance(files.open(wanted(number=2)), Unavailable)
+    assert files.open(region_of(number=1)) is None
+    assert isinstance(files.open(region_of(number=2)), Unavailable)

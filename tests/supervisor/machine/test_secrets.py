@@ -61,15 +61,15 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     world = SupervisorHarness(make_blueprint("m"), settings=settings)
     world.start().fork_http_worker()
 
-    told = {
+    documents = {
         role: world.messages_to(role, wire.Bootstrap)[0].settings
         for role in ("broker", "http-arbiter", "http", "grpc", "metrics", "stub")
     }
     others = (*LOCAL_SERVICES, "announcer", "guest", "tracer")
-    told |= {role: settings.document(role) for role in others}
+    documents |= {role: settings.document(role) for role in others}
 
     def hears(text: str) -> set[str]:
-        return {role for role, document in told.items() if text in document}
+        return {role for role, document in documents.items() if text in document}
 
     assert {"http"} == hears("http-secret")
     assert {"grpc"} == hears("grpc-secret")

@@ -23,10 +23,10 @@ MiB = 1 << 20
 class World:
     """Keeps what is sent, with a duplicate of each descriptor, as a lifeline does."""
 
-    def __init__(self, budget: int = 100 * MiB, most: int = 50) -> None:
+    def __init__(self, budget: int = 100 * MiB, max_segments: int = 50) -> None:
         self.sent: list[tuple[int, Any, int | None]] = []
         self._copies: list[int] = []
-        self.segments = SegmentRegistry(budget, self._send, most)
+        self.segments = SegmentRegistry(budget, self._send, max_segments)
 
     def _send(self, serial: int, message: Any, descriptor: int | None) -> None:
         copy = None
@@ -73,8 +73,8 @@ def test_a_segment_is_made_given_and_dropped(world: World) -> None:
     assert MiB == os.fstat(descriptor).st_size
     assert is_size_sealed(descriptor)
 
-    serial, given, theirs = world.tell(6, wire.OpenSegment(5, 1))
-    assert (6, wire.SegmentOpened(5, 1, MiB)) == (serial, given)
+    serial, reply, theirs = world.tell(6, wire.OpenSegment(5, 1))
+    assert (6, wire.SegmentOpened(5, 1, MiB)) == (serial, reply)
     assert theirs is not None
     assert os.path.sameopenfile(descriptor, theirs)
     assert {5: MiB} == world.segments.bytes_by_owner
@@ -123,11 +123,11 @@ def test_memory_on_a_gpu_takes_nothing_of_a_quota(world: World) -> None:
     assert 0 == world.segments.bytes_of_model("m")
 
 
-@pytest.mark.parametrize("asked", [(5, 2), (6, 1), (0, 0)])
-def test_only_what_is_registered_can_be_asked_for(world: World, asked: tuple[int, int]) -> None:
+@pytest.mark.parametrize("segment", [(5, 2), (6, 1), (0, 0)])
+def test_only_what_is_registered_can_be_asked_for(world: World, segment: tuple[int, int]) -> None:
     world.make(5, 1, MiB)
 
-    assert (7, wire.SegmentOpened(*asked, 0), None) == world.tell(7, wire.OpenSegment(*asked))
+    assert (7, wire.SegmentOpened(*segment, 0), None) == world.tell(7, wire.OpenSegment(*segment))
 
 
 def test_nobody_can_drop_what_is_anothers(world: World) -> None:
@@ -164,7 +164,7 @@ def test_a_number_is_not_used_twice(world: World) -> None:
 
 
 def test_there_are_not_too_many() -> None:
-    world = World(most=3)
+    world = World(max_segments=3)
     for number in (1, 2, 3):
         assert "" == world.make(5, number, 4096)
 
@@ -179,8 +179,8 @@ def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
 
     world.segments.process_died(5, 100.0)
     # What it has said may still be on its way to somebody.
-    _, given, _ = world.tell(7, wire.OpenSegment(5, 2))
-    assert MiB == given.size
+    _, reply, _ = world.tell(7, wire.OpenSegment(5, 2))
+    assert MiB == reply.size
     world.segments.tick(104.0)
     assert 2 == world.segments.count
 
@@ -248,10 +248,10 @@ def test_memory_on_a_gpu_is_given_by_its_handle_and_takes_nothing_of_the_budget(
     large = 1000 * MiB
 
     made = world.tell(5, wire.CreateSegment(1, large, b"handle"))
-    given = world.tell(6, wire.OpenSegment(5, 1))
+    reply = world.tell(6, wire.OpenSegment(5, 1))
 
     assert (5, wire.SegmentCreated(1, large, 0, ""), None) == made
-    assert (6, wire.SegmentOpened(5, 1, large, b"handle"), None) == given
+    assert (6, wire.SegmentOpened(5, 1, large, b"handle"), None) == reply
     assert {5: 0} == world.segments.bytes_by_owner
     # And its end is told like that of any other.
     world.segments.process_died(5, 100.0)

@@ -26,23 +26,23 @@ def reader(tmp_path: Path) -> ModelReader:
 
 
 def read(reader: ModelReader, override: LoadOverride | None = None) -> Blueprint:
-    found = reader.read_model("m", override)
-    assert isinstance(found, Blueprint), found
-    return found
+    blueprint = reader.read_model("m", override)
+    assert isinstance(blueprint, Blueprint), blueprint
+    return blueprint
 
 
 def refused(reader: ModelReader) -> str:
-    found = reader.read_model("m")
-    assert isinstance(found, ReadFailure), found
-    return found.reason.text
+    failure = reader.read_model("m")
+    assert isinstance(failure, ReadFailure), failure
+    return failure.reason.text
 
 
 def test_it_runs_from_where_it_lies(tmp_path: Path, reader: ModelReader) -> None:
-    found = read(reader)
+    blueprint = read(reader)
 
     assert {"m": None} == reader.list_names()
-    assert str(tmp_path / "code") == found.directory
-    assert str(tmp_path / "code" / "scale.py") == found.versions[1].path
+    assert str(tmp_path / "code") == blueprint.directory
+    assert str(tmp_path / "code" / "scale.py") == blueprint.versions[1].path
 
 
 def test_a_configuration_beside_it_is_its_own(tmp_path: Path, reader: ModelReader) -> None:

@@ -21,8 +21,8 @@ LOAD_E = {"model": "e", "parameters": {}}
 def ensemble(name: str, *members: str, version: int = -1, misfit: str = "") -> Blueprint:
     """Calls each of these models once."""
 
-    def finish(found: Mapping[str, FinalConfig]) -> FinalConfig:
-        assert set(members) == set(found)
+    def finish(configs: Mapping[str, FinalConfig]) -> FinalConfig:
+        assert set(members) == set(configs)
         if misfit:
             raise ConfigError(misfit)
         return FinalConfig('{"name": "e"}', b"proto", ())

@@ -32,13 +32,13 @@ class Gpus:
 
     def __init__(self, *models: Blueprint, **used: float) -> None:
         self.used = {int(name[1:]): share for name, share in used.items()}
-        self.asked: list[int] = []
+        self.queries: list[int] = []
         settings = server_settings(model_load_gpu_limit=LIMIT)
-        told = {"settings": settings, "used_share": self._ask}
-        self.world = SupervisorHarness(*models, control_mode="explicit", **told).start()
+        policy = {"settings": settings, "used_share": self._ask}
+        self.world = SupervisorHarness(*models, control_mode="explicit", **policy).start()
 
     def _ask(self, gpu: int) -> float | None:
-        self.asked.append(gpu)
+        self.queries.append(gpu)
         return self.used.get(gpu)
 
     def load(self, name: str = "m") -> str:
@@ -57,7 +57,7 @@ def test_a_load_on_a_gpu_that_is_too_full_is_refused_until_it_is_not() -> None:
 
     gpus.used[0] = 0.8
     assert "" == gpus.load()
-    assert [0, 0] == gpus.asked
+    assert [0, 0] == gpus.queries
 
 
 def test_one_gpu_of_several_is_enough_to_refuse() -> None:
@@ -68,7 +68,7 @@ def test_what_nobody_limits_and_what_runs_on_the_cpu_is_loaded() -> None:
     gpus = Gpus(_on("m", 0, kind="CPU"), _on("n", 2), g0=0.99, g1=0.99, g2=0.99)
 
     assert ["", ""] == [gpus.load("m"), gpus.load("n")]
-    assert [] == gpus.asked
+    assert [] == gpus.queries
 
 
 def test_where_nobody_knows_what_is_in_use_it_is_loaded() -> None:
@@ -89,4 +89,4 @@ def test_an_instance_that_is_started_again_is_not_asked_about() -> None:
     [serial] = gpus.world.stub_names
     gpus.world.kill_process(serial)
 
-    assert [0] == gpus.asked
+    assert [0] == gpus.queries

@@ -507,8 +507,8 @@ def test_what_is_deleted_while_it_is_waited_for_is_forgotten() -> None:
 
 
 @pytest.mark.row("B17")
-@pytest.mark.parametrize(("parallel", "most"), [(True, 3), (False, 1)])
-def test_instances_load_together_or_one_after_the_other(parallel: bool, most: int) -> None:
+@pytest.mark.parametrize(("parallel", "count"), [(True, 3), (False, 1)])
+def test_instances_load_together_or_one_after_the_other(parallel: bool, count: int) -> None:
     model = dataclasses.replace(make_blueprint("m", instances=4), can_load_in_parallel=parallel)
     world = SupervisorHarness(model, control_mode="explicit").start()
     load = world.call("load", LOAD_M)
@@ -522,7 +522,7 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, most: in
     world.receive(first, wire.ConfigCompleted("{}"))
     world.receive(first, wire.ModelLoaded())
 
-    assert most == len(world.living("stub")) - 1
+    assert count == len(world.living("stub")) - 1
 
 
 def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
@@ -581,8 +581,8 @@ def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -
     call = world.call("load", LOAD_M)
 
     loads = world.messages_to("stub", wire.LoadModel)
-    asked = [(one.instance, one.auto_complete) for one in loads]
-    assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == asked
+    flags = [(one.instance, one.auto_complete) for one in loads]
+    assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == flags
     world.receive(world.serial("m_0_1"), wire.ConfigCompleted("{}"))
     assert [] == world.messages_to("stub", wire.Initialize), "it waits for what the first says"
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))

@@ -17,8 +17,8 @@ def world_of(*models: str, **policy: object) -> SupervisorHarness:
 
 def stub_of(world: SupervisorHarness, model: str) -> int:
     """The serial of its newest, loaded or not."""
-    found = [g for g in world.core.generations.values() if g.blueprint.name == model]
-    return found[-1].instances[0].serial
+    generations = [g for g in world.core.generations.values() if g.blueprint.name == model]
+    return generations[-1].instances[0].serial
 
 
 def asks(world: SupervisorHarness, model: str, for_model: str) -> Call:

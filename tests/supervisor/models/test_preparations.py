@@ -33,15 +33,15 @@ class Watching(SupervisorHarness):
 
 
 def world(*models: Blueprint, **policy: object) -> Watching:
-    found = Watching(*models, **policy)
-    found.started = []
-    found.start()
-    return found
+    watching = Watching(*models, **policy)
+    watching.started = []
+    watching.start()
+    return watching
 
 
-def answer(found: SupervisorHarness, model: str, environment: Environment = READY) -> None:
+def answer(watching: SupervisorHarness, model: str, environment: Environment = READY) -> None:
     message = wire.CallResult(0, 0, "", json.dumps(environment))
-    found.receive(found.preparation_serials[model], message)
+    watching.receive(watching.preparation_serials[model], message)
 
 
 def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> None:

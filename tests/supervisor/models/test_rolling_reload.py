@@ -53,8 +53,8 @@ def ready_serials(world: SupervisorHarness) -> set[int]:
 
 def ready_counts(world: SupervisorHarness) -> list[int]:
     """Return how many instances were ready each time that frontends were told."""
-    told = world.messages_to("grpc", wire.VersionInfo)
-    return [news.ready_instances for news in told if news.model == "m" and news.ready_instances]
+    infos = world.messages_to("grpc", wire.VersionInfo)
+    return [news.ready_instances for news in infos if news.model == "m" and news.ready_instances]
 
 
 def test_instances_are_replaced_one_by_one_behind_the_same_queue() -> None:

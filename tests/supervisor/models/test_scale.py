@@ -141,10 +141,10 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     world = repository.serve()
 
-    found = world.call("scale", {"model": "m", **arguments}).error
+    error = world.call("scale", {"model": "m", **arguments}).error
 
-    assert number == found[0]
-    assert text in found[1]
+    assert number == error[0]
+    assert text in error[1]
     assert 2 == len(names(world))
 
 
@@ -152,9 +152,9 @@ def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: ModelDirectory)
     world = repository.serve()
     world.call("unload", {"model": "m"})
 
-    found = world.call("scale", {"model": "m", "count": 2}).error
+    error = world.call("scale", {"model": "m", "count": 2}).error
 
-    assert (Unavailable.number, "model 'm' is not loaded, so it cannot be scaled") == found
+    assert (Unavailable.number, "model 'm' is not loaded, so it cannot be scaled") == error
 
 
 def test_one_that_cannot_be_started_leaves_what_there_was(repository: ModelDirectory) -> None:
@@ -162,9 +162,9 @@ def test_one_that_cannot_be_started_leaves_what_there_was(repository: ModelDirec
     serials = [one.serial for one in world.generation("m").instances]
     world.stub_behaviours["m"] = "no room for me"
 
-    found = world.call("scale", {"model": "m", "count": 3}).error
+    error = world.call("scale", {"model": "m", "count": 3}).error
 
-    assert "no room for me" in found[1]
+    assert "no room for me" in error[1]
     assert serials == [one.serial for one in world.generation("m").instances]
     world.stub_behaviours["m"] = "loads"
     load(world)
@@ -191,11 +191,11 @@ def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
     repository.add(1, "second")
     world.call("load", {"model": "m", "parameters": {}})
 
-    asked = world.call("scale", {"model": "m", "count": 3})
+    call = world.call("scale", {"model": "m", "count": 3})
 
-    assert asked.answer is None
+    assert call.answer is None
     world.call("unload", {"model": "m"})
-    assert Unavailable.number == asked.error[0]
+    assert Unavailable.number == call.error[0]
 
 
 def test_scale_says_how_many(repository: ModelDirectory) -> None:

@@ -16,7 +16,7 @@ def starting(*models: Blueprint, **policy: object) -> SupervisorHarness:
     return world.start()
 
 
-def told(world: SupervisorHarness) -> list[str]:
+def progress_lines(world: SupervisorHarness) -> list[str]:
     return [line for line in world.log if line.startswith("I still starting ")]
 
 
@@ -24,7 +24,7 @@ def test_a_long_start_says_every_few_seconds_what_it_waits_for() -> None:
     world = starting(make_blueprint("good"), make_blueprint("slow"), demanding("x"))
 
     world.advance(1.0)
-    assert [] == told(world)
+    assert [] == progress_lines(world)
     world.advance(2.0)
     world.receive(world.preparation_serials["x"], wire.PreparationProgress(0, "Reading x", 5, 20))
     world.advance(5.0)
@@ -36,7 +36,7 @@ def test_a_long_start_says_every_few_seconds_what_it_waits_for() -> None:
         f"I still starting after 2 s, waiting for {slow}, x (preparing the interpreter /bin/x)",
         f"I still starting after 7 s, waiting for {slow}, x (Reading x: 25 %)",
         f"I still starting after 12 s, waiting for {slow}",
-    ] == told(world)
+    ] == progress_lines(world)
 
 
 def test_models_that_wait_for_their_turn_come_last() -> None:
@@ -49,7 +49,7 @@ def test_models_that_wait_for_their_turn_come_last() -> None:
         "I still starting after 2 s, waiting for caller (the models that it calls are loaded "
         "first), slow (its code is imported and initialized), zebra (it waits until others are "
         "loaded)"
-    ] == told(world)
+    ] == progress_lines(world)
 
 
 def test_after_the_start_or_its_end_nothing_is_said() -> None:
@@ -60,4 +60,4 @@ def test_after_the_start_or_its_end_nothing_is_said() -> None:
     for world in (ready, stopped):
         world.advance(60.0)
 
-        assert [] == told(world)
+        assert [] == progress_lines(world)

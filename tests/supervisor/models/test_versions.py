@@ -20,10 +20,10 @@ def blueprint(
 ) -> Blueprint:
     """A model of which this version cannot be loaded."""
     whole = make_blueprint("m", fingerprint, versions=versions)
-    found = dict(whole.versions)
+    own_versions = dict(whole.versions)
     if broken:
-        found[broken] = replace(found[broken], problem=InternalError("no file"))
-    return replace(whole, versions=found)
+        own_versions[broken] = replace(own_versions[broken], problem=InternalError("no file"))
+    return replace(whole, versions=own_versions)
 
 
 def world_with(model: Blueprint) -> SupervisorHarness:

@@ -15,10 +15,10 @@ def test_its_answer_comes_back_as_it_is() -> None:
     world = started("metrics")
 
     call = world.call("history", {"seconds": 60})
-    [asked] = world.messages_to("metrics", wire.Call)
-    assert ("history", '{"seconds": 60}') == (asked.verb, asked.arguments)
+    [question] = world.messages_to("metrics", wire.Call)
+    assert ("history", '{"seconds": 60}') == (question.verb, question.arguments)
     assert call.answer is None
-    world.receive(world.serial("metrics"), wire.CallResult(asked.id, 0, "", '{"times": []}'))
+    world.receive(world.serial("metrics"), wire.CallResult(question.id, 0, "", '{"times": []}'))
 
     assert {"times": []} == call.result
 
@@ -27,8 +27,8 @@ def test_its_refusal_comes_back_too() -> None:
     world = started("metrics")
 
     call = world.call("history", {"seconds": -1})
-    [asked] = world.messages_to("metrics", wire.Call)
-    world.receive(world.serial("metrics"), wire.CallResult(asked.id, 4, "no", "null"))
+    [question] = world.messages_to("metrics", wire.Call)
+    world.receive(world.serial("metrics"), wire.CallResult(question.id, 4, "no", "null"))
 
     assert (4, "no") == call.error
 
@@ -40,8 +40,8 @@ def test_who_does_not_answer_is_not_awaited_for_ever() -> None:
     world.advance(10.0)
 
     assert Unavailable.number == call.error[0]
-    [asked] = world.messages_to("metrics", wire.Call)
-    world.receive(world.serial("metrics"), wire.CallResult(asked.id, 0, "", "{}"))
+    [question] = world.messages_to("metrics", wire.Call)
+    world.receive(world.serial("metrics"), wire.CallResult(question.id, 0, "", "{}"))
     assert Unavailable.number == call.error[0], "nobody is answered twice"
 
 
@@ -55,7 +55,7 @@ def test_without_it_the_answer_names_the_option() -> None:
 def test_the_processes_are_told_with_their_models() -> None:
     world = started("metrics")
 
-    found = world.call("processes").result
+    processes = world.call("processes").result
 
-    assert [("m", 1)] == [(model, version) for _, model, version in found if model]
-    assert len(found) == len({pid for pid, _, _ in found})
+    assert [("m", 1)] == [(model, version) for _, model, version in processes if model]
+    assert len(processes) == len({pid for pid, _, _ in processes})

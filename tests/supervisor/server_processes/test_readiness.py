@@ -27,15 +27,15 @@ def _probe(world: SupervisorHarness, *models: str) -> Call:
     return world.call("is_ready", {"generations": numbers})
 
 
-def _asked(world: SupervisorHarness) -> list[tuple[int, wire.Call]]:
+def _questions(world: SupervisorHarness) -> list[tuple[int, wire.Call]]:
     """Of all stubs, in order."""
     return [(s, m) for s, m in world.sent if world.roles.get(s) == "stub" and type(m) is wire.Call]
 
 
 def _answer(
-    world: SupervisorHarness, asked: tuple[int, wire.Call], result: str, code: int = 0
+    world: SupervisorHarness, question: tuple[int, wire.Call], result: str, code: int = 0
 ) -> None:
-    serial, call = asked
+    serial, call = question
     world.receive(serial, wire.CallResult(call.id, code, "", result))
 
 
@@ -53,13 +53,13 @@ def test_only_stubs_whose_model_has_the_method_get_a_second_lifeline(
 
 def test_a_model_without_the_method_is_ready_and_not_asked(world: SupervisorHarness) -> None:
     assert _probe(world, "n").result is True
-    assert [] == _asked(world)
+    assert [] == _questions(world)
 
 
 @pytest.mark.row("A28")
 def test_a_model_is_ready_when_all_of_its_instances_say_so(world: SupervisorHarness) -> None:
     probe = _probe(world, "m", "n")
-    first, second = _asked(world)
+    first, second = _questions(world)
 
     _answer(world, first, "true")
     assert probe.answer is None
@@ -74,7 +74,7 @@ def test_one_instance_that_says_anything_else_is_enough(
 ) -> None:
     probe = _probe(world, "m")
 
-    _answer(world, _asked(world)[0], result, code)
+    _answer(world, _questions(world)[0], result, code)
 
     assert probe.result is False
 
@@ -82,14 +82,14 @@ def test_one_instance_that_says_anything_else_is_enough(
 @pytest.mark.row("A28")
 def test_who_asks_meanwhile_shares_the_answer(world: SupervisorHarness) -> None:
     probes = [_probe(world, "m") for _ in range(3)]
-    first, second = _asked(world)
+    first, second = _questions(world)
 
     _answer(world, first, "true")
     _answer(world, second, "true")
 
     assert [True, True, True] == [probe.result for probe in probes]
     assert _probe(world, "m").answer is None
-    assert 4 == len(_asked(world))
+    assert 4 == len(_questions(world))
 
 
 @pytest.mark.row("A28")
@@ -97,7 +97,7 @@ def test_an_instance_that_does_not_answer_is_not_ready_until_it_has(
     world: SupervisorHarness,
 ) -> None:
     probe = _probe(world, "m")
-    first, second = _asked(world)
+    first, second = _questions(world)
     _answer(world, first, "true")
 
     world.advance(ANSWER_TIMEOUT_S - 1)
@@ -107,19 +107,19 @@ def test_an_instance_that_does_not_answer_is_not_ready_until_it_has(
 
     assert [False, False] == [one.result for one in (probe, late)]
     assert 1 == sum("m_0_1': is_ready() takes more than 5 seconds" in line for line in world.log)
-    _answer(world, _asked(world)[2], "true")
+    _answer(world, _questions(world)[2], "true")
     assert _probe(world, "m").result is False
 
     _answer(world, second, "true")
     again = _probe(world, "m")
-    for asked in _asked(world)[-2:]:
-        _answer(world, asked, "true")
+    for question in _questions(world)[-2:]:
+        _answer(world, question, "true")
     assert again.result is True
 
 
 def test_a_stub_that_dies_while_it_is_asked_is_not_ready(world: SupervisorHarness) -> None:
     probe = _probe(world, "m")
-    first, second = _asked(world)
+    first, second = _questions(world)
     _answer(world, first, "true")
 
     world.kill_process(second[0])

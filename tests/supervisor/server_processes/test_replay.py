@@ -73,8 +73,8 @@ def test_only_the_last_generations_that_have_ended_are_kept() -> None:
         replay.record(wire.PeerDied(number, "exited"))
         replay.record(wire.RemoveGeneration(number, "unloaded"))
 
-    told = replay.all_messages()
+    messages = replay.all_messages()
 
-    assert wire.RemoveGeneration(1000, "unloaded") == told[-1]
-    assert len(told) < 500
-    assert not any(type(m) is wire.RemoveGeneration and m.generation == 1 for m in told)
+    assert wire.RemoveGeneration(1000, "unloaded") == messages[-1]
+    assert len(messages) < 500
+    assert not any(type(m) is wire.RemoveGeneration and m.generation == 1 for m in messages)

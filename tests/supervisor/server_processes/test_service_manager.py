@@ -72,8 +72,8 @@ def test_without_an_answer_of_the_broker_it_is_not_said_to_live(world: Superviso
     assert [READY] == world.service_manager_texts
 
     world.silent.clear()
-    asked = [m for s, m in world.sent if s == broker and isinstance(m, wire.Sync)][-1]
-    world.receive(broker, wire.Synced(asked.number))
+    sync = [m for s, m in world.sent if s == broker and isinstance(m, wire.Sync)][-1]
+    world.receive(broker, wire.Synced(sync.number))
     assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
     world.advance(2.0)
     assert ["WATCHDOG=1"] * 2 == world.service_manager_texts[1:]

@@ -273,8 +273,10 @@ def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothi
     world.kill_process(world.serial("grpc")).tick()
     world.fork_http_worker()
 
-    told = [[m for s, m in world.sent if s == world.serial(role)] for role in ("grpc", "http")]
-    for messages in told:
+    messages_by_role = [
+        [m for s, m in world.sent if s == world.serial(role)] for role in ("grpc", "http")
+    ]
+    for messages in messages_by_role:
         assert messages.index(wire.Retire(0)) < messages.index(wire.Listen())
     _end_sequences(world)
     assert 0 == world.status

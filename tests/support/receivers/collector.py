@@ -57,9 +57,9 @@ class Collector(PostReceiver):
     def spans(self) -> list[ReceivedSpan]:
         return list(self._received)
 
-    def find(self, wanted: Callable[[ReceivedSpan], bool], what: str) -> ReceivedSpan:
+    def find(self, is_it: Callable[[ReceivedSpan], bool], what: str) -> ReceivedSpan:
         """The first such span, when it is there."""
-        return eventually(lambda: next(filter(wanted, self.spans()), None), 30, what)
+        return eventually(lambda: next(filter(is_it, self.spans()), None), 30, what)
 
     def request_spans(self, request_id: str) -> tuple[ReceivedSpan, ReceivedSpan]:
         """`InferRequest` and the span of its model."""
@@ -80,10 +80,10 @@ class Collector(PostReceiver):
 
     def children_of(self, above: ReceivedSpan) -> list[ReceivedSpan]:
         """In the order of their begins."""
-        found = [
+        spans = [
             s for s in self.spans() if (s.trace_id, s.parent_id) == (above.trace_id, above.span_id)
         ]
-        return sorted(found, key=lambda span: span.begun_ns)
+        return sorted(spans, key=lambda span: span.begun_ns)
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         self.messages += 1

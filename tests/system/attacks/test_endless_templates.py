@@ -36,10 +36,10 @@ def test_a_template_without_an_end_keeps_no_server_from_ending(tmp_path: Path) -
     model = server.add_model("parrot", "endless")
     (model / "chat_template.jinja").write_text(ENDLESS)
     body = json.dumps({"model": "endless", "messages": [{"role": "user", "content": "x"}]})
-    asked = raw_request("POST", "/v1/chat/completions", body.encode())
+    request = raw_request("POST", "/v1/chat/completions", body.encode())
 
     with server, ExitStack() as stack:
-        client = connect(server, stack, asked)
+        client = connect(server, stack, request)
         eventually(lambda: renders(server), 30, "the template is rendered")
 
         assert 0 == server.stop(30)

@@ -56,12 +56,12 @@ def _ask(server: Server, path: str, body: bytes) -> RawResponse:
 
 def _mib(server: Server) -> int:
     """Return what all processes together have for themselves, and what they share."""
-    pids = [pid for found in server.pids().values() for pid in found]
+    pids = [pid for own in server.pids().values() for pid in own]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) >> 20
 
 
 def _descriptors(server: Server) -> int:
-    pids = [pid for found in server.pids().values() for pid in found]
+    pids = [pid for own in server.pids().values() for pid in own]
     return sum(psutil.Process(pid).num_fds() for pid in pids)
 
 
@@ -172,8 +172,8 @@ def _starts(model: str, first: int, count: int) -> Iterator[bytes]:
     fields = {"model_name": model, "inputs": [tensor], "raw_input_contents": [b"\1\0\0\0"]}
     for number in range(first, first + count):
         named = {"sequence_id": {"int64_param": number}, "sequence_start": {"bool_param": True}}
-        asked = message("inference.ModelInferRequest")(**fields, parameters=named)
-        yield asked.SerializeToString()
+        request = message("inference.ModelInferRequest")(**fields, parameters=named)
+        yield request.SerializeToString()
 
 
 def _errors(server: Server, model: str, first: int, count: int) -> list[str]:
@@ -197,16 +197,16 @@ def test_a_flood_of_sequences_is_refused_beyond_the_bound(server: Server) -> Non
         firsts = range(1, clients * each, each)
         lists = list(at_once.map(lambda first: _errors(server, model, first, each), firsts))
 
-    told = [error for errors in lists for error in errors]
-    refused = [error for error in told if error]
-    assert clients * each == len(told)
+    outcomes = [error for errors in lists for error in errors]
+    refused = [error for error in outcomes if error]
+    assert clients * each == len(outcomes)
     assert all(error.endswith("Exceeds maximum queue size") for error in refused)
     # What was admitted was answered, four by four as slots came back.
-    assert 100 <= len(told) - len(refused) < clients * each
+    assert 100 <= len(outcomes) - len(refused) < clients * each
     stats = json.loads(_ask_text(server, f"/v2/models/{model}/stats"))["model_stats"][0]
     counts = {name: row["count"] for name, row in stats["inference_stats"].items()}
     assert len(refused) == counts["fail"]
-    assert len(told) - len(refused) == counts["success"] == stats["inference_count"]
+    assert len(outcomes) - len(refused) == counts["success"] == stats["inference_count"]
     assert _mib(server) < before + 64
     assert _a_sequence_starts(server, model)
 
@@ -300,9 +300,9 @@ def _share_of_the_longest(server: Server, data: bytes) -> float:
         connection = connect(server, stack, data)
         began, longest_s = time.monotonic(), 0.0
         while not select.select([connection], [], [], 0)[0]:
-            asked = time.monotonic()
+            asked_at_s = time.monotonic()
             assert 200 == server.status("/v2/health/live")
-            longest_s = max(longest_s, time.monotonic() - asked)
+            longest_s = max(longest_s, time.monotonic() - asked_at_s)
         whole_s = time.monotonic() - began
         assert connection.recv(12).startswith(b"HTTP/1.1 200")
     return longest_s / whole_s

@@ -49,8 +49,8 @@ def _infer(server: Server, model: str, **arrays: Any) -> dict[str, Any]:
 
 
 def _forge(server: Server, forged: Any) -> dict[str, Any]:
-    told = np.array([json.dumps(forged).encode()], np.object_)
-    return _infer(server, "forger", INPUT0=np.ones(SIZE // 4, np.float32), FORGE=told)
+    document = np.array([json.dumps(forged).encode()], np.object_)
+    return _infer(server, "forger", INPUT0=np.ones(SIZE // 4, np.float32), FORGE=document)
 
 
 def _place(server: Server) -> list[int]:
@@ -58,8 +58,8 @@ def _place(server: Server) -> list[int]:
 
     def seen() -> list[list[int]]:
         """Nothing where the tensor came with its request, as while room is being made for it."""
-        found: list[list[int]] = json.loads(_forge(server, None)["SEEN"][0])
-        return found
+        blocks: list[list[int]] = json.loads(_forge(server, None)["SEEN"][0])
+        return blocks
 
     [place] = eventually(seen, 30, "a tensor by reference")
     return place
@@ -70,36 +70,36 @@ def secret(server: Server) -> Iterator[None]:
     """Another client's request, that is being executed, with its tensor in memory."""
     array = np.full(SIZE // 4, SECRET, np.float32)
     with ThreadPoolExecutor(1) as beside:
-        asked = beside.submit(
+        answering = beside.submit(
             lambda: _infer(server, "keeper", INPUT0=array, MS=np.array([1000], np.int32))
         )
         yield
-        assert (asked.result()["OUTPUT0"] == SECRET + 1).all()
+        assert (answering.result()["OUTPUT0"] == SECRET + 1).all()
 
 
 def _cases(owner: int, segment: int, block: int, offset: int, size: int) -> dict[str, Any]:
     """Return what is said of where the tensor lies, and which blocks are named with it."""
-    given = [owner, segment, block]
-    reference = [*given, offset, size]
-    whole = [*given, 0, 4 * SIZE]
+    place = [owner, segment, block]
+    reference = [*place, offset, size]
+    whole = [*place, 0, 4 * SIZE]
     return {
-        "another's, named": {"reference": [*given[:2], 1, 0, SIZE], "blocks": [[*given[:2], 1]]},
-        "another's, not named": {"reference": [*given[:2], 1, 0, SIZE], "blocks": []},
-        "another's, as the given block": {"reference": whole, "blocks": [given]},
-        "another owner's": {"reference": [1, *reference[1:]], "blocks": [[1, *given[1:]]]},
+        "another's, named": {"reference": [*place[:2], 1, 0, SIZE], "blocks": [[*place[:2], 1]]},
+        "another's, not named": {"reference": [*place[:2], 1, 0, SIZE], "blocks": []},
+        "another's, as the given block": {"reference": whole, "blocks": [place]},
+        "another owner's": {"reference": [1, *reference[1:]], "blocks": [[1, *place[1:]]]},
         "another segment's": {
             "reference": [owner, segment + 9, block, 0, SIZE],
             "blocks": [[owner, segment + 9, block]],
         },
-        "beyond the segment": {"reference": [*given, 1 << 40, SIZE], "blocks": [given]},
+        "beyond the segment": {"reference": [*place, 1 << 40, SIZE], "blocks": [place]},
         "longer than the segment": {
-            "reference": [*given, 0, 1 << 40],
-            "blocks": [given],
+            "reference": [*place, 0, 1 << 40],
+            "blocks": [place],
             "elements": 1 << 38,
         },
         "wraps around": {
-            "reference": [*given, (1 << 63) - 4096, 1 << 62],
-            "blocks": [given],
+            "reference": [*place, (1 << 63) - 4096, 1 << 62],
+            "blocks": [place],
             "elements": 1 << 60,
         },
     }

@@ -60,8 +60,8 @@ def be_served(server: Server) -> None:
     """As another client is, whatever the attack does meanwhile."""
     [entry] = infer_inputs(triton, INPUT0=np.array([1, 2], np.float32))
     with triton.InferenceServerClient(server.grpc_address) as client:
-        found = client.infer("identity_fp32", [entry], client_timeout=30)
-        assert [1.0, 2.0] == found.as_numpy("OUTPUT0").tolist()
+        answer = client.infer("identity_fp32", [entry], client_timeout=30)
+        assert [1.0, 2.0] == answer.as_numpy("OUTPUT0").tolist()
 
 
 def peak_mib(server: Server) -> int:
@@ -120,11 +120,13 @@ def _resets() -> Iterator[bytes]:
 
 
 def _resets_of_requests() -> Iterator[bytes]:
-    asked = token_request(100)
+    request = token_request(100)
     for number in range(FLOOD):
         stream = 2 * number + 1
         yield (
-            h2.headers_frame(stream, STREAM) + h2.data_frame(stream, asked) + h2.reset_frame(stream)
+            h2.headers_frame(stream, STREAM)
+            + h2.data_frame(stream, request)
+            + h2.reset_frame(stream)
         )
 
 
@@ -205,8 +207,8 @@ def test_who_floods_is_told_to_go(server: Server, name: str) -> None:
         for one in FLOODS[name]():
             if not connection.send(one):
                 break
-        told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
-        connection.read_until(told)
+        goaway = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
+        connection.read_until(goaway)
 
         assert {h2.GOAWAY, h2.RESET} & set(connection.frame_types())
 
@@ -224,12 +226,12 @@ def test_calls_begun_and_reset_are_not_all_kept(server: Server) -> None:
 
 def test_nobody_is_refused_in_a_burst_of_calls(server: Server) -> None:
     # More than grpc by itself would let wait.
-    asked = _request(inputs=[_INPUT], raw_input_contents=[bytes(4)])
+    request = _request(inputs=[_INPUT], raw_input_contents=[bytes(4)])
 
     async def ask() -> list[bytes]:
         async with grpc.aio.insecure_channel(server.grpc_address) as channel:
             infer = channel.unary_unary(INFER)
-            return list(await asyncio.gather(*(infer(asked, timeout=120) for _ in range(FLOOD))))
+            return list(await asyncio.gather(*(infer(request, timeout=120) for _ in range(FLOOD))))
 
     assert 1 == len(set(asyncio.run(ask())))
 
@@ -238,7 +240,7 @@ def test_nobody_is_refused_in_a_burst_of_calls(server: Server) -> None:
 
 
 def test_streams_that_never_read_are_no_other_clients_trouble(server: Server) -> None:
-    asked = token_request(50)
+    request = token_request(50)
     with ExitStack() as stack:
         for _ in range(5):
             connection = stack.enter_context(
@@ -246,7 +248,7 @@ def test_streams_that_never_read_are_no_other_clients_trouble(server: Server) ->
             )
             for number in range(STREAMS // 5):
                 stream = 2 * number + 1
-                connection.send(h2.headers_frame(stream, STREAM), h2.data_frame(stream, asked))
+                connection.send(h2.headers_frame(stream, STREAM), h2.data_frame(stream, request))
 
         be_served(server)
         with triton.InferenceServerClient(server.grpc_address) as client:
@@ -359,10 +361,10 @@ def test_a_message_that_contradicts_itself_is_refused(server: Server, name: str)
 
 def test_ten_thousand_parameters_are_read(server: Server) -> None:
     many = {f"key{number}": {"int64_param": number} for number in range(10_000)}
-    asked = _request(inputs=[_INPUT], raw_input_contents=[bytes(4)], parameters=many)
+    request = _request(inputs=[_INPUT], raw_input_contents=[bytes(4)], parameters=many)
 
     with grpc.insecure_channel(server.grpc_address) as channel:
-        answer = channel.unary_unary(INFER)(asked, timeout=30)
+        answer = channel.unary_unary(INFER)(request, timeout=30)
 
     assert (
         bytes(4)
@@ -377,8 +379,8 @@ def test_a_stream_outlives_the_first_message_that_is_refused(server: Server, nam
     answer = message("inference.ModelStreamInferResponse")
 
     with grpc.insecure_channel(server.grpc_address) as channel:
-        asked = iter([MESSAGES[name], right])
-        answers = channel.stream_stream(STREAM)(asked, timeout=30)
+        requests = iter([MESSAGES[name], right])
+        answers = channel.stream_stream(STREAM)(requests, timeout=30)
         try:
             got = [answer.FromString(data).error_message for data in answers]
         except grpc.RpcError:

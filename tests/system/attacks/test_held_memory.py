@@ -66,7 +66,7 @@ def _own_mib(server: Server, role: str) -> int:
 
 
 def _total_mib(server: Server) -> int:
-    pids = [pid for found in server.pids().values() for pid in found]
+    pids = [pid for own in server.pids().values() for pid in own]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
 
 
@@ -103,12 +103,12 @@ def _told_bytes(server: Server) -> int:
 
 def _ask_large(mib: int) -> bytes:
     tensor = {"name": "MIB", "datatype": "INT32", "shape": [1]}
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name="large",
         inputs=[tensor],
         raw_input_contents=[mib.to_bytes(4, "little")],
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> None:
@@ -145,8 +145,8 @@ def test_answers_over_grpc_that_nobody_reads_are_bounded(server: Server) -> None
         time.sleep(2)
 
         # for a moment the stub keeps what was refused
-        most = before + LIMIT // MIB + 64
-        eventually(lambda: _total_mib(server) < most, 30, "what is held is bounded")
+        limit_mib = before + LIMIT // MIB + 64
+        eventually(lambda: _total_mib(server) < limit_mib, 30, "what is held is bounded")
 
     eventually(lambda: _total_mib(server) < before + 96, 60, "all of it is free")
 

@@ -108,30 +108,30 @@ def _held_mib(server: Server, role: str) -> float:
     return _counter(server, "zmqtriton_client_memory_bytes", "answers", role) / MIB
 
 
-def _asked(kib: int, model: str = "sized") -> bytes:
+def _request(kib: int, model: str = "sized") -> bytes:
     tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name=model, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def _is_answered(server: Server, kib: int) -> bool:
     """Return whether another client gets an answer of that size."""
     with grpc.insecure_channel(server.grpc_address) as channel:
         try:
-            return len(channel.unary_unary(INFER)(_asked(kib, "another"), timeout=10)) > kib << 10
+            return len(channel.unary_unary(INFER)(_request(kib, "another"), timeout=10)) > kib << 10
         except grpc.RpcError:
             return False
 
 
 def _ask_on_a_stream(client: h2.Connection, kib: int, count: int) -> None:
-    client.send(h2.headers_frame(1, STREAM), *[h2.data_frame(1, _asked(kib))] * count)
+    client.send(h2.headers_frame(1, STREAM), *[h2.data_frame(1, _request(kib))] * count)
 
 
 def _ask_at_once(client: h2.Connection, kib: int, count: int) -> None:
     for number in range(1, 2 * count, 2):
-        data = h2.data_frame(number, _asked(kib), flags=h2.END_STREAM)
+        data = h2.data_frame(number, _request(kib), flags=h2.END_STREAM)
         client.send(h2.headers_frame(number, INFER), data)
 
 
@@ -146,8 +146,10 @@ def test_answers_that_are_not_read_have_room_and_leave_some(
             ask(stack.enter_context(h2.Connection(server.grpc_port, UNREAD)), kib, count)
         eventually(lambda: _held_mib(server, "grpc") > 8, 30, "they wait")
         eventually(lambda: _is_answered(server, 2000), 20, "another client is answered")
-        most = before + LIMIT // MIB + KEPT_MIB
-        eventually(lambda: _own_mib(server, "grpc", "stub") < most, 20, "what is held is bounded")
+        limit_mib = before + LIMIT // MIB + KEPT_MIB
+        eventually(
+            lambda: _own_mib(server, "grpc", "stub") < limit_mib, 20, "what is held is bounded"
+        )
 
     eventually(lambda: _held_mib(server, "grpc") == 0, 40, "all of it is free")
 
@@ -177,11 +179,11 @@ def _streamed(kib: int, count: int) -> tuple[list[dict[str, Any]], list[bytes]]:
 
 def _ask_over_grpc(server: Server, stack: ExitStack, kib: int, count: int) -> None:
     inputs, data = _streamed(kib, count)
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name="streamed", inputs=inputs, raw_input_contents=data
     )
     client = stack.enter_context(h2.Connection(server.grpc_port, UNREAD))
-    client.send(h2.headers_frame(1, STREAM), h2.data_frame(1, bytes(asked.SerializeToString())))
+    client.send(h2.headers_frame(1, STREAM), h2.data_frame(1, bytes(request.SerializeToString())))
 
 
 def _ask_for_events(server: Server, stack: ExitStack, kib: int, count: int) -> None:
@@ -223,14 +225,14 @@ def test_what_a_model_makes_for_a_stream_that_is_not_read_is_bounded(
 
 def test_a_stream_of_much_more_than_there_is_room_for_arrives(server: Server) -> None:
     inputs, data = _streamed(4 << 10, 40)  # 160 MiB
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name="streamed", inputs=inputs, raw_input_contents=data
     )
     with grpc.insecure_channel(
         server.grpc_address, options=[("grpc.max_receive_message_length", -1)]
     ) as channel:
         answers = channel.stream_stream(STREAM)(
-            iter([bytes(asked.SerializeToString())]), timeout=60
+            iter([bytes(request.SerializeToString())]), timeout=60
         )
         sizes = [len(answer) for answer in answers]
 

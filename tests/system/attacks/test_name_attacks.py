@@ -61,12 +61,12 @@ def _ask(server: Server, method: str, path: str, body: bytes = b"") -> tuple[int
 
 
 def _call(server: Server, rpc: str, kind: str, **fields: Any) -> tuple[str, str]:
-    asked = message(f"inference.{kind}")(**fields).SerializeToString()
+    request = message(f"inference.{kind}")(**fields).SerializeToString()
     with (
         grpc.insecure_channel(server.grpc_address) as channel,
         pytest.raises(grpc.RpcError) as caught,
     ):
-        channel.unary_unary(_SERVICE + rpc)(asked, timeout=30)
+        channel.unary_unary(_SERVICE + rpc)(request, timeout=30)
     return caught.value.code().name, caught.value.details()
 
 
@@ -146,10 +146,10 @@ def test_models_that_are_unknown_add_nothing_to_the_metrics(server: Server) -> N
             return len(answer.read().splitlines())
 
     before = series()
-    asked = b"".join(raw_request("POST", f"/v2/models/m{n}/infer", b"{}") for n in range(500))
+    requests = b"".join(raw_request("POST", f"/v2/models/m{n}/infer", b"{}") for n in range(500))
     last = raw_request("GET", "/v2/nowhere", Connection="close")
 
-    assert [400] * 500 + [404] == send_raw(server.http_port, asked + last).statuses
+    assert [400] * 500 + [404] == send_raw(server.http_port, requests + last).statuses
     assert before == series()
 
 
@@ -304,13 +304,13 @@ def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server
     config = json.dumps(_chain(1000))
     body = json.dumps({"parameters": {"config": config}}).encode()
     tensor = {"name": "t0", "shape": [1], "datatype": "FP32", "data": [7.0]}
-    asked = json.dumps({"inputs": [tensor]}).encode()
+    request_body = json.dumps({"inputs": [tensor]}).encode()
 
     loaded = _beside_others(
         server, lambda: _ask(server, "POST", "/v2/repository/models/victim/load", body)
     )
     answered = _beside_others(
-        server, lambda: _ask(server, "POST", "/v2/models/victim/infer", asked)
+        server, lambda: _ask(server, "POST", "/v2/models/victim/infer", request_body)
     )
 
     assert 200 == _ask(server, "POST", "/v2/repository/models/victim/unload")[0]

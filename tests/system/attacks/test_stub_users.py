@@ -95,9 +95,9 @@ def test_models_signal_and_read_nothing_of_the_server(server: Server) -> None:
     others = [p for role, pids in server.pids().items() if role != "stub" for p in pids]
     others += server.stub_pids("other")
 
-    found = json.loads(tell(server, "scripted", script, json.dumps(others)))
+    outcomes = json.loads(tell(server, "scripted", script, json.dumps(others)))
 
-    assert {"PermissionError"} == set(found)
+    assert {"PermissionError"} == set(outcomes)
 
 
 def test_models_find_nothing_in_the_directories_of_the_server(server: Server) -> None:
@@ -114,9 +114,9 @@ def test_models_find_nothing_in_the_directories_of_the_server(server: Server) ->
     directory = server.directory.parent
     paths = [directory / "key.pem", directory / "run", directory / "run" / "files"]
 
-    found = json.loads(tell(server, "scripted", script, json.dumps(list(map(str, paths)))))
+    outcomes = json.loads(tell(server, "scripted", script, json.dumps(list(map(str, paths)))))
 
-    assert ["PermissionError"] * 3 == found
+    assert ["PermissionError"] * 3 == outcomes
 
 
 def test_models_do_not_bind_what_others_subscribe_to(server: Server) -> None:
@@ -157,8 +157,8 @@ def test_files_of_a_load_reach_models_of_both_users(server: Server) -> None:
         """
         assert "loaded" == tell(server, "scripted", script), server.log_text()[-2000:]
 
-        told = tell(server, "brought", "import os; return [reply(os.environ['USER'])]")
-        assert user == told
+        name = tell(server, "brought", "import os; return [reply(os.environ['USER'])]")
+        assert user == name
     assert "" == server.control_model("unload", "brought")
     eventually(lambda: server.pids() == before, 30, "its processes are gone")
 

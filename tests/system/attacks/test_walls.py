@@ -44,7 +44,7 @@ def test_a_model_cannot_read_the_memory_of_the_server(tmp_path: Path) -> None:
         pytest.skip("user namespaces are not allowed here")
     path = os.pathsep.join(str(ROOT / part) for part in (".", "stub", "frontends"))
 
-    asked = subprocess.run(
+    finished = subprocess.run(
         [*_POWERLESS, sys.executable, "-c", _ASK, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": path},
         cwd=ROOT,
@@ -54,9 +54,11 @@ def test_a_model_cannot_read_the_memory_of_the_server(tmp_path: Path) -> None:
         check=True,
     )
 
-    found = json.loads(asked.stdout.splitlines()[-1])
-    assert {"fork-server", "stub"} == {role for role, is_readable in found.items() if is_readable}
-    assert {"supervisor", "broker", "http", "grpc", "metrics"} < found.keys()
+    readable = json.loads(finished.stdout.splitlines()[-1])
+    assert {"fork-server", "stub"} == {
+        role for role, is_readable in readable.items() if is_readable
+    }
+    assert {"supervisor", "broker", "http", "grpc", "metrics"} < readable.keys()
 
 
 _READING = """

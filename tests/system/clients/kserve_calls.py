@@ -85,15 +85,15 @@ async def main(url: str, grpc_address: str) -> None:
     kserve = importlib.import_module("kserve")
     types = importlib.import_module("kserve.protocol.infer_type")
     logging.disable()
-    found = {}
+    outcomes = {}
     async with kserve.InferenceRESTClient(kserve.RESTConfig(protocol="v2")) as client:
         for name, call in _rest_calls(client, url, types):
-            found[name] = await _outcome(call)
+            outcomes[name] = await _outcome(call)
     grpc_client = kserve.InferenceGRPCClient(grpc_address)
     for name, call in _grpc_calls(grpc_client, types):
-        found[name] = await _outcome(call)
+        outcomes[name] = await _outcome(call)
     await grpc_client.close()
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

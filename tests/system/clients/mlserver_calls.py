@@ -23,9 +23,9 @@ VALUES = np.arange(16, dtype=np.float32).reshape(1, 16)
 
 def _ask(url: str, document: str | None = None) -> str:
     body = None if document is None else document.encode()
-    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             text = answer.read()
     except urllib.error.HTTPError as error:
         with error:

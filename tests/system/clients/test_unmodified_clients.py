@@ -57,9 +57,9 @@ def analyze(perf_analyzer: list[str], *words: str) -> str:
 
 
 def reported(report: str, what: str) -> float:
-    found = re.search(rf"{what}: ([\d.]+)", report)
-    assert found is not None, report
-    return float(found[1])
+    match = re.search(rf"{what}: ([\d.]+)", report)
+    assert match is not None, report
+    return float(match[1])
 
 
 def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
     command = [str(python), program.__file__, *words]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert finished.returncode == 0, finished.stderr
-    found: dict[str, Any] = json.loads(finished.stdout)
-    return found
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
 
 
 @pytest.mark.row("M03")
@@ -119,9 +119,9 @@ def test_perf_analyzer_waits_for_the_last_response_of_a_stream(
     # This is what genai-perf makes its figures of.
     [experiment] = json.loads(export.read_text())["experiments"]
     responses = [request["response_outputs"] for request in experiment["requests"]]
-    found = [[output["TOKEN"] for output in outputs if "TOKEN" in output] for outputs in responses]
-    assert len(found) >= REQUESTS
-    assert found == [["token0", "token1", "token2"]] * len(found)
+    tokens = [[output["TOKEN"] for output in outputs if "TOKEN" in output] for outputs in responses]
+    assert len(tokens) >= REQUESTS
+    assert tokens == [["token0", "token1", "token2"]] * len(tokens)
 
 
 @pytest.mark.row("M03")
@@ -150,13 +150,13 @@ _OUTPUTS = {"OUTPUT0": _SUMS, "OUTPUT1": [0.0] * len(_SUMS)}
 
 @pytest.mark.row("M05")
 def test_kserves_clients_work(server: Server, python_with_kserve: Path) -> None:
-    found = answers(python_with_kserve, kserve_calls, server.url, server.grpc_address)
+    outcomes = answers(python_with_kserve, kserve_calls, server.url, server.grpc_address)
 
-    words = [found.pop(f"{form} words")[1:] for form in ("json", "binary")]
+    words = [outcomes.pop(f"{form} words")[1:] for form in ("json", "binary")]
     assert 2 * [["string_upper", {}, {"OUTPUT0": ["A", "Ä"]}]] == words
-    refusal = found.pop("grpc unknown model")
+    refusal = outcomes.pop("grpc unknown model")
     assert ("AioRpcError", True) == (refusal[0], UNKNOWN in refusal[2])
-    malformed = found.pop("dictionary")
+    malformed = outcomes.pop("dictionary")
     assert (400, True) == (malformed[1], "expected 2 inputs but got 0 inputs" in malformed[2])
     inferred = ["k1", "add_sub", {}, _OUTPUTS]
     assert {
@@ -172,14 +172,14 @@ def test_kserves_clients_work(server: Server, python_with_kserve: Path) -> None:
         "grpc model is ready": True,
         "grpc contents": inferred,
         "grpc raw": inferred,
-    } == found
+    } == outcomes
 
 
 @pytest.mark.row("M05")
 def test_mlservers_types_write_requests_and_read_answers(
     server: Server, python_with_mlserver: Path
 ) -> None:
-    found = answers(python_with_mlserver, mlserver_calls, server.url)
+    outcomes = answers(python_with_mlserver, mlserver_calls, server.url)
 
     inputs = [[name, "FP32", [-1, 16]] for name in ("INPUT0", "INPUT1")]
     zeros = np.zeros((1, 16)).tolist()
@@ -190,7 +190,7 @@ def test_mlservers_types_write_requests_and_read_answers(
         "words": ["A", "Ä"],
         "output": ["OUTPUT1"],
         "refusal": UNKNOWN,
-    } == found
+    } == outcomes
 
 
 @pytest.mark.row("M06")

@@ -84,12 +84,12 @@ def ask(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 def test_the_page_has_what_the_table_of_metrics_says_and_nothing_else(server: Server) -> None:
     assert 200 == ask_add_sub(server)
 
-    found = dict(_TYPE.findall(server.metrics_text()))
+    types = dict(_TYPE.findall(server.metrics_text()))
 
     table = read_table()
     kinds = {name: metric.kind for name, metric in table.items()}
-    assert {name: kinds.get(name) for name in found} == found
-    assert [] == [name for name in table if name not in found and not _ABSENT.match(name)]
+    assert {name: kinds.get(name) for name in types} == types
+    assert [] == [name for name in table if name not in types and not _ABSENT.match(name)]
 
 
 def test_every_rule_is_evaluated_and_a_broken_model_is_on_its_way_to_an_alert(
@@ -114,7 +114,7 @@ def test_prometheus_understands_every_panel_of_the_dashboard(
     ask: Callable[..., Any], server: Server
 ) -> None:
     table = read_table()
-    asked = 0
+    count = 0
 
     def is_answered() -> bool:
         assert 200 == ask_add_sub(server)  # rates need requests between two readings
@@ -125,10 +125,10 @@ def test_prometheus_understands_every_panel_of_the_dashboard(
         for target in panel["targets"]:
             expression = target["expr"].replace("$__rate_interval", "1m").replace("$__range", "1h")
             expression = expression.replace("$instance", ".*").replace("$model", ".*")
-            found = ask("query", query=expression)["result"]
-            asked += 1
+            rows = ask("query", query=expression)["result"]
+            count += 1
             may_be_empty = "> 0" in expression or any(
                 map(_ABSENT.match, names_in(expression, table))
             )
-            assert found or may_be_empty, (panel["title"], expression)
-    assert asked > 60
+            assert rows or may_be_empty, (panel["title"], expression)
+    assert count > 60

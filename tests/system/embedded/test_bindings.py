@@ -73,8 +73,8 @@ class Scale:
         self.threads.add(threading.get_ident())
         return [self.answer(request.inputs()[0].as_numpy()) for request in requests]
 
-    def answer(self, given: Any) -> Any:
-        return InferenceResponse([Tensor("OUT", given * self.factor)])
+    def answer(self, array: Any) -> Any:
+        return InferenceResponse([Tensor("OUT", array * self.factor)])
 
     def finalize(self) -> None:
         self.ended.append(self.name)
@@ -84,8 +84,8 @@ def scale(by: float = 2) -> Any:
     return type("Scaled", (Scale,), {"factor": by})
 
 
-def ask(connection: Connection, model: str, given: Any = ONES, **options: Any) -> Any:
-    (response,) = connection.model(model).infer(inputs={"IN": given}, **options)
+def ask(connection: Connection, model: str, array: Any = ONES, **options: Any) -> Any:
+    (response,) = connection.model(model).infer(inputs={"IN": array}, **options)
     return response.outputs["OUT"]
 
 
@@ -237,7 +237,7 @@ def test_coroutines_run_beside_each_other(server: zmqtriton.Server) -> None:
 
 def test_what_the_model_raises_is_the_answer(server: zmqtriton.Server) -> None:
     class Fail(Scale):
-        def answer(self, given: Any) -> Any:
+        def answer(self, array: Any) -> Any:
             raise ValueError("not today")
 
     server.bind("fail", Fail, config=CONFIG)
@@ -372,8 +372,8 @@ def _binder(shared: StandAlone, ending: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _post(shared: StandAlone, seconds: float) -> tuple[int, Any]:
-    given = {"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [seconds, 1]}
-    return shared.request_json("/v2/models/slow/infer", {"inputs": [given]})
+    tensor = {"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [seconds, 1]}
+    return shared.request_json("/v2/models/slow/infer", {"inputs": [tensor]})
 
 
 def _ask_soon(shared: StandAlone, seconds: float) -> tuple[threading.Thread, list[Any]]:
@@ -453,8 +453,8 @@ def test_a_bound_model_sees_the_command_line_of_its_program(
     server: zmqtriton.Server, processes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CountWords(Scale):
-        def answer(self, given: Any) -> Any:
-            return InferenceResponse([Tensor("OUT", np.full_like(given, len(sys.argv)))])
+        def answer(self, array: Any) -> Any:
+            return InferenceResponse([Tensor("OUT", np.full_like(array, len(sys.argv)))])
 
     monkeypatch.setattr(sys, "argv", ["program", "--first", "--second"])
     model = server.bind("words", CountWords, config=CONFIG, processes=processes)

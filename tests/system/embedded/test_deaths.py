@@ -202,9 +202,9 @@ def test_a_guest_that_is_killed_leaves_nothing(shared: Repository) -> None:
 
     eventually(lambda: "orphan" in shared.journal.read_text(), 30, "the cancelling")
     with _connected(shared) as connection:
-        given = np.arange(1 << 20, dtype=np.float32)
-        [response] = connection.model("identity_fp32").infer(inputs={"INPUT0": given})
-        assert np.array_equal(given, response.outputs["OUTPUT0"])
+        numbers = np.arange(1 << 20, dtype=np.float32)
+        [response] = connection.model("identity_fp32").infer(inputs={"INPUT0": numbers})
+        assert np.array_equal(numbers, response.outputs["OUTPUT0"])
     assert guest.stdout is not None
     guest.stdout.close()
 

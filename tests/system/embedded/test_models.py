@@ -56,7 +56,7 @@ def server(repository: Repository) -> Iterator[zmqtriton.Server]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("fields", "text"),
     [
         ({"request_id": 5}, "request_id must be a string, got int"),
         ({"outputs": "OUTPUT0"}, "outputs must be a sequence of names, got str"),
@@ -76,12 +76,12 @@ def server(repository: Repository) -> Iterator[zmqtriton.Server]:
     ],
 )
 def test_a_request_that_is_none_is_refused_and_costs_nobody_a_broker(
-    server: zmqtriton.Server, asked: dict[str, Any], text: str
+    server: zmqtriton.Server, fields: dict[str, Any], text: str
 ) -> None:
-    given = {"inputs": {"INPUT0": np.zeros(1, np.float32)}, **asked}
+    arguments = {"inputs": {"INPUT0": np.zeros(1, np.float32)}, **fields}
 
     with pytest.raises(InvalidArgument, match=re.escape(text)):
-        list(server.model("identity_fp32").infer(**given))
+        list(server.model("identity_fp32").infer(**arguments))
 
     assert [0] == _one(server, "identity_fp32", INPUT0=np.zeros(1, np.float32))["OUTPUT0"].tolist()
 
@@ -102,7 +102,7 @@ def test_no_port_is_opened(server: zmqtriton.Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "numbers",
     [
         np.array([1, 2, 3], np.float32),
         [1.0, 2.0, 3.0],
@@ -112,21 +112,21 @@ def test_no_port_is_opened(server: zmqtriton.Server) -> None:
     ],
     ids=["array", "list", "tuple", "slice", "with gaps"],
 )
-def test_numbers_come_as_they_are_given(server: zmqtriton.Server, given: Any) -> None:
-    found = _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"]
+def test_numbers_come_as_they_are_given(server: zmqtriton.Server, numbers: Any) -> None:
+    output = _one(server, "identity_fp32", INPUT0=numbers)["OUTPUT0"]
 
-    assert np.array_equal(np.asarray(given, np.float32), found)
-    assert np.float32 == found.dtype
+    assert np.array_equal(np.asarray(numbers, np.float32), output)
+    assert np.float32 == output.dtype
 
 
 def test_texts_come_as_bytes(server: zmqtriton.Server) -> None:
-    for given in (
+    for texts in (
         ["kühl", "b"],
         np.array(["kühl", "b"]),
         np.array(["kühl".encode(), b"b"], object),
     ):
-        found = _one(server, "string_upper", INPUT0=np.asarray(given).reshape(1, 2))["OUTPUT0"]
-        assert ["KÜHL".encode(), b"B"] == found.reshape(-1).tolist()
+        output = _one(server, "string_upper", INPUT0=np.asarray(texts).reshape(1, 2))["OUTPUT0"]
+        assert ["KÜHL".encode(), b"B"] == output.reshape(-1).tolist()
 
 
 class _OfAnotherLibrary:
@@ -143,20 +143,20 @@ class _OfAnotherLibrary:
 
 
 def test_arrays_of_other_libraries_are_taken(server: zmqtriton.Server) -> None:
-    given = _OfAnotherLibrary(np.array([4, 5], np.float32))
+    array = _OfAnotherLibrary(np.array([4, 5], np.float32))
 
-    assert [4, 5] == _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"].tolist()
+    assert [4, 5] == _one(server, "identity_fp32", INPUT0=array)["OUTPUT0"].tolist()
 
 
 def test_large_outputs_are_views_that_stay_as_they_are(server: zmqtriton.Server) -> None:
-    given = [np.full(4 << 20, number, np.float32) for number in range(4)]
+    arrays = [np.full(4 << 20, number, np.float32) for number in range(4)]
 
-    found = [_one(server, "identity_fp32", INPUT0=array)["OUTPUT0"] for array in given]
+    outputs = [_one(server, "identity_fp32", INPUT0=array)["OUTPUT0"] for array in arrays]
 
-    assert all(np.array_equal(a, b) for a, b in zip(given, found, strict=True))
-    assert not any(array.flags.writeable for array in found)
-    del found
-    assert _one(server, "identity_fp32", INPUT0=given[1])["OUTPUT0"][0] == 1
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, outputs, strict=True))
+    assert not any(array.flags.writeable for array in outputs)
+    del outputs
+    assert _one(server, "identity_fp32", INPUT0=arrays[1])["OUTPUT0"][0] == 1
 
 
 def test_an_array_of_the_server_is_not_copied(
@@ -171,16 +171,16 @@ def test_an_array_of_the_server_is_not_copied(
 
     monkeypatch.setattr(Placement, "_put", counting)
     for _ in range(3):
-        given = server.empty((4, 1 << 20))
-        given[:] = np.arange(4)[:, None]
-        rows = [_one(server, "identity_fp32", INPUT0=row)["OUTPUT0"] for row in given]
+        block = server.empty((4, 1 << 20))
+        block[:] = np.arange(4)[:, None]
+        rows = [_one(server, "identity_fp32", INPUT0=row)["OUTPUT0"] for row in block]
         assert [0, 1, 2, 3] == [row[-1] for row in rows]
-        whole = _one(server, "identity_fp32", INPUT0=given.reshape(-1))["OUTPUT0"]
-        assert np.array_equal(given.reshape(-1), whole)
+        whole = _one(server, "identity_fp32", INPUT0=block.reshape(-1))["OUTPUT0"]
+        assert np.array_equal(block.reshape(-1), whole)
     assert copies == []
 
-    _one(server, "identity_fp32", INPUT0=given[:, ::2].reshape(-1))
-    assert [given.nbytes // 2] == copies
+    _one(server, "identity_fp32", INPUT0=block[:, ::2].reshape(-1))
+    assert [block.nbytes // 2] == copies
     with pytest.raises(TypeError, match="no bytes to share"):
         server.empty((2,), object)
 
@@ -189,15 +189,15 @@ def test_arrays_over_other_memory_are_read_where_they_lie(server: zmqtriton.Serv
     numbers = np.arange(1 << 20, dtype=np.float32)
     memory = memoryview(numbers.tobytes())
 
-    for given in (
+    for array in (
         np.frombuffer(memory, np.float32, offset=4096),
         np.frombuffer(memory[4096:], np.float32),
         np.frombuffer(memory, np.float32).reshape(1024, 1024)[1:].reshape(-1)[: -(1 << 10)],
         np.frombuffer(memory.cast("H"), np.float32)[1024:],
     ):
-        found = _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"]
-        assert found[0] == 1024
-        assert np.array_equal(given, found)
+        output = _one(server, "identity_fp32", INPUT0=array)["OUTPUT0"]
+        assert output[0] == 1024
+        assert np.array_equal(array, output)
 
 
 def test_a_stream_is_iterated_over(server: zmqtriton.Server) -> None:
@@ -260,10 +260,10 @@ def test_ensembles_and_models_that_ask_others_answer(server: zmqtriton.Server) -
     left, right = np.ones((1, 16), np.float32), np.full((1, 16), 2, np.float32)
 
     doubled = _one(server, "doubled", LEFT=left, RIGHT=right)
-    asked = _one(server, "bls_sync", INPUT0=left, INPUT1=right)
+    summed = _one(server, "bls_sync", INPUT0=left, INPUT1=right)
 
     assert np.array_equal(2 * left, doubled["LEFT_TWICE"])
-    assert np.array_equal(left + right, asked["OUTPUT0"])
+    assert np.array_equal(left + right, summed["OUTPUT0"])
 
 
 def test_errors_are_those_that_clients_get(server: zmqtriton.Server) -> None:
@@ -287,8 +287,8 @@ def test_errors_are_those_that_clients_get(server: zmqtriton.Server) -> None:
 
 
 def test_only_the_wanted_outputs_come(server: zmqtriton.Server) -> None:
-    given = np.ones((1, 16), np.float32)
-    request = server.model("add_sub").create_request({"INPUT0": given, "INPUT1": given})
+    ones = np.ones((1, 16), np.float32)
+    request = server.model("add_sub").create_request({"INPUT0": ones, "INPUT1": ones})
 
     [response] = server.model("add_sub").infer(request, outputs=["OUTPUT1"], request_id="r")
 
@@ -310,8 +310,10 @@ def test_threads_ask_side_by_side(server: zmqtriton.Server) -> None:
 
     def ask(number: int) -> None:
         for count in range(30):
-            given = np.full(64, number * 1000 + count, np.float32)
-            if not np.array_equal(given, _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"]):
+            numbers = np.full(64, number * 1000 + count, np.float32)
+            if not np.array_equal(
+                numbers, _one(server, "identity_fp32", INPUT0=numbers)["OUTPUT0"]
+            ):
                 wrong.append(number)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]

@@ -262,7 +262,7 @@ def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path
     (directory / "1" / "model.py").write_text(code)
 
     with server, ThreadPoolExecutor(count) as clients:
-        asked = [clients.submit(_ask_for_much, server, f"http-{n}") for n in range(count)]
+        answers = [clients.submit(_ask_for_much, server, f"http-{n}") for n in range(count)]
         eventually(executed.exists, 60, "the first execution")
         frontend = server.pids()["http"][-1]
         calls.fail(frontend, "recv", errno.EAGAIN, times=10**9)
@@ -276,7 +276,7 @@ def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path
             os.kill(server.pids()["broker"][0], signal.SIGKILL)
         finally:
             assert calls.stop() > 0, "it has tried to read"
-        statuses = Counter(answer.result() for answer in asked)
+        statuses = Counter(answer.result() for answer in answers)
 
         assert {200, 503} >= set(statuses)
         times = Counter(executed.read_text().split())
@@ -343,8 +343,8 @@ def test_a_killed_http_process_costs_its_connections(
         for _ in range(2):
             frontend_death.kill_http_and_measure(server, load, choose)
     # While nobody listens each new connection is refused, too.
-    most = 2 * clients if choose is frontend_death.http_worker_pid else len(load.outcomes)
-    frontend_death.check(server, load.outcomes, most)
+    limit = 2 * clients if choose is frontend_death.http_worker_pid else len(load.outcomes)
+    frontend_death.check(server, load.outcomes, limit)
 
 
 def test_a_killed_grpc_process_is_replaced(server: Server) -> None:
@@ -371,11 +371,11 @@ def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(server: 
             scraped = threads.submit(server.metrics_text)
             channel = grpc.insecure_channel(server.grpc_address)
             live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-            asked = live.future(b"", timeout=30)
+            answering = live.future(b"", timeout=30)
         finally:
             os.kill(supervisor, signal.SIGCONT)
 
-        assert asked.result() == b"\x08\x01"
+        assert answering.result() == b"\x08\x01"
         assert "nv_inference" in scraped.result(30)
         for connection in waiting:
             connection.close()

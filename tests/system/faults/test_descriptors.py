@@ -102,8 +102,8 @@ def test_the_server_takes_the_limit_that_it_may_have_and_models_keep_theirs(
     pids = server.pids()
 
     limits = {
-        role: {psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)[0] for pid in found}
-        for role, found in pids.items()
+        role: {psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)[0] for pid in own}
+        for role, own in pids.items()
     }
 
     own = {role: {LIMIT} for role in ("supervisor", "broker", "http", "grpc", "metrics")}

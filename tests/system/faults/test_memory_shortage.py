@@ -101,10 +101,10 @@ def ask(server: Server, protocol: str, size: int) -> str:
 
 
 @contextmanager
-def limited(pid: int, kind: int, most: int) -> Iterator[None]:
+def limited(pid: int, kind: int, limit: int) -> Iterator[None]:
     process = psutil.Process(pid)
     soft, hard = process.rlimit(kind)
-    process.rlimit(kind, (most, hard))
+    process.rlimit(kind, (limit, hard))
     try:
         yield
     finally:

@@ -81,8 +81,8 @@ def see(server: Server, versions: str = "123") -> View:
 
     def answer(version: str) -> float | int:
         tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [0]}
-        status, found = server.request_json(where(version, "/infer"), {"inputs": [tensor]})
-        return float(found["outputs"][0]["data"][0]) if status == 200 else status
+        status, answer = server.request_json(where(version, "/infer"), {"inputs": [tensor]})
+        return float(answer["outputs"][0]["data"][0]) if status == 200 else status
 
     _, index = server.request_json("/v2/repository/index", {})
     _, metadata = server.request_json(where("", ""))
@@ -134,8 +134,8 @@ def test_of_a_first_load_none_serves_and_of_later_ones_those_that_served_do(serv
         answers={"": 404, "1": 503, "2": 503, "3": 503},
         counted=f"requested model '{MODEL}' is not available",
     )
-    status, found = server.request_json(f"/v2/models/{MODEL}/versions/3/stats")
-    assert (400, f"requested model '{MODEL}' is not available") == (status, found["error"])
+    status, answer = server.request_json(f"/v2/models/{MODEL}/versions/3/stats")
+    assert (400, f"requested model '{MODEL}' is not available") == (status, answer["error"])
 
     write(server, good={2: 2})
     assert "" == load(server)
@@ -160,9 +160,9 @@ def test_of_a_first_load_none_serves_and_of_later_ones_those_that_served_do(serv
         answers={"": 3.0, "1": 1.0, "2": 2.0, "3": 3.0, "4": 503},
         counted=["1", "2", "3"],
     )
-    status, found = server.request_json(f"/v2/models/{MODEL}/versions/4/stats")
+    status, answer = server.request_json(f"/v2/models/{MODEL}/versions/4/stats")
     text = f"requested model version is not available for model '{MODEL}'"
-    assert (400, text) == (status, found["error"])
+    assert (400, text) == (status, answer["error"])
 
     # one that serves is changed, and cannot be loaded either
     write(server, broken=1)

@@ -77,9 +77,9 @@ def _infer(server: Server) -> list[int]:
 def _begin(server: Server, clients: ThreadPoolExecutor) -> Future[list[int]]:
     (server.scratch / "go").unlink(missing_ok=True)
     (server.scratch / "asked").unlink(missing_ok=True)
-    asked = clients.submit(_infer, server)
+    answering = clients.submit(_infer, server)
     eventually(lambda: (server.scratch / "asked").exists(), 30, "it is being executed")
-    return asked
+    return answering
 
 
 @pytest.mark.row("F12", "F14")
@@ -90,7 +90,7 @@ def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Se
     assert -1 < loaded[0] < loaded[1], "it was brought along, and came first"
 
     with ThreadPoolExecutor(1) as clients:
-        asked = _begin(server, clients)
+        answering = _begin(server, clients)
         _unload_with_dependents(server)
         assert 400 == server.status("/v2/models/callee/ready")
         states = [index_entry(server, name)["state"] for name in ("caller", "callee")]
@@ -98,7 +98,7 @@ def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Se
         with pytest.raises(urllib.error.HTTPError, match="Not Found"):
             _infer(server)
         (server.scratch / "go").touch()
-        assert [7] == asked.result(60)
+        assert [7] == answering.result(60)
 
         log = eventually(lambda: _told_of_both(server), 30, "both have ended")
         ended = [log.find(f"successfully unloaded '{name}'") for name in ("caller", "callee")]

@@ -38,8 +38,8 @@ def prepare(server: Server) -> None:
 @pytest.fixture(autouse=True)
 def no_canary_is_left(server: Server) -> Iterator[None]:
     yield
-    status, found = server.request_json(f"/v2/models/{MODEL}/canary")
-    if status == 200 and found["phase"] == "RUNNING":
+    status, state = server.request_json(f"/v2/models/{MODEL}/canary")
+    if status == 200 and state["phase"] == "RUNNING":
         canary(server, "/abort", {})
     if status == 200:
         ends = ("ABORTED", "PROMOTED")
@@ -51,16 +51,16 @@ def ask_http(server: Server, version: str = "", **headers: str) -> int:
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         tensor = http_client.InferInput("ID", [1, 1], "INT32")
         tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
-        found = client.infer(MODEL, [tensor], version, headers=headers)
-    return int(found.get_response()["model_version"])
+        answer = client.infer(MODEL, [tensor], version, headers=headers)
+    return int(answer.get_response()["model_version"])
 
 
 def ask_grpc(server: Server, version: str = "", **headers: str) -> int:
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         tensor = grpc_client.InferInput("ID", [1, 1], "INT32")
         tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
-        found = client.infer(MODEL, [tensor], version, headers=headers)
-    return int(found.get_response().model_version)
+        answer = client.infer(MODEL, [tensor], version, headers=headers)
+    return int(answer.get_response().model_version)
 
 
 def ctl(server: Server, *words: str) -> tuple[int, str]:
@@ -96,19 +96,19 @@ def test_a_version_that_fails_is_aborted_by_itself(server: Server) -> None:
     with SteadyLoad(server.http_port, per_second=100) as load:
         canary(server, document={"version": broken, "weight": 20, "min_requests": 10})
         eventually(lambda: canary(server)["phase"] == "ABORTED", 30, "the end of the canary")
-        asked = len(load.answers)
-        eventually(lambda: len(load.answers) > asked + 20, 30, "more answers")
+        count = len(load.answers)
+        eventually(lambda: len(load.answers) > count + 20, 30, "more answers")
 
     failed = load.failed()
     assert failed
     assert {500} == {answer.status for answer in failed}
     assert all("broken on purpose" in answer.text for answer in failed)
-    assert all(answer.status == 200 for answer in load.answers[asked + 10 :])
-    found = canary(server)
-    assert found["is_automatic"]
-    assert "requests failed, 100.0 % against 0.0 % of the stable version" in found["reason"]
+    assert all(answer.status == 200 for answer in load.answers[count + 10 :])
+    state = canary(server)
+    assert state["is_automatic"]
+    assert "requests failed, 100.0 % against 0.0 % of the stable version" in state["reason"]
     assert [stable] == serving(server)
-    assert found["reason"] in server.log_text()
+    assert state["reason"] in server.log_text()
     name = f'zmqtriton_canary_ends_total{{model="{MODEL}",result="aborted"}}'
     assert name in server.metrics_text()
 
@@ -145,9 +145,11 @@ def test_copies_are_compared_and_clients_hear_of_none(server: Server) -> None:
     assert {stable} == {ask(server) for ask in (ask_http, ask_grpc) for _ in range(10)}
 
     eventually(lambda: canary(server)["comparisons"]["different"] == 20, 30, "20 comparisons")
-    found = canary(server)["comparisons"]
-    assert "output 'IMPORTED' differs in 1 of 1 elements, by up to" in found["differences"][-1]
-    assert 0 == found["equal"] == found["failed"]
+    comparisons = canary(server)["comparisons"]
+    assert (
+        "output 'IMPORTED' differs in 1 of 1 elements, by up to" in comparisons["differences"][-1]
+    )
+    assert 0 == comparisons["equal"] == comparisons["failed"]
     canary(server, document={"tolerance": 100})
     assert stable == ask_http(server)
     eventually(lambda: canary(server)["comparisons"]["equal"] == 1, 30, "an equal one")
@@ -165,8 +167,8 @@ def add_to_sequence(server: Server, sequence: int, value: int, **flags: Any) -> 
         f"{server.url}/v2/models/{SEQUENCES}/infer", json.dumps(document).encode()
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
-        found = json.load(answer)
-    total: int = found["outputs"][0]["data"][0]
+        answer_document = json.load(answer)
+    total: int = answer_document["outputs"][0]["data"][0]
     return total
 
 

@@ -112,16 +112,16 @@ def client(server: Server) -> Iterator[Any]:
 
 def ask(client: Any, model: str, name: str = "A", version: str = "", classes: str = "") -> Any:
     """With the two best classes of an output, or all outputs as they are."""
-    given = triton.InferInput(name, [1], "FP32")
-    given.set_data_from_numpy(np.zeros(1, dtype=np.float32))
+    tensor = triton.InferInput(name, [1], "FP32")
+    tensor.set_data_from_numpy(np.zeros(1, dtype=np.float32))
     outputs = [triton.InferRequestedOutput(classes, class_count=2)] if classes else None
-    return client.infer(model, [given], model_version=version, outputs=outputs)
+    return client.infer(model, [tensor], model_version=version, outputs=outputs)
 
 
-def told(client: Any, model: str, version: str = "") -> dict[str, str]:
+def arguments_of(client: Any, model: str, version: str = "") -> dict[str, str]:
     """Return what `initialize` was given."""
-    found: dict[str, str] = json.loads(ask(client, model, version=version).as_numpy("TOLD")[0])
-    return found
+    arguments: dict[str, str] = json.loads(ask(client, model, version=version).as_numpy("TOLD")[0])
+    return arguments
 
 
 def get(server: Server, path: str) -> str:
@@ -137,17 +137,17 @@ def reason(client: Any, model: str) -> str:
 
 @pytest.mark.row("E39", "E90", "E91")
 def test_models_and_clients_read_the_same_text(server: Server, client: Any) -> None:
-    given = told(client, "plain")["model_config"]
+    config = arguments_of(client, "plain")["model_config"]
 
-    assert get(server, "/v2/models/plain/config") == given
-    assert '"max_batch_size":0,"input":[{"name":"A","data_type":"TYPE_FP32"' in given
-    assert '"dims":[1]' in given
-    assert '"parameters":{"P":{"string_value":"$$TRITON_MODEL_DIRECTORY/x"}}' in given
+    assert get(server, "/v2/models/plain/config") == config
+    assert '"max_batch_size":0,"input":[{"name":"A","data_type":"TYPE_FP32"' in config
+    assert '"dims":[1]' in config
+    assert '"parameters":{"P":{"string_value":"$$TRITON_MODEL_DIRECTORY/x"}}' in config
 
 
 @pytest.mark.row("E37")
 def test_passive_instances_are_loaded_and_never_asked(server: Server, client: Any) -> None:
-    names = {told(client, "passive")["model_instance_name"] for _ in range(8)}
+    names = {arguments_of(client, "passive")["model_instance_name"] for _ in range(8)}
 
     assert 3 == len(server.stub_pids("passive"))
     assert {"passive_1_0"} == names
@@ -192,8 +192,8 @@ def test_a_step_names_its_version_or_has_the_newest(client: Any) -> None:
 
 @pytest.mark.row("E08", "--model-config-name")
 def test_a_configuration_of_another_name_is_taken_where_there_is_one(client: Any) -> None:
-    assert "1" == told(client, "custom")["model_version"]
-    assert "1" == told(client, "plain")["model_version"]
+    assert "1" == arguments_of(client, "custom")["model_version"]
+    assert "1" == arguments_of(client, "plain")["model_version"]
 
 
 @pytest.mark.row("E09")

@@ -71,10 +71,10 @@ def test_a_model_is_restarted_without_a_failed_request(server: Server) -> None:
 
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         # clients that never look at its readiness: so it is not quiet when the time is over
-        found = steering.steer(server, "drain", {"then": "restart", "within_s": 0.5})
+        answer = steering.steer(server, "drain", {"then": "restart", "within_s": 0.5})
         eventually(lambda: len(asking.answers) > PER_SECOND, 60)
 
-    assert ("restarted", True) == (found["state"], found["is_late"])
+    assert ("restarted", True) == (answer["state"], answer["is_late"])
     assert [] == asking.failed()
     assert set(before).isdisjoint(server.stub_pids(MODEL))
     assert 200 == server.status(f"/v2/models/{MODEL}/ready")
@@ -86,10 +86,10 @@ def test_an_instance_is_started_anew_without_a_failed_request(server: Server) ->
 
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         wish = {"instance": f"{MODEL}_0_0", "then": "restart"}
-        found = steering.steer(server, "drain", wish)
+        answer = steering.steer(server, "drain", wish)
         eventually(lambda: len(asking.answers) > PER_SECOND, 60)
 
-    assert "restarted" == found["state"]
+    assert "restarted" == answer["state"]
     assert [] == asking.failed()
     assert 1 == len(set(before) & set(server.stub_pids(MODEL))), "the other one went on"
 
@@ -157,8 +157,8 @@ def _agent(port: int) -> str:
 def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=[MODEL], options=["--agent-check-port=0"])
     with server:
-        found = re.search(r"Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
-        assert found is not None
+        match = re.search(r"Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
+        assert match is not None
         with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
             eventually(lambda: len(asking.answers) > 10, 60)
             done = ctl(server, "drain", "--within", "0.2")
@@ -168,7 +168,7 @@ def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> N
             assert 400 == server.status("/v2/health/ready")
             assert 400 == server.status(f"/v2/models/{MODEL}/ready")
             assert 2 == grpc_health(server)
-            assert "drain # the server drains\n" == _agent(int(found[1]))
+            assert "drain # the server drains\n" == _agent(int(match[1]))
             eventually(lambda: len(asking.answers) > answered + 10, 60)
         assert [] == asking.failed()
 

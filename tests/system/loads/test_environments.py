@@ -75,8 +75,8 @@ def env(cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("environments")
     pythons = {version: interpreters.find_python(version) for version in PYTHONS}
-    for version, found in pythons.items():
-        if found is None:
+    for version, path in pythons.items():
+        if path is None:
             skip_missing(f"CPython {version}")
     old, mid = interpreters.environment_python("3.8"), pythons["3.11"]
     assert old is not None
@@ -136,8 +136,8 @@ def ask(server: Server, model: str, text: str = "") -> dict[str, Any]:
 
 
 def facts(server: Server, model: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ask(server, model)["FACTS"])
-    return found
+    document: dict[str, Any] = json.loads(ask(server, model)["FACTS"])
+    return document
 
 
 @pytest.mark.row("B11", "B13")
@@ -157,8 +157,8 @@ def test_three_pythons_and_two_numpys_serve_beside_each_other(server: Server) ->
 @pytest.mark.row("B11")
 def test_each_runs_as_if_its_environment_were_activated(server: Server) -> None:
     for model in ("old", "packed", "built"):
-        found = facts(server, model)
-        root, variables = found["prefix"], found["variables"]
+        own = facts(server, model)
+        root, variables = own["prefix"], own["variables"]
 
         assert root == variables["VIRTUAL_ENV"]
         assert variables["PATH"].startswith(f"{root}/bin:")
@@ -169,12 +169,12 @@ def test_each_runs_as_if_its_environment_were_activated(server: Server) -> None:
 @pytest.mark.row("A20")
 def test_what_lies_beside_a_model_shadows_nothing(server: Server) -> None:
     for model in ("old", "packed", "built"):
-        found = facts(server, model)
+        own = facts(server, model)
         directory = server.repository / model
 
-        assert [f"{directory}/1", str(directory)] == found["path"][-2:]
-        assert "beside the model" == found["beside"]
-        assert not found["numpy"].startswith(str(directory))
+        assert [f"{directory}/1", str(directory)] == own["path"][-2:]
+        assert "beside the model" == own["beside"]
+        assert not own["numpy"].startswith(str(directory))
 
 
 @pytest.mark.row("B13")
@@ -182,11 +182,11 @@ def test_what_an_environment_lacks_stands_behind_what_it_has(server: Server) -> 
     old, packed, built = (facts(server, model) for model in ("old", "packed", "built"))
 
     assert not any("/support/" in path for path in old["path"])
-    for found in (packed, built):
-        (support,) = [path for path in found["path"] if "/support/" in path]
-        behind = [path for path in found["path"] if path.startswith(found["prefix"])]
-        assert all(found["path"].index(path) < found["path"].index(support) for path in behind)
-        assert found["zmq"].startswith(support)
+    for own in (packed, built):
+        (support,) = [path for path in own["path"] if "/support/" in path]
+        behind = [path for path in own["path"] if path.startswith(own["prefix"])]
+        assert all(own["path"].index(path) < own["path"].index(support) for path in behind)
+        assert own["zmq"].startswith(support)
     assert packed["numpy"].startswith(next(p for p in packed["path"] if "/support/" in p))
     assert built["numpy"].startswith(built["prefix"])
     assert [] == old["leaked"] + packed["leaked"] + built["leaked"]
@@ -195,10 +195,10 @@ def test_what_an_environment_lacks_stands_behind_what_it_has(server: Server) -> 
 @pytest.mark.row("B16")
 def test_the_users_module_path_and_startup_file_reach_every_model(server: Server) -> None:
     for model in ("old", "packed", "built"):
-        found = facts(server, model)
+        own = facts(server, model)
 
-        assert "yes" == found["customized"]
-        assert str(server.directory.parent / "startup") == found["variables"]["PYTHONPATH"]
+        assert "yes" == own["customized"]
+        assert str(server.directory.parent / "startup") == own["variables"]["PYTHONPATH"]
 
 
 @pytest.mark.parametrize("end", [Server.kill, Server.stop])

@@ -273,7 +273,7 @@ def test_a_model_brings_files_for_another(server: Server, model: str) -> None:
     import json
     return [reply(json.dumps(told))]
     """
-    told = json.loads(scripted.generate(server, "scripted", script))
+    texts = json.loads(scripted.generate(server, "scripted", script))
 
     failed = "Failed to load model: Failed to process the request for model 'scripted_0_0', message"
     assert [
@@ -281,7 +281,7 @@ def test_a_model_brings_files_for_another(server: Server, model: str) -> None:
         f"{failed}: Invalid file parameter 'file:../x' with normalized path '../x' must stay "
         "within model directory.",
         f"{failed}: unrecognized load parameter '1/model.py'.",
-    ] == told
+    ] == texts
     assert says(server, model).startswith("pb 4 ")
     assert f"4/w:{70 << 20}" in says(server, model)
 

@@ -23,14 +23,14 @@ def test_a_flood_of_loads_and_unloads_leaves_the_models_alone(
     server: Server, models: list[str]
 ) -> None:
     chance = random.Random(7)
-    asked = [(chance.choice(models), chance.choice(["load", "unload"])) for _ in range(60)]
+    calls = [(chance.choice(models), chance.choice(["load", "unload"])) for _ in range(60)]
 
     def ask(what: tuple[str, str]) -> int:
         model, verb = what
         return server.request_json(f"/v2/repository/models/{model}/{verb}", {})[0]
 
     with ThreadPoolExecutor(20) as threads:
-        statuses = set(threads.map(ask, asked))
+        statuses = set(threads.map(ask, calls))
         final = set(threads.map(ask, [(model, "load") for model in models]))
 
     # A load that another request has overtaken may be refused, and nothing worse.

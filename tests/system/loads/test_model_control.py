@@ -55,13 +55,13 @@ def text(call):
 import json
 return [reply(json.dumps([{lines}]))]
 """
-    found: list[str] = json.loads(scripted.generate(server, "scripted", script))
-    return found
+    outcomes: list[str] = json.loads(scripted.generate(server, "scripted", script))
+    return outcomes
 
 
 @pytest.mark.row("A95")
 def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
-    found = tries(
+    outcomes = tries(
         server,
         'is_model_ready("add_sub")',
         'load_model("add_sub")',
@@ -71,12 +71,12 @@ def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
         'is_model_ready("add_sub")',
     )
 
-    assert ["False", "None", "(True, True)", "(False, False)", "None", "False"] == found
+    assert ["False", "None", "(True, True)", "(False, False)", "None", "False"] == outcomes
 
 
 @pytest.mark.row("A95")
 def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
-    found = tries(
+    outcomes = tries(
         server,
         'load_model("unknown")',
         'load_model("add_sub", files=[1])',
@@ -98,7 +98,7 @@ def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
         "must stay within model directory.",
         f"{asking} specified version string 'one', version should be an integral value > 0",
         f"{asking} specified version string '-1', version should be an integral value > 0",
-    ] == found
+    ] == outcomes
 
 
 def test_arguments_of_other_types_are_type_errors(server: Server) -> None:
@@ -111,9 +111,9 @@ def test_arguments_of_other_types_are_type_errors(server: Server) -> None:
 @pytest.mark.row("A95")
 def test_a_configuration_can_be_given(server: Server) -> None:
     config = '{"backend": "python", "max_batch_size": 7}'
-    found = tries(server, f"load_model('busy', {config!r})")
+    outcomes = tries(server, f"load_model('busy', {config!r})")
 
-    assert ["None"] == found
+    assert ["None"] == outcomes
     with urllib.request.urlopen(f"{server.url}/v2/models/busy/config", timeout=30) as answer:
         assert 7 == json.load(answer)["max_batch_size"]
     assert "" == server.control_model("load", "busy")
@@ -149,8 +149,8 @@ def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
     assert "" == server.control_model("load", "outer")
 
     # It is ready when its initialize has returned, and not before.
-    told = scripted.generate(server, "outer", "")
-    assert told.startswith("(True, False) Failed to check model readiness: models are controlled")
+    text = scripted.generate(server, "outer", "")
+    assert text.startswith("(True, False) Failed to check model readiness: models are controlled")
     assert 200 == server.status("/v2/models/middle/ready")
     assert 200 == server.status("/v2/models/add_sub/ready")
 
@@ -185,7 +185,7 @@ def test_a_load_that_would_wait_for_itself_is_refused(server: Server) -> None:
 @pytest.mark.row("A95", "F20", "C76")
 def test_without_explicit_control_models_are_asked_for_only(tmp_path: Path) -> None:
     with Server(tmp_path, models=["scripted"]) as server:
-        found = tries(
+        outcomes = tries(
             server,
             'load_model("scripted")',
             'unload_model("scripted")',
@@ -196,7 +196,7 @@ def test_without_explicit_control_models_are_asked_for_only(tmp_path: Path) -> N
             f"Failed to load model: {_MESSAGE}{_NOT_EXPLICIT}",
             f"Failed to unload model: {_MESSAGE}{_NOT_EXPLICIT}",
             "True",
-        ] == found
+        ] == outcomes
         for verb in ("load", "unload"):
             url = f"{server.url}/v2/repository/models/scripted/{verb}"
             with pytest.raises(urllib.error.HTTPError) as refused:

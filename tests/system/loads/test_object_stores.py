@@ -81,8 +81,8 @@ def ask(server: Server, model: str) -> list[str]:
     """Return what the model says, and where it is."""
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         [tensor] = infer_inputs(http_client, IN=np.array([1], np.int32))
-        found: Any = client.infer(model, [tensor]).as_numpy("OUT")
-    return [text.decode() for text in found]
+        texts: Any = client.infer(model, [tensor]).as_numpy("OUT")
+    return [text.decode() for text in texts]
 
 
 def index(server: Server) -> dict[str, str]:
@@ -289,12 +289,12 @@ def test_a_bucket_of_google_is_listed_and_copied_likewise(
     try:
         (names, missing) = ask("names", urls=[*urls, "gs://nobucket/models"])
         copies = str(tmp_path / "copies")
-        found = ask("copy", model="m", urls=urls, directory=copies, is_patient=False)
+        copied = ask("copy", model="m", urls=urls, directory=copies, is_patient=False)
     finally:
         line.close()
 
-    assert {"m": found["digest"]} == names["models"]
-    assert 100_000 == (Path(found["directory"]) / "1" / "weights").stat().st_size
+    assert {"m": copied["digest"]} == names["models"]
+    assert 100_000 == (Path(copied["directory"]) / "1" / "weights").stat().st_size
     assert missing["error"].startswith("gs://nobucket/models cannot be listed: NoSuchBucket")
     assert 0 == process.wait(20)
 

@@ -59,10 +59,10 @@ def test_many_requests_that_come_together_are_answered_after_one_load(server: Se
     before = _loads(server, "add_sub")
 
     with ThreadPoolExecutor(12) as threads:
-        asked = [
+        answers = [
             threads.submit(server.request_json, "/v2/models/add_sub/infer", _TWO) for _ in range(12)
         ]
-        statuses = [future.result()[0] for future in asked]
+        statuses = [future.result()[0] for future in answers]
 
     assert [200] * 12 == statuses
     assert before + 1 == _loads(server, "add_sub")
@@ -87,7 +87,7 @@ def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server
         tensor.set_data_from_numpy(np.ones((1, 16), np.float32))
         inputs.append(tensor)
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
-        found = client.infer("add_sub", inputs).as_numpy("OUTPUT0")
+        sums = client.infer("add_sub", inputs).as_numpy("OUTPUT0")
         _gone(server, "add_sub")
         responses: Queue[Any] = Queue()
         client.start_stream(lambda result, error: responses.put(error or result))
@@ -97,7 +97,7 @@ def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server
         client.stop_stream()
         metadata = client.get_model_metadata("tokens")
 
-    assert [2.0] * 16 == found[0].tolist()
+    assert [2.0] * 16 == sums[0].tolist()
     assert ["1", "2"] == ids
     assert "tokens" == metadata.name
 

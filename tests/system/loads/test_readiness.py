@@ -37,7 +37,7 @@ def _say(server: Server, model: str, what: str) -> None:
     new.rename(server.scratch / model)
 
 
-def _asked(server: Server, model: str) -> int:
+def _count_questions(server: Server, model: str) -> int:
     path = server.scratch / f"{model}.asked"
     return len(path.read_text()) if path.exists() else 0
 
@@ -140,19 +140,19 @@ def test_the_model_is_asked_while_it_executes(server: Server) -> None:
 @pytest.mark.row("A28")
 def test_one_call_at_a_time_answers_all_who_ask_and_a_hung_one_means_no(server: Server) -> None:
     _say(server, "sync", "hang")
-    before = _asked(server, "sync")
+    before = _count_questions(server, "sync")
 
     with ThreadPoolExecutor(8) as threads:
         begun = time.monotonic()
         asking = [threads.submit(_model_status, server, "sync") for _ in range(8)]
         assert [400] * 8 == [one.result(_LONG_S)[0] for one in asking]
         assert time.monotonic() - begun > 4  # none of them was told before its time
-    assert before + 1 == _asked(server, "sync")
+    assert before + 1 == _count_questions(server, "sync")
     late = "'sync_0_0': is_ready() takes more than 5 seconds"
     eventually(lambda: late in server.log_text(), _LONG_S, "it is logged")
     # As long as it hangs nobody waits for it again.
     assert [400] * 50 == [_model_status(server, "sync")[0] for _ in range(50)]
-    assert before + 1 == _asked(server, "sync")
+    assert before + 1 == _count_questions(server, "sync")
 
     _say(server, "sync", "yes")
 
@@ -165,10 +165,10 @@ def test_a_model_that_hangs_there_can_be_unloaded(server: Server) -> None:
     with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
         client.load_model("hung")
         _say(server, "hung", "hang")
-        before = _asked(server, "hung")
+        before = _count_questions(server, "hung")
         asking = threading.Thread(target=_model_status, args=(server, "hung"))
         asking.start()
-        eventually(lambda: _asked(server, "hung") > before, _LONG_S, "it is asked")
+        eventually(lambda: _count_questions(server, "hung") > before, _LONG_S, "it is asked")
         [stub] = server.stub_pids("hung")
 
         client.unload_model("hung")

@@ -29,10 +29,10 @@ OPTIONS = reloads.OPTIONS
 
 @pytest.mark.row("F10", "F15")
 def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server) -> None:
-    told, asked = reloads.reload_broken(server)
+    failed, count = reloads.reload_broken(server)
 
-    assert [one.name for one in reloads.BREAKAGES] == [one.name for one in told]
-    assert asked > 0
+    assert [one.name for one in reloads.BREAKAGES] == [one.name for one in failed]
+    assert count > 0
 
 
 @pytest.mark.row("F10")

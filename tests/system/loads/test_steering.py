@@ -86,7 +86,7 @@ def test_instances_follow_the_load(server: Server) -> None:
             assert {200} == {each.result() for each in [clients.submit(ask) for _ in range(40)]}
 
     eventually(lambda: len(server.stub_pids("journal")) == 1, 30, "one instance again")
-    _, told = server.request_json("/v2/models/journal/scale")
-    assert {"instances": 1, "ready": 1} == told["versions"]["1"]
-    assert "were enough for 1 s" in told["autoscale"]["last_change"]
+    _, state = server.request_json("/v2/models/journal/scale")
+    assert {"instances": 1, "ready": 1} == state["versions"]["1"]
+    assert "were enough for 1 s" in state["autoscale"]["last_change"]
     assert "autoscaling 'journal' to" in server.log_text()

@@ -93,8 +93,8 @@ def test_each_instance_executes_each_sample_as_often_as_it_says(repository: Repo
         assert [3, 3, 1] == [len(batch) for batch in batches]
         assert all(zeros == request["inputs"] for batch in batches for request in batch)
     request = notes[0]["batch"][0]
-    told = (request["id"], request["flags"], request["correlation"], request["outputs"])
-    assert ("", 0, 0, ["OUT"]) == told
+    facts = (request["id"], request["flags"], request["correlation"], request["outputs"])
+    assert ("", 0, 0, ["OUT"]) == facts
 
 
 def test_warm_up_is_not_counted(repository: Repository) -> None:
@@ -102,13 +102,13 @@ def test_warm_up_is_not_counted(repository: Repository) -> None:
 
     assert "" == repository.load("uncounted")
 
-    found = repository.server.statistics("uncounted")
+    statistics = repository.server.statistics("uncounted")
     assert (0, 0, 0) == (
-        found["inference_count"],
-        found["execution_count"],
-        found["last_inference"],
+        statistics["inference_count"],
+        statistics["execution_count"],
+        statistics["last_inference"],
     )
-    assert 0 == found["inference_stats"]["success"]["count"]
+    assert 0 == statistics["inference_stats"]["success"]["count"]
     lines = repository.server.metrics_text().splitlines()
     counted = [line for line in lines if line.startswith("nv_inference") and "uncounted" in line]
     assert counted
@@ -131,8 +131,8 @@ def test_data_comes_from_files_or_is_made(repository: Repository) -> None:
         map(repository.load, ("numbers", "strings", "empties", "randoms"))
     )
 
-    told = {"IN": [[1, 2], "float32", "[1.0, 2.0]"]}
-    assert [[told, told]] == repository.batches("numbers")
+    note = {"IN": [[1, 2], "float32", "[1.0, 2.0]"]}
+    assert [[note, note]] == repository.batches("numbers")
     assert [[{"IN": [[1, 2], "object", "[b'abc', b'de']"]}]] == repository.batches("strings")
     assert [[{"IN": [[1, 2], "object", "[b'', b'']"]}]] == repository.batches("empties")
     [[inputs]] = repository.batches("randoms")

@@ -353,7 +353,7 @@ def test_requests_are_made_by_position_and_by_name(probe: Probe) -> None:
 
 @pytest.mark.row("A51", "A52")
 def test_a_request_tells_what_its_client_sent(probe: Probe) -> None:
-    told = """
+    script = """
         return (request.request_id(), request.correlation_id(), request.flags(), request.timeout(),
                 json.loads(request.parameters()), sorted(request.requested_output_names()),
                 type(request.parameters()).__name__, request.is_cancelled())
@@ -362,10 +362,10 @@ def test_a_request_tells_what_its_client_sent(probe: Probe) -> None:
     reserved = {"sequence_id": "s", "sequence_start": True, "priority": 0, "timeout": 5_000_000}
 
     assert ["i", "s", 1, 5_000_000, sent, ["REPORT"], "str", False] == probe.run(
-        told, id="i", parameters={**sent, **reserved}, outputs=[{"name": "REPORT"}]
+        script, id="i", parameters={**sent, **reserved}, outputs=[{"name": "REPORT"}]
     )
     assert ["", 42, 2, 0, {}, ["REPORT"], "str", False] == probe.run(
-        told, parameters={"sequence_id": 42, "sequence_end": True}
+        script, parameters={"sequence_id": 42, "sequence_end": True}
     )
     # A client that names no outputs wants all of the configuration.
     assert [0, 3] == probe.run(

@@ -111,17 +111,17 @@ def test_outputs_that_nobody_asked_for_are_left_out(probe: Probe) -> None:
 
 @pytest.mark.row("A77")
 def test_parameters_of_a_response_keep_their_types(probe: Probe) -> None:
-    given = {"text": "é", "number": -7, "yes": True, "no": False}
-    code = f"return pb_utils.InferenceResponse([{REPORT}], parameters={given})"
+    parameters = {"text": "é", "number": -7, "yes": True, "no": False}
+    code = f"return pb_utils.InferenceResponse([{REPORT}], parameters={parameters})"
 
-    assert given == probe.infer(code)["parameters"]
+    assert parameters == probe.infer(code)["parameters"]
     over_grpc = probe.infer_grpc(code).parameters
     assert {
         "text": "string_param",
         "number": "int64_param",
         "yes": "bool_param",
         "no": "bool_param",
-    } == {name: over_grpc[name].WhichOneof("parameter_choice") for name in given}
+    } == {name: over_grpc[name].WhichOneof("parameter_choice") for name in parameters}
     for wrong, text in (
         (
             {"a": 0.5},

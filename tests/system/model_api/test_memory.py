@@ -47,8 +47,8 @@ def _client(server: Server, protocol: str) -> Any:
 
 def _infer(client: Any, array: np.ndarray) -> np.ndarray:
     module = http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
-    found: np.ndarray = client.infer(MODEL, _entries(module, array)).as_numpy("OUTPUT0")
-    return found
+    output: np.ndarray = client.infer(MODEL, _entries(module, array)).as_numpy("OUTPUT0")
+    return output
 
 
 def _entries(module: Any, array: np.ndarray) -> list[Any]:
@@ -69,8 +69,8 @@ def _traffic(server: Server) -> float:
 
 
 def _shared(server: Server) -> float:
-    found = _metrics(server).items()
-    return sum(v for k, v in found if k.startswith("zmqtriton_shared_memory_bytes"))
+    rows = _metrics(server).items()
+    return sum(v for k, v in rows if k.startswith("zmqtriton_shared_memory_bytes"))
 
 
 def _descriptors(server: Server) -> dict[int, int]:
@@ -85,7 +85,7 @@ def _mapped(server: Server) -> int:
 
 
 def _segments_of(pid: int) -> int:
-    found = 0
+    count = 0
     try:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     except OSError:
@@ -93,13 +93,13 @@ def _segments_of(pid: int) -> int:
     for line in lines:
         start, _, end = line.split()[0].partition("-")
         # Smaller ones are no segments of an arena.
-        found += "memfd:zmqtriton" in line and int(end, 16) - int(start, 16) >= 1 << 20
-    return found
+        count += "memfd:zmqtriton" in line and int(end, 16) - int(start, 16) >= 1 << 20
+    return count
 
 
 def _is_at_rest(server: Server) -> bool:
-    found = _metrics(server)
-    return not found["zmqtriton_leased_blocks"] and not _shared(server) and not _mapped(server)
+    rows = _metrics(server)
+    return not rows["zmqtriton_leased_blocks"] and not _shared(server) and not _mapped(server)
 
 
 def test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets(
@@ -143,12 +143,12 @@ def test_many_at_once_do_not_disturb_each_other(server: Server) -> None:
         http_client.InferenceServerClient(url, concurrency=8) as http,
         grpc_client.InferenceServerClient(server.grpc_address) as grpc,
     ):
-        asked = [(array, http.async_infer(MODEL, _entries(http_client, array))) for array in arrays]
+        calls = [(array, http.async_infer(MODEL, _entries(http_client, array))) for array in arrays]
         with ThreadPoolExecutor(8) as threads:
-            found = list(threads.map(lambda array: _infer(grpc, array), arrays))
-        answered = [(array, call.get_result().as_numpy("OUTPUT0")) for array, call in asked]
+            outputs = list(threads.map(lambda array: _infer(grpc, array), arrays))
+        answered = [(array, call.get_result().as_numpy("OUTPUT0")) for array, call in calls]
 
-    for array, answer in (*answered, *zip(arrays, found, strict=True)):
+    for array, answer in (*answered, *zip(arrays, outputs, strict=True)):
         assert np.array_equal(array, answer)
     eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
 
@@ -157,11 +157,11 @@ def test_metrics_tell_who_has_how_much(server: Server) -> None:
     with _client(server, "http") as client:
         _keep(client, _noise(1 << 20))  # what it has written cannot be passed on
 
-    found = _metrics(server)
+    rows = _metrics(server)
 
-    assert found['zmqtriton_shared_memory_bytes{role="http"}'] >= 4 << 20
-    assert found['zmqtriton_shared_memory_bytes{role="stub"}'] >= 4 << 20
-    assert found['zmqtriton_shared_memory_bytes{role="broker"}'] == 0
+    assert rows['zmqtriton_shared_memory_bytes{role="http"}'] >= 4 << 20
+    assert rows['zmqtriton_shared_memory_bytes{role="stub"}'] >= 4 << 20
+    assert rows['zmqtriton_shared_memory_bytes{role="broker"}'] == 0
 
 
 def _keep(client: Any, array: np.ndarray, milliseconds: int = 0) -> Any:
@@ -189,7 +189,7 @@ def test_a_model_may_write_into_its_inputs_and_keep_them(server: Server) -> None
 
 
 @pytest.fixture(params=[4000])
-def asked(
+def held_request(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Server, int, Future[Any]]]:
     """Return a server, the pid of a stub that has mapped a request's input, and the request.
@@ -220,9 +220,9 @@ def _ask_slowly(port: int, milliseconds: int) -> int:
     return status_of(request, within_s=60)
 
 
-@pytest.mark.parametrize("asked", [60_000], indirect=True)
-def test_what_a_killed_stub_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
-    server, stub, request = asked
+@pytest.mark.parametrize("held_request", [60_000], indirect=True)
+def test_what_a_killed_stub_held_is_freed(held_request: tuple[Server, int, Future[Any]]) -> None:
+    server, stub, request = held_request
 
     os.kill(stub, signal.SIGKILL)
 
@@ -234,8 +234,10 @@ def test_what_a_killed_stub_held_is_freed(asked: tuple[Server, int, Future[Any]]
         assert np.array_equal(array + 1, _keep(client, array).as_numpy("OUTPUT0"))
 
 
-def test_what_a_killed_frontend_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
-    server, _, request = asked
+def test_what_a_killed_frontend_held_is_freed(
+    held_request: tuple[Server, int, Future[Any]],
+) -> None:
+    server, _, request = held_request
     assert server.process is not None
     parent = server.process.pid
     [frontend] = [pid for pid in server.pids()["http"] if psutil.Process(pid).ppid() != parent]

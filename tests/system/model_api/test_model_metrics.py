@@ -42,8 +42,8 @@ def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
     lines = ", ".join(f"text(lambda: ({expression}))" for expression in expressions)
     script = f"{_SETUP}{before}\nimport json\nreturn [reply(json.dumps([{lines}]))]"
     answer = scripted.generate(server, "scripted", script)
-    found: list[str] = json.loads(answer)
-    return found
+    texts: list[str] = json.loads(answer)
+    return texts
 
 
 def page(server: Server, family: str) -> list[str]:
@@ -221,9 +221,9 @@ def test_a_new_broker_knows_what_the_old_one_knew(server: Server) -> None:
     before = starts(server)
 
     # While a model waits for its answer, too.
-    asked = said(server, ["self.m.value()"], f"import os\nos.kill({broker}, {signal.SIGKILL:d})")
+    texts = said(server, ["self.m.value()"], f"import os\nos.kill({broker}, {signal.SIGKILL:d})")
 
-    assert ["5.0"] == asked
+    assert ["5.0"] == texts
     eventually(server.is_ready, 30, "ready again")
     assert f"{float(before)}" == ask(server, "self.starts.value()")
     assert before == starts(server)

@@ -72,13 +72,13 @@ def test_default_mode_awaits_one_batch_before_the_next(server: Server) -> None:
 
 
 @pytest.mark.row("A26")
-@pytest.mark.parametrize(("model", "most"), [("wide", 4), ("narrow", 2)])
-def test_as_many_at_once_as_max_inflight_says(server: Server, model: str, most: int) -> None:
+@pytest.mark.parametrize(("model", "count"), [("wide", 4), ("narrow", 2)])
+def test_as_many_at_once_as_max_inflight_says(server: Server, model: str, count: int) -> None:
     end = "request.get_response_sender().send(reply(most), FINAL)"
 
-    texts = _all(server, model, f"{_MEET}\n    {end}", [str(most)] * 3 * most)
+    texts = _all(server, model, f"{_MEET}\n    {end}", [str(count)] * 3 * count)
 
-    assert str(most) == max(text for [text] in texts)
+    assert str(count) == max(text for [text] in texts)
 
 
 @pytest.mark.row("A26")

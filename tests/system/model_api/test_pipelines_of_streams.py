@@ -91,9 +91,9 @@ def prepare(server: Server) -> None:
 
 
 def _pipeline(count: int, size: int, inner: str, body: str, outer: str) -> str:
-    asked = textwrap.dedent(INNER.format(count=count, size=size, inner=inner)).strip()
+    inner_text = textwrap.dedent(INNER.format(count=count, size=size, inner=inner)).strip()
     body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-    return OUTER.format(inner=asked, body=body, outer=outer)
+    return OUTER.format(inner=inner_text, body=body, outer=outer)
 
 
 @pytest.mark.row("A59")

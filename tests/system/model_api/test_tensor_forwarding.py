@@ -57,9 +57,9 @@ def _owns_memory(pid: int) -> bool:
 def _read(path: Path) -> float:
     """Return what the reader sees once it may read."""
     path.with_suffix(".go").touch()
-    found = path.with_suffix(".sum")
-    eventually(found.exists, _LONG_S, "a sum")
-    return float(found.read_text())
+    sum_path = path.with_suffix(".sum")
+    eventually(sum_path.exists, _LONG_S, "a sum")
+    return float(sum_path.read_text())
 
 
 def test_what_a_model_passes_on_is_not_copied(server: Server, client: Any) -> None:

@@ -16,7 +16,7 @@ def place(server: Server) -> str:
     return f"--runtime-directory={server.directory.parent}/run"
 
 
-def ctl(server: Server, *words: str, given: str = "") -> Result:
-    """Run a command to its end, with `given` on its stdin."""
+def ctl(server: Server, *words: str, text: str = "") -> Result:
+    """Run a command to its end, with `text` on its stdin."""
     arguments = [place(server), *words]
-    return CliRunner().invoke(cli, arguments, input=given, catch_exceptions=False)
+    return CliRunner().invoke(cli, arguments, input=text, catch_exceptions=False)

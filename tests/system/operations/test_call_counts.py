@@ -49,8 +49,12 @@ def test_a_plain_request_enters_no_more_functions_than_it_did(
 ) -> None:
     fewest = counts[kind]
     for _ in range(ATTEMPTS - 1):
-        if any(found > most + SLACK for found, most in zip(fewest, LIMITS[kind], strict=True)):
+        if any(
+            counted > limit + SLACK for counted, limit in zip(fewest, LIMITS[kind], strict=True)
+        ):
             fewest = [*map(min, fewest, count(kind)[kind])]
 
-    for role, found, most in zip(("frontend", "broker", "stub"), fewest, LIMITS[kind], strict=True):
-        assert found <= most + SLACK, f"{role}: python -m tests.bench.calls --list {role}"
+    for role, counted, limit in zip(
+        ("frontend", "broker", "stub"), fewest, LIMITS[kind], strict=True
+    ):
+        assert counted <= limit + SLACK, f"{role}: python -m tests.bench.calls --list {role}"

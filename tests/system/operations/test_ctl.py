@@ -69,10 +69,10 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
         infer(server)
 
     # A broker that takes too long is shown without counts.
-    found = eventually(lambda: _with_counts(ctl.json("status")), 30, "counts")
+    status = eventually(lambda: _with_counts(ctl.json("status")), 30, "counts")
 
-    assert server.url == f"http://{found['server']['addresses']['http']}"
-    processes = found["processes"]
+    assert server.url == f"http://{status['server']['addresses']['http']}"
+    processes = status["processes"]
     assert sorted(p for pids in server.pids().values() for p in pids) == sorted(
         p["pid"] for p in processes
     )
@@ -85,7 +85,7 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
         assert abs(time.time() - process["started_s"] - process["uptime_s"]) < 60
         # neither the supervisor nor the arbiter of the HTTP processes has to do with the broker
         assert process["is_connected"], process["role"]
-    (counts,) = found["counts"]
+    (counts,) = status["counts"]
     assert ("add_sub", 1, 3, 0, 0, 3) == tuple(
         counts[key] for key in ("model", "version", "succeeded", "failed", "pending", "executions")
     )
@@ -122,12 +122,12 @@ def test_a_load_that_fails_says_why(server: Server, ctl: Ctl) -> None:
 def test_stubs_tell_where_they_are_and_go_on(server: Server, ctl: Ctl) -> None:
     pids = server.stub_pids("add_sub")
 
-    def told() -> subprocess.CompletedProcess[str] | None:
+    def stacks_shown() -> subprocess.CompletedProcess[str] | None:
         """It waits for some seconds only."""
         shown = ctl.run("stacks", "add_sub")
         return shown if "loop.py" in shown.stdout or shown.returncode else None
 
-    shown = eventually(told, 60, "the stacks")
+    shown = eventually(stacks_shown, 60, "the stacks")
     refused = ctl.run("stacks", "raising")
 
     assert (0, "") == (shown.returncode, shown.stderr)

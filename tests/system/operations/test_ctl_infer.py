@@ -46,8 +46,8 @@ def test_inputs_are_words_files_and_json(server: Server, tmp_path: Path) -> None
     assert "OUTPUT0  FP32 [1, 16]\n  [[3., 3.," in shown.stdout
 
     document = json.dumps({"INPUT0": [1] * 16, "INPUT1": [[2] * 16]})
-    told = ctl(server, "infer", "add_sub", "--json", "-", "-o", "json", given=document)
-    outputs = {each["name"]: each["data"] for each in json.loads(told.stdout)["outputs"]}
+    finished = ctl(server, "infer", "add_sub", "--json", "-", "-o", "json", text=document)
+    outputs = {each["name"]: each["data"] for each in json.loads(finished.stdout)["outputs"]}
     assert [[-1.0] * 16] == outputs["OUTPUT1"]
 
 
@@ -58,7 +58,7 @@ def test_a_whole_request_may_be_given(server: Server) -> None:
     ]
     document = json.dumps({"inputs": tensors, "outputs": [{"name": "OUTPUT0"}]})
 
-    shown = ctl(server, "infer", "add_sub", "--json", "-", given=document)
+    shown = ctl(server, "infer", "add_sub", "--json", "-", text=document)
 
     assert "OUTPUT0  FP32 [1, 16]\n  [[2., 2.," in shown.stdout
     assert "OUTPUT1" not in shown.stdout

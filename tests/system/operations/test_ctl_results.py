@@ -62,13 +62,13 @@ def test_a_benchmark_has_a_row_for_each_concurrency_and_says_where_the_time_goes
     streams = document(server, "bench", "counting", "COUNT=3", *load[1:])
     table = ctl(server, "bench", "add_sub", "--random", *load[1:]).stdout.splitlines()
 
-    for found in (over_http, over_grpc, streams):
-        assert [1, 4] == [row["concurrency"] for row in found["rows"]]
-        for row in found["rows"]:
+    for report in (over_http, over_grpc, streams):
+        assert [1, 4] == [row["concurrency"] for row in report["rows"]]
+        for row in report["rows"]:
             assert 0 == row["failed"], row
             assert 0 < row["p50_ms"] <= row["p90_ms"] <= row["p99_ms"]
             assert row["queue_ms"] + row["compute_ms"] <= row["mean_ms"]
-        assert "of " in found["advice"][-1]
+        assert "of " in report["advice"][-1]
     assert all(row["requests_per_s"] <= 45 for row in over_grpc["rows"])
     assert all(row["first_response_ms"] <= row["p99_ms"] for row in streams["rows"])
     assert ["Clients", "Req/s"] == table[0].split("\t")[:2]
@@ -83,20 +83,20 @@ def test_a_benchmark_counts_failures_with_their_text(server: Server) -> None:
 
     done = ctl(server, "bench", "add_sub", "--json", str(file), *words, "-o", "json")
 
-    found = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     assert 1 == done.exit_code
-    assert found["rows"][0]["failed"] == found["rows"][0]["requests"] > 0
-    assert "requests failed" in found["advice"][0]
+    assert report["rows"][0]["failed"] == report["rows"][0]["requests"] > 0
+    assert "requests failed" in report["advice"][0]
     assert "did you mean 'add_sub'" in ctl(server, "bench", "add_subb", "--zeros").stderr
 
 
 def test_a_benchmark_has_more_clients_than_a_shell_allows_files(server: Server) -> None:
     words = ["--zeros", "--seconds=0.2", "--concurrency=100", "-o", "json"]
     with few_descriptors(64):
-        found = document(server, "bench", "add_sub", *words[:-2])
+        report = document(server, "bench", "add_sub", *words[:-2])
 
-    assert 0 == found["rows"][0]["failed"]
-    assert found["rows"][0]["requests"] > 0
+    assert 0 == report["rows"][0]["failed"]
+    assert report["rows"][0]["requests"] > 0
 
 
 @contextmanager
@@ -126,8 +126,8 @@ def test_an_interrupted_benchmark_prints_what_it_has_and_leaves_no_load(server: 
 
 
 def served(server: Server) -> int:
-    _, found = server.request_json("/v2/models/add_sub/stats")
-    return int(found["model_stats"][0]["inference_stats"]["success"]["count"])
+    _, statistics = server.request_json("/v2/models/add_sub/stats")
+    return int(statistics["model_stats"][0]["inference_stats"]["success"]["count"])
 
 
 @pytest.mark.row("L13")
@@ -195,8 +195,8 @@ def test_a_shell_completes_commands_and_models(server: Server) -> None:
     shell = BashComplete(cli, {}, "zmqtriton-ctl", "_ZMQTRITON_CTL_COMPLETE")
 
     def completed(*words: str) -> list[str]:
-        found = shell.get_completions([place(server), *words[:-1]], words[-1])
-        return [item.value for item in found]
+        items = shell.get_completions([place(server), *words[:-1]], words[-1])
+        return [item.value for item in items]
 
     assert {"bench", "config", "doctor", "fleet", "proxy", "reload"} <= set(completed(""))
     assert {"rollout", "status"} <= set(completed("fleet", ""))

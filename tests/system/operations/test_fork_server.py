@@ -104,11 +104,11 @@ def ask(server: Server, model: str, question: str) -> Any:
 def fork_server_of(server: Server) -> int:
     """The only one; not what it has just forked, which for a moment looks the same."""
 
-    def found() -> int | None:
+    def running_pid() -> int | None:
         pids = server.pids().get("fork-server", [])
         return pids[0] if len(pids) == 1 else None
 
-    return eventually(found, 30, "a fork server")
+    return eventually(running_pid, 30, "a fork server")
 
 
 def has_started(pid: int) -> bool:
@@ -141,11 +141,11 @@ def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server, what: str)
 def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
     def kinds(model: str) -> list[str]:
         (pid,) = server.stub_pids(model)
-        found = []
+        links = []
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed meanwhile
-                found.append(os.readlink(link).replace(str(pid), "PID"))
-        return sorted(re.sub(r"\[\d+\]", "", link) for link in found)
+                links.append(os.readlink(link).replace(str(pid), "PID"))
+        return sorted(re.sub(r"\[\d+\]", "", link) for link in links)
 
     with suppress(AssertionError):
         eventually(lambda: kinds("spawned") == kinds("born"), 20)

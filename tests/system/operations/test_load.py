@@ -62,16 +62,16 @@ def _journal(server: Server, own_id: str) -> None:
 
 
 def _load(server: Server, path: str) -> dict[str, Any]:
-    status, found = server.request_json(f"{path}/load")
+    status, answer = server.request_json(f"{path}/load")
     assert 200 == status
-    load: dict[str, Any] = found
+    load: dict[str, Any] = answer
     return load
 
 
 def _answer_headers(
-    server: Server, path: str, document: dict[str, Any], **asked: str
+    server: Server, path: str, document: dict[str, Any], **wishes: str
 ) -> dict[str, str]:
-    headers = {name.replace("_", "-"): value for name, value in asked.items()}
+    headers = {name.replace("_", "-"): value for name, value in wishes.items()}
     url, body = f"{server.url}/v2/models/{path}", json.dumps(document).encode()
     with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
         answer.read()
@@ -93,9 +93,9 @@ def _stages(headers: dict[str, str]) -> dict[str, float]:
 
 
 def _agent_port(server: Server) -> int:
-    found = re.search(r"Started Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"Started Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
+    assert match is not None
+    return int(match[1])
 
 
 def _check(server: Server) -> str:
@@ -108,9 +108,9 @@ def _check(server: Server) -> str:
 
 
 def _percent(server: Server) -> int:
-    found = re.fullmatch(r"up ready (\d+)%\n", _check(server))
-    assert found is not None
-    return int(found[1])
+    match = re.fullmatch(r"up ready (\d+)%\n", _check(server))
+    assert match is not None
+    return int(match[1])
 
 
 # ------------------------------------------------------------------- the API
@@ -139,10 +139,10 @@ def test_mean_times_are_there_once_something_was_executed(server: Server) -> Non
     _load(server, "/v2/models/add_sub")
     _answer_headers(server, "add_sub/infer", _document())
 
-    found = _load(server, "/v2/models/add_sub")
+    load = _load(server, "/v2/models/add_sub")
 
-    assert found["mean_queue_ms"] > 0
-    assert found["mean_compute_ms"] > 0
+    assert load["mean_queue_ms"] > 0
+    assert load["mean_compute_ms"] > 0
 
 
 def test_a_model_that_nobody_knows_has_no_load(server: Server) -> None:
@@ -157,16 +157,16 @@ def test_a_model_that_nobody_knows_has_no_load(server: Server) -> None:
 @pytest.mark.row("L05")
 def test_an_answer_has_the_load_that_its_client_asks_for(server: Server) -> None:
     with held(server, 3):
-        asked = {"endpoint_load_metrics_format": "json"}
-        plain = _answer_headers(server, "add_sub/infer", _document(), **asked)
-        generated = _answer_headers(server, "tokens/generate", {"COUNT": 1}, **asked)
+        wish = {"endpoint_load_metrics_format": "json"}
+        plain = _answer_headers(server, "add_sub/infer", _document(), **wish)
+        generated = _answer_headers(server, "tokens/generate", {"COUNT": 1}, **wish)
         text = _answer_headers(
             server, "add_sub/infer", _document(), endpoint_load_metrics_format="text"
         )
 
-    for found in (plain, generated):
-        kind, _, told = found["endpoint-load-metrics"].partition(" ")
-        report = json.loads(told)
+    for headers in (plain, generated):
+        kind, _, document = headers["endpoint-load-metrics"].partition(" ")
+        report = json.loads(document)
         assert "JSON" == kind
         assert {"queued", "executing", "instances"} <= report["named_metrics"].keys()
         assert "application_utilization" in report
@@ -186,16 +186,16 @@ def test_an_answer_has_the_stages_that_its_client_asks_for(server: Server) -> No
     assert STAGES == list(_stages(plain))
     assert ["queue", "compute", "total"] == list(_stages(ensemble))
     assert {"queue", "compute", "total"} <= _stages(generated).keys()
-    for found in map(_stages, (plain, ensemble, generated)):
-        assert found["total"] >= sum(found.values()) - found["total"]
+    for times in map(_stages, (plain, ensemble, generated)):
+        assert times["total"] >= sum(times.values()) - times["total"]
     assert "server-timing" not in unasked
 
 
 def test_the_first_event_of_a_stream_comes_with_its_time(server: Server) -> None:
 
-    found = _answer_headers(server, "tokens/generate_stream", {"COUNT": 2}, X_Stage_Times="1")
+    headers = _answer_headers(server, "tokens/generate_stream", {"COUNT": 2}, X_Stage_Times="1")
 
-    assert "total" in _stages(found)
+    assert "total" in _stages(headers)
 
 
 @pytest.mark.row("L05", "L21")
@@ -288,8 +288,8 @@ backend servers
         with urllib.request.urlopen(url, timeout=20) as page:
             names, *rows = page.read().decode().removeprefix("# ").splitlines()
         row = next(row for row in rows if row.startswith("servers,a,"))
-        found = dict(zip(names.split(","), row.split(","), strict=True))
-        return found["status"], int(found["weight"])
+        fields = dict(zip(names.split(","), row.split(","), strict=True))
+        return fields["status"], int(fields["weight"])
 
     command = [tool, "-db", "-f", str(tmp_path / "haproxy.cfg")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as proxy:

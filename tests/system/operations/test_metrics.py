@@ -122,13 +122,13 @@ def test_it_tells_how_busy_the_instances_of_a_model_are(server: Server) -> None:
 def test_shares_are_of_an_interval_that_is_over(server: Server) -> None:
     stream(server, 20, 40_000)
 
-    found = page(server)
+    series = page(server)
 
     of = '{model="tokens",version="1"}'
-    assert found[f"zmqtriton_instance_busy_seconds_total{of}"] > 0
+    assert series[f"zmqtriton_instance_busy_seconds_total{of}"] > 0
     shares = f"zmqtriton_instance_busy_ratio{of}", "nv_cpu_utilization"
-    assert [0, 0] == [found[name] for name in shares]
-    assert found["nv_cpu_memory_total_bytes"] > found["nv_cpu_memory_used_bytes"] > 0
+    assert [0, 0] == [series[name] for name in shares]
+    assert series["nv_cpu_memory_total_bytes"] > series["nv_cpu_memory_used_bytes"] > 0
 
 
 def test_a_stream_is_executing_until_it_has_ended(server: Server) -> None:

@@ -51,8 +51,8 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("telemetry") / "s"
-    told = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
-    with Server(directory, models=spans.USED, options=told) as server:
+    server_options = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
+    with Server(directory, models=spans.USED, options=server_options) as server:
         yield server
 
 
@@ -66,9 +66,11 @@ def server(running: Server) -> Iterator[Server]:
 def post(
     server: Server, path: str, document: dict[str, Any], headers: dict[str, str] | None = None
 ) -> tuple[int, Any]:
-    asked = urllib.request.Request(server.url + path, json.dumps(document).encode(), headers or {})
+    request = urllib.request.Request(
+        server.url + path, json.dumps(document).encode(), headers or {}
+    )
     try:
-        with urllib.request.urlopen(asked) as answer:
+        with urllib.request.urlopen(request) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -77,8 +79,8 @@ def post(
 
 def infer(server: Server, model: str, request_id: str, **headers: str) -> Any:
     tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
-    asked = {"id": request_id, "inputs": [tensor]}
-    return post(server, f"/v2/models/{model}/infer", asked, headers)[1]
+    document = {"id": request_id, "inputs": [tensor]}
+    return post(server, f"/v2/models/{model}/infer", document, headers)[1]
 
 
 def said(answer: Any) -> str:
@@ -247,7 +249,7 @@ def test_the_settings_of_the_exporter_are_shown_and_stay_as_they_are(
     text = "Attempting to set invalid trace setting :sample rate must be non-zero"
     assert (400, {"error": text}) == post(server, "/v2/trace/setting", {"trace_rate": "0"})
     listed = {key: value if type(value) is list else [value] for key, value in shown.items()}
-    assert listed == {key: found["value"] for key, found in over_grpc.items()}
+    assert listed == {key: setting["value"] for key, setting in over_grpc.items()}
 
 
 @pytest.mark.row("I21")
@@ -271,21 +273,21 @@ def test_who_exports_may_die_and_is_started_again(server: Server, collector: Col
     os.kill(dead, signal.SIGKILL)
     assert "error" not in infer(server, "identity_fp32", "while nobody exports")
     eventually(lambda: server.pids().get("tracer", [dead]) != [dead], 30, "another one")
-    asked: list[str] = []
+    ids: list[str] = []
 
     def arrives() -> bool:
         """Return True once it has arrived; what was on its way to the dead one is lost at first."""
-        asked.append(f"after a death {len(asked)}")
-        infer(server, "identity_fp32", asked[-1])
-        return any(named(collector, request_id) for request_id in asked)
+        ids.append(f"after a death {len(ids)}")
+        infer(server, "identity_fp32", ids[-1])
+        return any(named(collector, request_id) for request_id in ids)
 
     eventually(arrives, 30, "spans")
 
 
 @pytest.mark.row("I21")
 def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Collector) -> None:
-    told = options(collector, 3_600_000)
-    with Server(tmp_path / "s", models=["identity_fp32"], options=told) as server:
+    server_options = options(collector, 3_600_000)
+    with Server(tmp_path / "s", models=["identity_fp32"], options=server_options) as server:
         infer(server, "identity_fp32", "one of the last")
         assert [] == named(collector, "one of the last")
 
@@ -295,5 +297,5 @@ def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Coll
 
 
 def named(collector: Collector, request_id: str) -> list[ReceivedSpan]:
-    wanted = "triton.request_id", request_id
-    return [s for s in collector.spans() if wanted in s.attributes.items()]
+    attribute = "triton.request_id", request_id
+    return [s for s in collector.spans() if attribute in s.attributes.items()]

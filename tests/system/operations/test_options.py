@@ -74,31 +74,31 @@ def _pinned(server: Server, name: str, parameter: str) -> None:
 
 def _metadata(port: int) -> dict[str, str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2", timeout=10) as answer:
-        found: dict[str, str] = json.load(answer)
-    return found
+        document: dict[str, str] = json.load(answer)
+    return document
 
 
 def _ids(server: Server) -> set[str]:
     """Of whoever answers new connections."""
-    found = set()
+    names = set()
     for _ in range(16):
         with suppress(OSError):
-            found.add(_metadata(server.http_port)["name"])
-    return found
+            names.add(_metadata(server.http_port)["name"])
+    return names
 
 
 def _names(server: Server) -> set[str]:
     """The same over gRPC."""
-    asked = message("inference.ServerMetadataRequest")().SerializeToString()
+    request = message("inference.ServerMetadataRequest")().SerializeToString()
     answer = message("inference.ServerMetadataResponse")
-    found = set()
+    names = set()
     for number in range(16):
         # Channels of one process share a connection unless their options differ.
         with grpc.insecure_channel(server.grpc_address, options=[("number", number)]) as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
             with suppress(grpc.RpcError):
-                found.add(answer.FromString(call(asked, timeout=10)).name)
-    return found
+                names.add(answer.FromString(call(request, timeout=10)).name)
+    return names
 
 
 @pytest.mark.row("--id", "--reuse-http-port", "--reuse-grpc-port")

@@ -74,14 +74,14 @@ def test_coroutines_that_print_in_turn_name_their_own_requests(server: Server) -
 
 
 def _wait_for(server: Server, text: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
 
     def look() -> bool:
-        found[:] = [record for record in _records(server) if text in record["text"]]
-        return bool(found)
+        records[:] = [record for record in _records(server) if text in record["text"]]
+        return bool(records)
 
     eventually(look, 30, f"a line with {text}")
-    return found
+    return records
 
 
 def _about(server: Server, own_id: str) -> list[str]:

@@ -48,7 +48,7 @@ class Manager:
     def environment(self) -> dict[str, str]:
         return {"NOTIFY_SOCKET": str(self.path), "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
 
-    def hear(self, within_s: float) -> list[str]:
+    def receive(self, within_s: float) -> list[str]:
         """The lines of the next message; none if there is none in that time."""
         try:
             return self._messages.get(timeout=max(0.001, within_s))
@@ -61,14 +61,14 @@ class Manager:
         deadline = time.monotonic() + within_s
         while line not in heard:
             assert time.monotonic() < deadline, f"no {line} in {heard}"
-            heard += self.hear(deadline - time.monotonic())
+            heard += self.receive(deadline - time.monotonic())
         return heard
 
     def hear_for(self, seconds: float) -> list[str]:
         deadline = time.monotonic() + seconds
         heard: list[str] = []
         while time.monotonic() < deadline:
-            heard += self.hear(deadline - time.monotonic())
+            heard += self.receive(deadline - time.monotonic())
         return heard
 
     def close(self) -> None:

@@ -23,21 +23,23 @@ def get(server: Server, path: str) -> Any:
 
 
 def columns(server: Server) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = get(server, "history")["models"].get("add_sub:1", {})
-    return found
+    own_columns: dict[str, list[Any]] = get(server, "history")["models"].get("add_sub:1", {})
+    return own_columns
 
 
 def test_the_history_is_kept_when_nobody_looks(server: Server) -> None:
     assert 200 == ask_add_sub(server)
     eventually(lambda: any(columns(server).get("requests_per_s", ())), 30, "a sample of it")
 
-    found = get(server, "history")
-    of_model = found["models"]["add_sub:1"]
+    document = get(server, "history")
+    of_model = document["models"]["add_sub:1"]
     place = next(i for i, rate in enumerate(of_model["requests_per_s"]) if rate)
     assert of_model["latency_p50_ms"][place] > 0
     assert (1, 1) == (of_model["batch"][place], of_model["instances"][place])
     assert of_model["memory_bytes"][place] > 1 << 20
-    assert len(found["times"]) == len(of_model["pending"]) == len(found["server"]["cpu_percent"])
+    assert (
+        len(document["times"]) == len(of_model["pending"]) == len(document["server"]["cpu_percent"])
+    )
 
 
 def test_the_state_of_the_server_and_a_restart(server: Server) -> None:
@@ -50,9 +52,9 @@ def test_the_state_of_the_server_and_a_restart(server: Server) -> None:
         return [row for row in rows if row["role"] == "stub" and row["restarts"] == 1]
 
     [stub] = eventually(restarted, 30, "another process")
-    found = get(server, "status")
+    document = get(server, "status")
     assert "add_sub" == stub["model"]
     assert "restarted by an operator" in stub["last_reason"]
-    assert found["server"]["may_restart"]
+    assert document["server"]["may_restart"]
     lines = get(server, "logs?model=add_sub")["lines"]
     assert any("restarted by an operator" in line["text"] for line in lines)

@@ -53,8 +53,8 @@ def post(server: Server, path: str, document: dict[str, Any]) -> Any:
 
 def infer(server: Server, model: str, request_id: str) -> Any:
     tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
-    asked = {"id": request_id, "inputs": [tensor]}
-    return post(server, f"/v2/models/{model}/infer", asked)
+    document = {"id": request_id, "inputs": [tensor]}
+    return post(server, f"/v2/models/{model}/infer", document)
 
 
 class Found:
@@ -68,17 +68,17 @@ class Found:
 
 def spans(path: Path) -> dict[int, Found]:
     """All of a file, which is a whole document from its first write on; none before."""
-    found: dict[int, Found] = {}
+    by_id: dict[int, Found] = {}
     text = path.read_text() if path.exists() else ""
     for each in json.loads(text or "[]"):
-        span = found.setdefault(each["id"], Found())
+        span = by_id.setdefault(each["id"], Found())
         if "model_name" in each:
             span.header = each
         for mark in each.get("timestamps", []):
             span.marks[mark["name"]] = mark["ns"]
         if "activity" in each:
             span.tensors[each["activity"], each["tensor"]["name"]] = each["tensor"]
-    return found
+    return by_id
 
 
 def asked_as(server: Server, request_id: str) -> dict[int, Found]:
@@ -86,16 +86,16 @@ def asked_as(server: Server, request_id: str) -> dict[int, Found]:
 
     def look() -> dict[int, Found]:
         for path in server.directory.glob("trace.json*"):
-            found = spans(path)
-            if any(s.header.get("request_id") == request_id for s in found.values()):
-                return found
+            by_id = spans(path)
+            if any(s.header.get("request_id") == request_id for s in by_id.values()):
+                return by_id
         return {}
 
     return eventually(look, 30, f"a trace of {request_id}")
 
 
-def of_request(found: dict[int, Found], request_id: str) -> list[Found]:
-    return [s for s in found.values() if s.header.get("request_id") == request_id]
+def of_request(by_id: dict[int, Found], request_id: str) -> list[Found]:
+    return [s for s in by_id.values() if s.header.get("request_id") == request_id]
 
 
 @pytest.mark.row("I20")
@@ -115,8 +115,8 @@ def test_a_request_over_http_leaves_its_marks_in_order(server: Server) -> None:
 
 def queue_ns(server: Server, model: str) -> int:
     with urllib.request.urlopen(f"{server.url}/v2/models/{model}/stats") as answer:
-        (found,) = json.load(answer)["model_stats"]
-    return int(found["inference_stats"]["queue"]["ns"])
+        (own,) = json.load(answer)["model_stats"]
+    return int(own["inference_stats"]["queue"]["ns"])
 
 
 def test_the_time_in_the_queue_is_that_between_the_marks(server: Server) -> None:
@@ -148,9 +148,9 @@ def test_what_a_model_asks_with_its_trace_is_below_it(server: Server) -> None:
 
     answer = infer(server, _TRACED, "asking")
 
-    found = asked_as(server, "asking")
-    (parent,) = of_request(found, "asking")
-    below = [s for s in found.values() if s.header.get("parent_id") == parent.header["id"]]
+    by_id = asked_as(server, "asking")
+    (parent,) = of_request(by_id, "asking")
+    below = [s for s in by_id.values() if s.header.get("parent_id") == parent.header["id"]]
     assert [_IDENTITY] == [s.header["model_name"] for s in below]
     assert [set(_INSIDE)] == [set(s.marks) for s in below]
     shown = {"data": "1,2.5", "shape": "2", "dtype": "FP32"}
@@ -177,8 +177,8 @@ def test_every_second_request_is_traced_and_no_more_than_are_wanted(server: Serv
             client.infer(_IDENTITY, [tensor], request_id=f"rated {number}")
 
     def ids(of: str) -> list[str]:
-        found = [s.header.get("request_id", "") for s in asked_as(server, "rated 3").values()]
-        return sorted(name for name in found if name.startswith(of))
+        names = [s.header.get("request_id", "") for s in asked_as(server, "rated 3").values()]
+        return sorted(name for name in names if name.startswith(of))
 
     # Traces are written as they become complete, and processes tell of theirs when they like.
     eventually(lambda: ids("rated") == ["rated 1", "rated 3"], 30, "every second one")

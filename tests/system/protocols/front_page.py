@@ -62,5 +62,5 @@ def run(browser: Browser, expected: str = "200 OK") -> list[str]:
         f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
     )
     boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
-    found: list[str] = browser.evaluate(boxes)
-    return found
+    texts: list[str] = browser.evaluate(boxes)
+    return texts

@@ -274,14 +274,14 @@ def test_keys_stand_nowhere_but_where_they_are_checked(server: Server, client: C
     keys = [ADMIN.encode(), INFER.encode()]
     pids = server.pids()
 
-    for pid in (pid for found in pids.values() for pid in found):
+    for pid in (pid for own in pids.values() for pid in own):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         assert not any(key in command for key in keys), command
     ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
     ctl += [str(server.directory.parent / "run"), "status", "--json"]
     status = subprocess.run(ctl, capture_output=True, check=True, timeout=60).stdout
     assert not any(key in text for key in keys for text in (status, server.log.read_bytes()))
-    holders = {role for role, found in pids.items() for pid in found if _holds(pid, keys)}
+    holders = {role for role, own in pids.items() for pid in own if _holds(pid, keys)}
     assert {"supervisor", "http", "grpc"} == holders
 
 
@@ -326,9 +326,9 @@ def test_a_name_that_a_web_page_has_pointed_here_is_not_answered_to(
 
     for host in ("evil.example", f"evil.example:{server.http_port}", "localhost.evil.example"):
         for method, path in paths:
-            asked = body if method == "POST" else b""
+            content = body if method == "POST" else b""
             accept = ("Accept", "text/html")
-            status, text = client.ask(method, path, ("Host", host), infer, accept, body=asked)
+            status, text = client.ask(method, path, ("Host", host), infer, accept, body=content)
             name = host.partition(":")[0]
             words = (
                 f"Host '{name}' is not allowed: start the server with --http-allowed-host={name}"
@@ -344,7 +344,7 @@ def test_a_name_that_a_web_page_has_pointed_here_is_not_answered_to(
 
 def test_no_internal_endpoint_listens_on_the_network(server: Server) -> None:
     listening = {server.http_port, server.grpc_port, server.metrics_port}
-    pids = {pid for found in server.pids().values() for pid in found}
+    pids = {pid for own in server.pids().values() for pid in own}
 
     assert listening == _listening_ports(pids)
 

@@ -119,8 +119,8 @@ def test_every_part_fits_its_window_and_its_owners_colours(
         assert [] == browser.evaluate(SCROLLED_BY_MOUSE_ALONE)
         pictures.append(browser.screenshot(tmp_path / "page.png"))
 
-    found = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-    assert (sum(browser.evaluate(found)) / 3 < 64) == dark
+    script = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    assert (sum(browser.evaluate(script)) / 3 < 64) == dark
     for picture in pictures:
         assert width == struct.unpack(">I", picture[16:20])[0]
         # What is blank is packed into a tenth of it.

@@ -84,17 +84,21 @@ def test_the_server_is_alive_and_says_what_it_is(server: Server) -> None:
     assert (200, None) == ask(server, "GET", "/v2/health/live?x=1")
     assert error(405, "Method Not Allowed") == ask(server, "POST", "/v2/health/live")
 
-    status, found = ask(server, "GET", "/v2")
-    assert (200, "here", ["name", "version", "extensions"]) == (status, found["name"], [*found])
+    status, document = ask(server, "GET", "/v2")
+    assert (200, "here", ["name", "version", "extensions"]) == (
+        status,
+        document["name"],
+        [*document],
+    )
     extensions = [
         *("classification", "sequence", "model_repository", "model_repository(unload_dependents)"),
         *("schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory"),
         *("binary_tensor_data", "parameters", "statistics", "trace", "logging"),
         f"zmqtriton({__version__})",
     ]
-    assert extensions == found["extensions"]
+    assert extensions == document["extensions"]
     # clients compare it with Triton's releases
-    assert found["version"] == TRITON_VERSION
+    assert document["version"] == TRITON_VERSION
 
 
 @pytest.mark.row("C16")
@@ -135,8 +139,8 @@ def test_the_code_of_a_models_error_decides_the_status(
         ("generate", {"CODE": lines}),
         ("generate_stream", {"CODE": lines}),
     ):
-        found, answer = raw(server, f"/v2/models/coded/{path}", document)
-        assert (status, {"error": "no"}) == (found, json.loads(answer.removeprefix(b"data: ")))
+        answered, answer = raw(server, f"/v2/models/coded/{path}", document)
+        assert (status, {"error": "no"}) == (answered, json.loads(answer.removeprefix(b"data: ")))
 
 
 @pytest.mark.row("C05", "D03")
@@ -160,30 +164,33 @@ def test_a_model_says_what_it_takes(server: Server, rpc: Any) -> None:
         server, "GET", "/v2/models/add_sub/versions/9"
     )
 
-    found = rpc.ModelMetadata(service_pb2.ModelMetadataRequest(name="add_sub"), timeout=30)
-    assert ("add_sub", ["1"], "python") == (found.name, [*found.versions], found.platform)
-    assert [[-1, 16], [-1, 16]] == [[*tensor.shape] for tensor in found.inputs]
+    metadata = rpc.ModelMetadata(service_pb2.ModelMetadataRequest(name="add_sub"), timeout=30)
+    assert ("add_sub", ["1"], "python") == (metadata.name, [*metadata.versions], metadata.platform)
+    assert [[-1, 16], [-1, 16]] == [[*tensor.shape] for tensor in metadata.inputs]
     assert "here" == rpc.ServerMetadata(service_pb2.ServerMetadataRequest(), timeout=30).name
 
 
 @pytest.mark.row("C06", "D06")
 def test_a_configuration_has_all_its_fields(server: Server, rpc: Any) -> None:
-    status, found = ask(server, "GET", "/v2/models/add_sub/config")
+    status, config = ask(server, "GET", "/v2/models/add_sub/config")
 
-    assert (200, "add_sub", "python") == (status, found["name"], found["backend"])
-    assert {"max_batch_size", "version_policy", "instance_group", "optimization"} <= set(found)
-    assert [16] == found["input"][0]["dims"]
-    told = rpc.ModelConfig(service_pb2.ModelConfigRequest(name="add_sub"), timeout=30).config
-    assert (found["max_batch_size"], [16]) == (told.max_batch_size, [*told.input[0].dims])
+    assert (200, "add_sub", "python") == (status, config["name"], config["backend"])
+    assert {"max_batch_size", "version_policy", "instance_group", "optimization"} <= set(config)
+    assert [16] == config["input"][0]["dims"]
+    over_grpc = rpc.ModelConfig(service_pb2.ModelConfigRequest(name="add_sub"), timeout=30).config
+    assert (config["max_batch_size"], [16]) == (
+        over_grpc.max_batch_size,
+        [*over_grpc.input[0].dims],
+    )
 
 
 @pytest.mark.row("C07", "C80", "D07")
 def test_statistics_of_all_one_and_none(server: Server, rpc: Any) -> None:
     duration = {"count", "ns"}
-    status, found = ask(server, "GET", "/v2/models/add_sub/versions/1/stats")
+    status, statistics = ask(server, "GET", "/v2/models/add_sub/versions/1/stats")
 
-    assert (200, ["add_sub"]) == (status, [entry["name"] for entry in found["model_stats"]])
-    (entry,) = found["model_stats"]
+    assert (200, ["add_sub"]) == (status, [entry["name"] for entry in statistics["model_stats"]])
+    (entry,) = statistics["model_stats"]
     assert [
         *("name", "version", "last_inference", "inference_count", "execution_count"),
         *("inference_stats", "response_stats", "batch_stats", "memory_usage"),
@@ -241,10 +248,10 @@ def test_the_index_lists_every_directory(server: Server, rpc: Any) -> None:
     names = ["add_sub", "coded", "empty", "fails_late", "string_upper"]
 
     for path in ("/v2/repository/index", "/v2/repository/any/index"):
-        status, found = ask(server, "POST", path)
-        assert (200, names) == (status, sorted({entry["name"] for entry in found}))
-        assert ready == [entry for entry in found if entry.get("state") == "READY"]
-        assert {"name": "empty"} in found
+        status, index = ask(server, "POST", path)
+        assert (200, names) == (status, sorted({entry["name"] for entry in index}))
+        assert ready == [entry for entry in index if entry.get("state") == "READY"]
+        assert {"name": "empty"} in index
     assert (200, ready) == ask(server, "POST", "/v2/repository/index", {"ready": True})
     request = service_pb2.RepositoryIndexRequest
     assert [("add_sub", "1", "READY"), ("coded", "1", "READY")] == [
@@ -271,11 +278,11 @@ def test_a_model_is_loaded_and_unloaded(server: Server) -> None:
     unloaded["reason"] = "unloaded"
     eventually(lambda: unloaded in ask(server, "POST", "/v2/repository/index")[1], 20)
     assert (200, None) == ask(server, "POST", _UNLOAD.format("nope"))
-    status, found = ask(
+    status, answer = ask(
         server, "POST", _UNLOAD.format("nope"), {"parameters": {"unload_dependents": 1}}
     )
     assert 400 == status
-    assert found["error"].startswith("Unable to parse 'unload_dependents': ")
+    assert answer["error"].startswith("Unable to parse 'unload_dependents': ")
 
 
 @pytest.mark.row("C74")
@@ -283,10 +290,10 @@ def test_a_load_that_fails_says_why(server: Server) -> None:
     missing = "failed to load 'nope', failed to poll from model repository"
     missing += ". No model repository has a directory of this name"
     assert error(500, missing) == ask(server, "POST", _LOAD.format("nope"))
-    status, found = ask(server, "POST", _LOAD.format("fails_late"))
+    status, answer = ask(server, "POST", _LOAD.format("fails_late"))
     assert 400 == status or 500 == status
     text = "load failed for model 'fails_late': ensemble 'fails_late' depends on "
-    assert text == found["error"][: len(text)]
+    assert text == answer["error"][: len(text)]
     for name in ("..", "%2e%2e"):
         assert error(
             400, "invalid model name '..', model name must not contain path traversal characters"
@@ -313,9 +320,9 @@ def test_a_configuration_given_with_a_load_holds_for_that_load(server: Server) -
     assert 3 == batch_size()
     assert (200, None) == ask(server, "POST", load)
     assert (8, before) == (batch_size(), path.read_bytes())
-    status, found = ask(server, "POST", load, {"parameters": {"config": "{"}})
+    status, answer = ask(server, "POST", load, {"parameters": {"config": "{"}})
     assert 500 == status
-    assert "Invalid config override: " in found["error"]
+    assert "Invalid config override: " in answer["error"]
     assert error(500, "unexpected error on creating Triton parameter") == ask(
         server, "POST", load, {"parameters": {"other": "x"}}
     )
@@ -334,16 +341,16 @@ def test_cuda_regions_are_refused_where_there_is_no_gpu(server: Server) -> None:
     text = "failed to register CUDA shared memory region: 'r', GPUs not supported"
     assert error(400, text) == ask(server, "POST", f"{path}/region/r/register", good)
     for wrong in ("", "###", "AAAA", base64.b64encode(bytes(65)).decode(), 5):
-        found = ask(
+        answer = ask(
             server, "POST", f"{path}/region/r/register", {**good, "raw_handle": {"b64": wrong}}
         )
         text = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
-        assert error(400, text) == found
+        assert error(400, text) == answer
     for wrong_device in (-1, 2**70, "0", 1.5):
-        found = ask(
+        answer = ask(
             server, "POST", f"{path}/region/r/register", {**good, "device_id": wrong_device}
         )
-        assert 400 == found[0]
+        assert 400 == answer[0]
     text = "Shared memory register request has no 'raw_handle' field"
     assert error(400, text) == ask(server, "POST", f"{path}/region/r/register", {})
     for kind, prefix in (("cuda", path), ("system", "/v2/systemsharedmemory")):

@@ -24,10 +24,10 @@ OPTIONS = _OPTIONS
 
 @pytest.mark.row("D14")
 def test_the_services_of_a_server_can_be_listed(server: Server) -> None:
-    asked = message("grpc.reflection.v1.ServerReflectionRequest")(list_services="")
+    request = message("grpc.reflection.v1.ServerReflectionRequest")(list_services="")
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-        answers = channel.stream_stream(path)(iter([asked.SerializeToString()]), timeout=30)
+        answers = channel.stream_stream(path)(iter([request.SerializeToString()]), timeout=30)
         answer = message("grpc.reflection.v1.ServerReflectionResponse").FromString(next(answers))
 
     names = [service.name for service in answer.list_services_response.service]
@@ -37,7 +37,7 @@ def test_the_services_of_a_server_can_be_listed(server: Server) -> None:
 @pytest.mark.row("D44", "--grpc-infer-response-compression-level")
 def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [_COUNT]}
-    asked = message("inference.ModelInferRequest")(
+    request = message("inference.ModelInferRequest")(
         model_name="identity_fp32", inputs=[tensor], raw_input_contents=[bytes(4 * _COUNT)]
     )
     # The client hands over what travelled.
@@ -45,7 +45,7 @@ def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options=options) as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
-        answer = infer(asked.SerializeToString(), timeout=30)
+        answer = infer(request.SerializeToString(), timeout=30)
 
     gzip_magic = b"\x1f\x8b"
     assert answer.startswith(gzip_magic)
@@ -55,10 +55,10 @@ def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
 def test_a_larger_message_than_the_option_allows_is_refused(server: Server) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         ready = channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
-        asked = message("inference.ModelReadyRequest")(name="x" * 100_000).SerializeToString()
+        request = message("inference.ModelReadyRequest")(name="x" * 100_000).SerializeToString()
 
         with pytest.raises(grpc.RpcError) as caught:
-            ready(asked, timeout=30)
+            ready(request, timeout=30)
 
         assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
-        assert f"({len(asked)} vs. 100000)" in caught.value.details()
+        assert f"({len(request)} vs. 100000)" in caught.value.details()

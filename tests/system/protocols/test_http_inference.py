@@ -54,9 +54,9 @@ def prepare(server: Server) -> None:
 
 def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    asked = urllib.request.Request(f"{server.url}{path}", body, named)
+    request = urllib.request.Request(f"{server.url}{path}", body, named)
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -183,11 +183,11 @@ def _ask_rows(server: Server, protocol: str, values: list[float]) -> str | list[
     """The answer to one row of these values, said to be five; or the error."""
     data = np.array(values, np.float32).tobytes()
     if protocol == "grpc":
-        given = grpc_client.InferInput("INPUT0", [1, 5], "FP32")
-        given._raw_content = data  # set_data_from_numpy would see that it does not fit
+        tensor = grpc_client.InferInput("INPUT0", [1, 5], "FP32")
+        tensor._raw_content = data  # set_data_from_numpy would see that it does not fit
         with grpc_client.InferenceServerClient(server.grpc_address) as client:
             try:
-                result = client.infer("rows", [given]).as_numpy("OUTPUT0")
+                result = client.infer("rows", [tensor]).as_numpy("OUTPUT0")
             except InferenceServerException as error:
                 return str(error.message())
         return [float(value) for value in result.ravel()]

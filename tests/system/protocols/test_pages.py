@@ -385,8 +385,8 @@ def test_it_fits_its_window_and_its_owners_colours(
     browser.set_viewport(width, 900, dark=dark)
     picture = browser.screenshot(tmp_path / "page.png")
 
-    found = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-    brightness = sum(browser.evaluate(found)) / 3
+    script = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    brightness = sum(browser.evaluate(script)) / 3
     assert (brightness < 64) == dark
     assert width == browser.evaluate("document.documentElement.scrollWidth")
     assert width == struct.unpack(">I", picture[16:20])[0]
@@ -401,15 +401,15 @@ def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
     used = {"link", "button", "textbox", "checkbox", "searchbox", "DisclosureTriangle"}
 
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    found: list[dict[str, Any]] = [n for n in nodes if n.get("role", {}).get("value") in used]
+    controls: list[dict[str, Any]] = [n for n in nodes if n.get("role", {}).get("value") in used]
     browser.evaluate("document.activeElement.blur(); document.body.focus()")
     reached = set()
     for _ in range(40):
         browser.press("Tab", 9)
         reached.add(browser.evaluate("document.activeElement.outerHTML"))
 
-    assert len(found) > 10
-    assert [] == [node for node in found if not node["name"]["value"].strip()]
+    assert len(controls) > 10
+    assert [] == [node for node in controls if not node["name"]["value"].strip()]
     missed = browser.evaluate(
         "[...document.querySelectorAll('a, button, input, textarea, summary')]"
         ".filter((e) => e.checkVisibility() && !e.disabled).map((e) => e.outerHTML)"
@@ -466,7 +466,7 @@ def answer_of(code: str, *, is_python: bool) -> str:
 def test_every_example_of_the_description_is_answered(server: Server) -> None:
     with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
         paths = json.load(answer)["paths"]
-    asked = 0
+    count = 0
 
     for verb in ("infer", "generate", "generate_stream"):
         body = paths[f"/v2/models/{{model}}/{verb}"]["post"]["requestBody"]
@@ -476,9 +476,9 @@ def test_every_example_of_the_description_is_answered(server: Server) -> None:
             with urllib.request.urlopen(url, data=data, timeout=60) as answer:
                 assert 200 == answer.status
                 assert b'"error"' not in answer.read()
-            asked += 1
+            count += 1
 
-    assert asked > 8
+    assert count > 8
 
 
 def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> None:

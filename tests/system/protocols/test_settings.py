@@ -91,8 +91,8 @@ def test_log_settings_are_read_and_changed_one_by_one_over_http(server: Server) 
 
     changed = {**_LOG, "log_info": False, "log_verbose_level": 2, "log_format": "ISO8601"}
     for key in ("log_info", "log_verbose_level", "log_format"):
-        status, found = post(server, "/v2/logging", {key: changed[key], "log_error": None})
-        assert (200, changed[key]) == (status, found[key])
+        status, settings = post(server, "/v2/logging", {key: changed[key], "log_error": None})
+        assert (200, changed[key]) == (status, settings[key])
 
     # Whichever process answers: the state is one.
     assert [(200, changed)] * 8 == [ask(server, "/v2/logging") for _ in range(8)]
@@ -137,9 +137,9 @@ def test_log_settings_are_the_same_over_grpc(server: Server, rpc: Any) -> None:
 def test_a_wrong_log_setting_over_http_changes_nothing(
     server: Server, document: Any, answer: tuple[int, str]
 ) -> None:
-    status, found = post(server, "/v2/logging", document)
+    status, settings = post(server, "/v2/logging", document)
 
-    assert answer == (status, found["error"][: len(answer[1])])
+    assert answer == (status, settings["error"][: len(answer[1])])
     assert (200, _LOG) == ask(server, "/v2/logging")
 
 
@@ -215,10 +215,10 @@ def test_the_form_of_lines_changes_at_once(server: Server) -> None:
 
 @pytest.mark.row("I16")
 def test_log_settings_are_shown_and_changed_by_the_command(server: Server) -> None:
-    asked = ["--runtime-directory", str(server.directory.parent / "run"), "log-settings"]
+    arguments = ["--runtime-directory", str(server.directory.parent / "run"), "log-settings"]
 
-    shown = CliRunner().invoke(cli, asked)
-    changed = CliRunner().invoke(cli, [*asked, "--no-info", "--verbose=2", "--format=ISO8601"])
+    shown = CliRunner().invoke(cli, arguments)
+    changed = CliRunner().invoke(cli, [*arguments, "--no-info", "--verbose=2", "--format=ISO8601"])
 
     assert "log_info true" in shown.output.splitlines()
     words = {"log_info false", "log_verbose_level 2", "log_format ISO8601", "log_error true"}
@@ -276,9 +276,9 @@ def test_trace_settings_of_a_model_stand_over_those_of_all(server: Server) -> No
 def test_a_wrong_trace_setting_changes_nothing(
     server: Server, document: Any, answer: tuple[int, str]
 ) -> None:
-    status, found = post(server, "/v2/trace/setting", {"trace_count": "5", **document})
+    status, settings = post(server, "/v2/trace/setting", {"trace_count": "5", **document})
 
-    assert answer == (status, found["error"][: len(answer[1])])
+    assert answer == (status, settings["error"][: len(answer[1])])
     assert (200, _TRACE) == ask(server, "/v2/trace/setting")
 
 
@@ -296,8 +296,8 @@ def test_trace_settings_are_the_same_over_grpc(server: Server, rpc: Any) -> None
     rpc.update_trace_settings("talker", {"trace_rate": "5"})
 
     values = {"trace_rate": ["5"], "trace_level": ["OFF"]}
-    found = rpc.get_trace_settings("talker").settings
-    assert values == {key: list(found[key].value) for key in values}
+    settings = rpc.get_trace_settings("talker").settings
+    assert values == {key: list(settings[key].value) for key in values}
     assert "5" == ask(server, "/v2/models/talker/trace/setting")[1]["trace_rate"]
     rpc.update_trace_settings("talker", {"trace_rate": None})
     assert (200, _TRACE) == ask(server, "/v2/models/talker/trace/setting")

@@ -197,8 +197,8 @@ def test_strings_travel_too(client: Any, create: Callable[..., Any]) -> None:
 
     client.infer("string_upper", [tensor], outputs=[output])
 
-    found = shm.get_contents_as_numpy(handle, np.object_, [1, 3], offset=1001)
-    assert [[b"AB", b"", b"C"]] == found.tolist()
+    contents = shm.get_contents_as_numpy(handle, np.object_, [1, 3], offset=1001)
+    assert [[b"AB", b"", b"C"]] == contents.tolist()
 
 
 def test_clients_that_clean_up_cuda_memory_first_are_not_told_off(client: Any) -> None:
@@ -356,8 +356,8 @@ def test_an_odd_offset_of_region_and_tensor_is_right(server: Server, region: Any
     with open_client(server, "grpc") as client:
         infer(client, "a", "a", shape=[8], size=32, offset=3, room=40, output_offset=500)
 
-    found = shm.get_contents_as_numpy(region, np.uint8, [32], offset=997 + 500)
-    assert data.tobytes() == found.tobytes()
+    contents = shm.get_contents_as_numpy(region, np.uint8, [32], offset=997 + 500)
+    assert data.tobytes() == contents.tobytes()
 
 
 def test_memory_cut_short_by_its_client_harms_nobody_else(

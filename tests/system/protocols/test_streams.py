@@ -124,8 +124,8 @@ def test_large_binary_inputs_become_events(server: Server) -> None:
             connection.request("POST", "/v2/models/identity_fp32/infer_stream", body, headers)
             event = json.loads(connection.getresponse().read().removeprefix(b"data: "))
 
-            found = np.array(event["outputs"][0]["data"], np.float32)
-            assert np.array_equal(values, found)
+            output = np.array(event["outputs"][0]["data"], np.float32)
+            assert np.array_equal(values, output)
 
 
 def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -> None:
@@ -445,8 +445,8 @@ def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Se
     def counts() -> dict[str, dict[str, int]]:
         stats = server.statistics("tokens")
         assert stats["inference_stats"]["success"]["count"] > 0
-        found = stats["response_stats"].items()
-        return {i: {kind: of["count"] for kind, of in row.items()} for i, row in found}
+        rows = stats["response_stats"].items()
+        return {i: {kind: of["count"] for kind, of in row.items()} for i, row in rows}
 
     # Nothing of earlier tests goes on that would be counted meanwhile.
     eventually(lambda: sum_series(server, "zmqtriton_executing_count") == 0, 30, "streams end")
@@ -466,10 +466,12 @@ def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Se
         assert [1, 1, 1, 0, 0, 0] == [grown(index, kind) for kind in kinds]
     with triton.InferenceServerClient(server.grpc_address) as client:
         [over_grpc] = client.get_inference_statistics("tokens").model_stats
-    told = over_grpc.response_stats
-    assert after["0"]["success"] == told["0"].success.count
-    assert set(after) == set(told)
-    assert told["0"].success.ns == told["0"].compute_infer.ns + told["0"].compute_output.ns
+    own_rows = over_grpc.response_stats
+    assert after["0"]["success"] == own_rows["0"].success.count
+    assert set(after) == set(own_rows)
+    assert (
+        own_rows["0"].success.ns == own_rows["0"].compute_infer.ns + own_rows["0"].compute_output.ns
+    )
 
 
 def test_a_model_with_one_response_has_no_counts_by_index(server: Server) -> None:

@@ -186,12 +186,12 @@ def test_tritonclient_speaks_encrypted_grpc(server: TlsServer) -> None:
 
 @pytest.mark.parametrize("port", ["http_port", "grpc_port"])
 def test_versions_below_1_2_are_refused(server: TlsServer, port: str) -> None:
-    def version(wanted: ssl.TLSVersion) -> str | None:
+    def version(limit: ssl.TLSVersion) -> str | None:
         context = server.make_context(None)
         # Else this side would refuse first.
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.set_alpn_protocols(["h2", "http/1.1"])
-        context.minimum_version = context.maximum_version = wanted
+        context.minimum_version = context.maximum_version = limit
         address = ("127.0.0.1", getattr(server, port))
         with (
             socket.create_connection(address, 20) as plain,
@@ -287,9 +287,9 @@ def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> No
 
     assert 200 == server.status("/v2/health/live")
     assert _secure_caller(server, None)
-    for connection, (*_, told) in zip(silent, openings, strict=True):
+    for connection, (*_, texts) in zip(silent, openings, strict=True):
         with connection:
-            assert told == re.findall(b"this port speaks TLS", _read_to_the_end(connection))
+            assert texts == re.findall(b"this port speaks TLS", _read_to_the_end(connection))
 
 
 def _secure_peer(server: TlsServer, pair: CertificatePair | None) -> bool:

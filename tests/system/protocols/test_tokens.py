@@ -164,7 +164,7 @@ _ALWAYS_OPEN = ("/v2/health/live", "/v2/health/ready", "/", "/docs", "/pages/{fi
 
 def _closed_routes() -> list[tuple[str, str, tuple[str, ...]]]:
     """(method, path of a model that is not there, tokens) of each route that needs one."""
-    found = []
+    cases = []
     for row in routes(FakeGateway(allow_openai=True)):  # type: ignore[arg-type]
         path = row.path
         for name, value in (("model:name", "x"), ("version:number", "1"), ("region:name", "r")):
@@ -175,8 +175,8 @@ def _closed_routes() -> list[tuple[str, str, tuple[str, ...]]]:
         if path.endswith("/index") or category == "health":
             opened_by = _OPENED_BY["metadata"]
         if row.path not in _ALWAYS_OPEN:
-            found.append((row.method, path, opened_by))
-    return found
+            cases.append((row.method, path, opened_by))
+    return cases
 
 
 @pytest.mark.row("L09")
@@ -438,12 +438,12 @@ def test_every_rpc_is_closed_and_opened_by_its_scope(server: Server, forwarding:
             scope = _SCOPE_OF_RPC.get(method, "any")
             for name in ("infer", "control", "metrics"):
                 pair = ("authorization", f"Bearer {TOKENS[name]}")
-                found = call(target, service, method, pair)
+                refusal = call(target, service, method, pair)
                 if scope in ("any", name):
-                    assert found is None, (transport, method, name, found)
+                    assert refusal is None, (transport, method, name, refusal)
                 else:
                     text = f"The token is not good for this, expecting scope '{scope}'"
-                    assert ("PERMISSION_DENIED", text) == found, (transport, method, name)
+                    assert ("PERMISSION_DENIED", text) == refusal, (transport, method, name)
 
 
 def test_of_a_large_message_nobody_without_a_token_sends_the_rest(server: Server) -> None:
@@ -528,10 +528,10 @@ def test_models_get_all_headers_but_the_token(forwarding: Server) -> None:
     ):
         with module.InferenceServerClient(address) as client:
             result = client.infer("told", infer_inputs(module, **inputs), headers=dict(headers))
-        told = json.loads(result.as_numpy("TOLD")[0])
-        assert "7" == told["parameters"]["x-desk"]
-        assert TOKENS["root"] not in json.dumps(told)
-        assert "authorization" not in {name.lower() for name in told["parameters"]}
+        document = json.loads(result.as_numpy("TOLD")[0])
+        assert "7" == document["parameters"]["x-desk"]
+        assert TOKENS["root"] not in json.dumps(document)
+        assert "authorization" not in {name.lower() for name in document["parameters"]}
 
 
 @pytest.mark.row("L09")

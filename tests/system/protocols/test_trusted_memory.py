@@ -107,14 +107,14 @@ def test_what_is_unregistered_is_not_mapped_any_more(server: Server, region: Pat
 
 def test_requests_beside_each_other_read_the_same(server: Server, region: Path) -> None:
     write(4.5)
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.extend(copy(server))) for _ in range(8)]
+    statuses: list[int] = []
+    threads = [threading.Thread(target=lambda: statuses.extend(copy(server))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert [200] * 8 == found
+    assert [200] * 8 == statuses
     assert {4.5} == second()
 
 

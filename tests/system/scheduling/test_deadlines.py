@@ -79,12 +79,12 @@ def document(script: str, argument: str) -> dict[str, str]:
     return {"SCRIPT": source(script), "ARGUMENT": argument}
 
 
-def post(server: Server, path: str, asked: Any, timeout: str | None) -> tuple[int, bytes]:
+def post(server: Server, path: str, body: Any, timeout: str | None) -> tuple[int, bytes]:
     """Return the status and the body."""
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     with closing(connection):
         headers = {} if timeout is None else {"X-Request-Timeout": timeout}
-        connection.request("POST", path, json.dumps(asked), headers)
+        connection.request("POST", path, json.dumps(body), headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
 
@@ -146,20 +146,20 @@ def test_what_waits_in_the_queue_is_never_executed(server: Server, path: str) ->
 def test_a_timeout_that_is_no_number_of_seconds_is_refused(
     server: Server, path: str, timeout: str
 ) -> None:
-    asked: Any = document("return [reply('x')]", "")
+    body_sent: Any = document("return [reply('x')]", "")
     if path.startswith("infer"):
-        asked = {
+        body_sent = {
             "inputs": [
                 {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
-                for name, text in asked.items()
+                for name, text in body_sent.items()
             ]
         }
 
-    status, body = post(server, f"/v2/models/leaf/{path}", asked, timeout)
+    status, body = post(server, f"/v2/models/leaf/{path}", body_sent, timeout)
 
     assert 400 == status
     assert b"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got" in body
-    assert 200 == post(server, f"/v2/models/leaf/{path}", asked, "60.5")[0]
+    assert 200 == post(server, f"/v2/models/leaf/{path}", body_sent, "60.5")[0]
 
 
 @pytest.mark.row("L18")
@@ -249,11 +249,11 @@ def test_a_client_that_leaves_ends_all_that_was_asked_for_it(server: Server) -> 
 def test_with_a_stub_that_dies_all_ends_that_it_has_asked(server: Server) -> None:
     script = asking("middle", asking("leaf", UNTIL_CANCELLED, "orphaned"), "dying")
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(generated, server, "mortal", script, "mortal", None)
+        answering = pool.submit(generated, server, "mortal", script, "mortal", None)
         eventually(lambda: has_logged(server, "begun orphaned."), 30, "all execute")
         [pid] = server.stub_pids("mortal")
         os.kill(pid, signal.SIGKILL)
-        status, error = asked.result()
+        status, error = answering.result()
 
     assert (503, True) == (status, "killed by SIGKILL" in error)
     eventually(lambda: has_logged(server, "cancelled orphaned."), 30, "the last one is told")
@@ -284,8 +284,8 @@ def test_what_is_asked_for_a_batch_ends_with_the_last_of_it(server: Server) -> N
         with open_stream(server, "pairs", script, "pair"):
             eventually(lambda: has_logged(server, "begun for both."), 30, "they are executed")
         eventually(lambda: has_logged(server, "begun for both."), 30, "they are executed")
-        told = f"return [reply('cancelled for both.' in open({str(server.log)!r}).read())]"
-        assert "False" == generate(server, "middle", told), "one of them still waits"
+        check = f"return [reply('cancelled for both.' in open({str(server.log)!r}).read())]"
+        assert "False" == generate(server, "middle", check), "one of them still waits"
     eventually(lambda: has_logged(server, "cancelled for both."), 30, "nobody waits")
 
 

@@ -51,8 +51,8 @@ def infer(server: Server, color: tuple[int, int, int], own_id: str = "") -> Any:
         image = http_client.InferInput("image", [1], "BYTES")
         picture = np.array([image_repository.ppm_image(color)], dtype=np.object_)
         image.set_data_from_numpy(picture)
-        found: Any = client.infer("ensemble", [image], request_id=own_id).as_numpy("result")
-    return json.loads(found[0])
+        texts: Any = client.infer("ensemble", [image], request_id=own_id).as_numpy("result")
+    return json.loads(texts[0])
 
 
 def said(log: str, text: str, about: str = "") -> list[str]:
@@ -64,7 +64,7 @@ def said(log: str, text: str, about: str = "") -> list[str]:
 
 def tables(log: str) -> dict[str, list[list[str]]]:
     """The rows of each table, by its header; each stands alone behind a line without text."""
-    found = {}
+    by_header = {}
     pattern = r"^I\d{4} [\d:.]+ \d+ [\w.]+:\d+\] \n(\+[-+]+\+\n(?:\|.*\|\n|\+[-+]+\+\n)+)\n"
     for table in re.findall(pattern, log, re.MULTILINE):
         rows = [
@@ -72,8 +72,8 @@ def tables(log: str) -> dict[str, list[list[str]]]:
             for line in table.splitlines()
             if line.startswith("|")
         ]
-        found[" | ".join(rows[0])] = rows[1:]
-    return found
+        by_header[" | ".join(rows[0])] = rows[1:]
+    return by_header
 
 
 @pytest.mark.row("I03")
@@ -117,10 +117,10 @@ def test_a_request_is_told_on_its_way(log: str) -> None:
     def of(own_id: str) -> list[list[str]]:
         """Return what each process said; nothing tells whose line comes first in the log."""
         line = rf' (\d+) \S+\] "\[request id: {own_id}\] Setting state from (\w+ to \w+)"'
-        told: dict[str, list[str]] = {}
+        by_pid: dict[str, list[str]] = {}
         for pid, way in re.findall(line, log):
-            told.setdefault(pid, []).append(way)
-        return sorted(told.values())
+            by_pid.setdefault(pid, []).append(way)
+        return sorted(by_pid.values())
 
     # As a request of the client's, and as one of each model's.
     arrived = ["INITIALIZED to INITIALIZED", "INITIALIZED to PENDING"]
@@ -148,12 +148,12 @@ def test_services_say_what_they_offer_and_where(server: Server, log: str) -> Non
 
 @pytest.mark.row("I09", "I10")
 def test_models_and_backends_stand_in_tables(log: str) -> None:
-    found = tables(log)
+    by_header = tables(log)
 
     models = ("core", "ensemble", "postprocessing", "preprocessing")
-    assert [[model, "1", "READY"] for model in models] == found["Model | Version | Status"]
-    assert [] == found["Repository Agent | Path"]
-    ((name, _, config),) = found["Backend | Path | Config"]
+    assert [[model, "1", "READY"] for model in models] == by_header["Model | Version | Status"]
+    assert [] == by_header["Repository Agent | Path"]
+    ((name, _, config),) = by_header["Backend | Path | Config"]
     assert "python" == name
     assert {
         "auto-complete-config": "true",
@@ -165,9 +165,9 @@ def test_models_and_backends_stand_in_tables(log: str) -> None:
 
 @pytest.mark.row("I11", "I12")
 def test_options_stand_in_tables(server: Server, log: str) -> None:
-    found = tables(log)
+    by_header = tables(log)
 
-    options = dict(found["Option | Value"])
+    options = dict(by_header["Option | Value"])
     expected = {
         "server_id": "triton",
         "model_repository_path[0]": str(server.repository),
@@ -181,8 +181,8 @@ def test_options_stand_in_tables(server: Server, log: str) -> None:
     }
     assert expected == {name: options[name] for name in expected}
     assert options["server_extensions"].startswith("classification sequence model_repository ")
-    assert ["keepalive_time_ms", "7200000"] == found["GRPC KeepAlive Option | Value"][0]
-    assert ["http2_max_ping_strikes", "2"] == found["GRPC KeepAlive Option | Value"][-1]
+    assert ["keepalive_time_ms", "7200000"] == by_header["GRPC KeepAlive Option | Value"][0]
+    assert ["http2_max_ping_strikes", "2"] == by_header["GRPC KeepAlive Option | Value"][-1]
 
 
 @pytest.mark.row("I01", "I15")

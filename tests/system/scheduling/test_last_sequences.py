@@ -100,7 +100,7 @@ def _anew_over_http(server: Server) -> Ask:
     return ask
 
 
-def _asked(sequence: int, flags: int) -> dict[str, Any]:
+def _options(sequence: int, flags: int) -> dict[str, Any]:
     ends = {"sequence_start": bool(flags & _START), "sequence_end": bool(flags & _END)}
     return {"model_name": "long", "sequence_id": sequence, **ends}
 
@@ -112,7 +112,7 @@ def _sum(result: Any) -> int:
 def _over_grpc(client: grpcclient.InferenceServerClient) -> Ask:
     def ask(sequence: int, flags: int) -> int | str:
         try:
-            return _sum(client.infer(inputs=_input(grpcclient, 1), **_asked(sequence, flags)))
+            return _sum(client.infer(inputs=_input(grpcclient, 1), **_options(sequence, flags)))
         except InferenceServerException as error:
             return f"{error.status()} {error.message()}"
 
@@ -124,7 +124,7 @@ def _on_a_stream(client: grpcclient.InferenceServerClient) -> Ask:
     client.start_stream(lambda result, error: answers.put((result, error)))
 
     def ask(sequence: int, flags: int) -> int | str:
-        client.async_stream_infer(inputs=_input(grpcclient, 1), **_asked(sequence, flags))
+        client.async_stream_infer(inputs=_input(grpcclient, 1), **_options(sequence, flags))
         result, error = answers.get(timeout=30)
         return str(error.message()) if error is not None else _sum(result)
 
@@ -148,8 +148,8 @@ def test_sequences_that_are_open_end_in_order_and_all_else_is_refused(server: Se
 
         assert [2] * 5 == [ask(n, 0) for n, ask in enumerate(clients, start=1)]
         refusals = [str(ask(9, _START)) for ask in clients]
-        told = [f"503 {_STOPPING}"] * 3 + [f"StatusCode.UNAVAILABLE {_STOPPING}", _STOPPING]
-        assert told == refusals
+        expected = [f"503 {_STOPPING}"] * 3 + [f"StatusCode.UNAVAILABLE {_STOPPING}", _STOPPING]
+        assert expected == refusals
         eventually(lambda: f"503 {_STOPPING}" == _plain(kept), 20, "others are refused, too")
         assert ("400", _must_start(9, "long")) == _error(kept, "long", 9)
         assert [200, 400] == [

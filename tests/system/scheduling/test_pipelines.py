@@ -196,11 +196,11 @@ def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it
     hold = server.block_imports("journal")
     with server:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(_ask_twice_journal, server, "a", 60_000)
+            answering = pool.submit(_ask_twice_journal, server, "a", 60_000)
             eventually(lambda: read_journal(server.journal), 30, "the first step begins")
             hold.touch()
             os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
-            status, answer = asked.result(timeout=30)
+            status, answer = answering.result(timeout=30)
         ready = "/v2/models/twice_journal/ready"
         eventually(lambda: server.status(ready) == 400, 30, "not ready")
         hold.unlink()
@@ -273,9 +273,9 @@ def _batch(server: Server, model: str, *rows: int, columns: int = 4) -> list[tup
         tensor = {"name": "X", "shape": [number, columns], "datatype": "FP32", "data": data}
         status, answer = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
         assert 200 == status, answer
-        found = {output["name"]: output["data"] for output in answer["outputs"]}
-        assert number == len(found["ROWS"])
-        return found["REQUESTS"][0], found["ROWS"][0]
+        outputs = {output["name"]: output["data"] for output in answer["outputs"]}
+        assert number == len(outputs["ROWS"])
+        return outputs["REQUESTS"][0], outputs["ROWS"][0]
 
     with concurrent.futures.ThreadPoolExecutor(len(rows)) as pool:
         return list(pool.map(ask, rows))

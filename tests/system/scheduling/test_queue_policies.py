@@ -206,8 +206,8 @@ def test_who_is_late_goes_behind_the_others(server: Server, tmp_path: Path) -> N
 @pytest.mark.row("C28", "E65")
 def test_higher_priorities_go_first(server: Server, tmp_path: Path) -> None:
     with busy(server, "prior", tmp_path) as model:
-        asked = enumerate([3, 0, 1, 9, 2, 1])
-        waiting = [model.submit(f"{level} {i}", priority=level) for i, level in asked]
+        levels = enumerate([3, 0, 1, 9, 2, 1])
+        waiting = [model.submit(f"{level} {i}", priority=level) for i, level in levels]
         model.open()
         answers = [future.result() for future in waiting]
         seen = model.seen()

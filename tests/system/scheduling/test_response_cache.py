@@ -117,9 +117,12 @@ def prepare(server: Server) -> None:
 
 
 def counts(server: Server, model: str) -> dict[str, int]:
-    found = server.statistics(model)
-    kinds = {kind: of["count"] for kind, of in found["inference_stats"].items()}
-    return kinds | {"executions": found["execution_count"], "inferences": found["inference_count"]}
+    statistics = server.statistics(model)
+    kinds = {kind: of["count"] for kind, of in statistics["inference_stats"].items()}
+    return kinds | {
+        "executions": statistics["execution_count"],
+        "inferences": statistics["inference_count"],
+    }
 
 
 @pytest.mark.row("E45", "--cache-config")
@@ -225,13 +228,13 @@ def test_large_tensors_are_kept_where_they_lie(server: Server, size: int) -> Non
 def test_large_inputs_of_a_member_are_found_again(
     server: Server, ensemble: str, times: int, is_asked_by_a_model: bool
 ) -> None:
-    asked, more = ("asking", {"asks": ensemble}) if is_asked_by_a_model else (ensemble, None)
+    model, more = ("asking", {"asks": ensemble}) if is_asked_by_a_model else (ensemble, None)
     sent = [np.full(100_000, value, np.float32) for value in (1, 2, 1, 2)]
     before = counts(server, "cached_twice")
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         for data in sent:
             [tensor] = infer_inputs(http_client, INPUT0=data)
-            answer = client.infer(asked, [tensor], parameters=more).as_numpy("OUTPUT0")
+            answer = client.infer(model, [tensor], parameters=more).as_numpy("OUTPUT0")
 
             np.testing.assert_array_equal(times * data, answer)
 
@@ -241,13 +244,13 @@ def test_large_inputs_of_a_member_are_found_again(
 
 
 def test_many_at_once_get_the_answers_to_their_own_questions(server: Server) -> None:
-    asked = [str(number % 7) for number in range(140)]
+    texts = [str(number % 7) for number in range(140)]
     script = "return [reply(text_of(request))]"
 
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda a: scripted.generate(server, "cached", script, a), asked))
+        answers = list(pool.map(lambda a: scripted.generate(server, "cached", script, a), texts))
 
-    assert asked == answers
+    assert texts == answers
 
 
 def test_a_model_that_is_loaded_anew_forgets_what_it_answered(server: Server) -> None:

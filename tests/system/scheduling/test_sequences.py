@@ -139,9 +139,11 @@ def _ask(
     return _said(result)
 
 
-def _error(client: httpclient.InferenceServerClient, *asked: Any, **more: Any) -> tuple[str, str]:
+def _error(
+    client: httpclient.InferenceServerClient, *arguments: Any, **more: Any
+) -> tuple[str, str]:
     with pytest.raises(InferenceServerException) as raised:
-        _ask(client, *asked, **more)
+        _ask(client, *arguments, **more)
     return str(raised.value.status()), str(raised.value.message())
 
 
@@ -205,7 +207,7 @@ def test_a_model_is_told_by_control_tensors(client: httpclient.InferenceServerCl
 
 @pytest.mark.row("E72")
 @pytest.mark.parametrize(
-    ("model", "sequence", "told"),
+    ("model", "sequence", "controls"),
     [
         ("named", 9, ["object", [1, 1], ["9"]]),
         ("named", "nine", ["object", [1, 1], ["nine"]]),
@@ -213,12 +215,12 @@ def test_a_model_is_told_by_control_tensors(client: httpclient.InferenceServerCl
     ],
 )
 def test_the_id_is_told_in_the_type_of_its_control(
-    client: httpclient.InferenceServerClient, model: str, sequence: int | str, told: list[Any]
+    client: httpclient.InferenceServerClient, model: str, sequence: int | str, controls: list[Any]
 ) -> None:
     [row] = _ask(client, model, sequence, _START | _END).batch
 
     assert sequence == row[0]
-    assert told == row[2]["CORRID"]
+    assert controls == row[2]["CORRID"]
 
 
 @pytest.mark.row("E72")
@@ -258,13 +260,13 @@ def test_what_is_said_of_empty_places_delays_nobody_however_large_they_are(serve
 
 
 def _stream(
-    server: Server, model: str, asked: list[tuple[int, int, int]], size: int = 1
+    server: Server, model: str, steps: list[tuple[int, int, int]], size: int = 1
 ) -> dict[str, list[Said]]:
     """All at once on one stream: sequence, flags and value of each. What each sequence got."""
     answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
-        for sequence, flags, value in asked:
+        for sequence, flags, value in steps:
             client.async_stream_infer(
                 model,
                 _input(grpcclient, value, size=size),
@@ -273,7 +275,7 @@ def _stream(
                 sequence_start=bool(flags & _START),
                 sequence_end=bool(flags & _END),
             )
-        got = [answers.get(timeout=60) for _ in asked]
+        got = [answers.get(timeout=60) for _ in steps]
         client.stop_stream()
     assert {None} == {error for _, error in got}
     said: dict[str, list[Said]] = {}
@@ -286,9 +288,9 @@ def _stream(
 @pytest.mark.parametrize("model", ["sequences", "oldest"])
 def test_sequences_on_one_stream_keep_their_order(server: Server, model: str) -> None:
     steps = [_START, *[0] * 18, _END]
-    asked = [(i, flags, step) for step, flags in enumerate(steps) for i in (11, 12, 13)]
+    rows = [(i, flags, step) for step, flags in enumerate(steps) for i in (11, 12, 13)]
 
-    said = _stream(server, model, asked)
+    said = _stream(server, model, rows)
 
     sums = [step * (step + 1) // 2 for step in range(len(steps))]
     assert {"11": sums, "12": sums, "13": sums} == {

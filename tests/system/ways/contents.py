@@ -97,12 +97,12 @@ def succeeded(
 ) -> Outcome:
     """Return the outcome of a success; the deadline is taken out of what the model has seen."""
     deadline_ns = 0
-    told = dict(outputs)
-    if "SEEN" in told:
-        seen = json.loads(told["SEEN"].data[4:])
+    by_name = dict(outputs)
+    if "SEEN" in by_name:
+        seen = json.loads(by_name["SEEN"].data[4:])
         deadline_ns = seen.pop("deadline_ns") or 0
-        told["SEEN"] = told["SEEN"]._replace(data=json.dumps(seen).encode())
-    return Outcome(200, "", model, version, id, parameters, told, deadline_ns)
+        by_name["SEEN"] = by_name["SEEN"]._replace(data=json.dumps(seen).encode())
+    return Outcome(200, "", model, version, id, parameters, by_name, deadline_ns)
 
 
 def texts(*values: bytes) -> bytes:
@@ -111,12 +111,12 @@ def texts(*values: bytes) -> bytes:
 
 def elements(data: bytes) -> list[bytes]:
     """Return the strings of a BYTES tensor; what is left at its end is none."""
-    found = []
+    texts = []
     while len(data) >= 4:
         (size,) = struct.unpack_from("<I", data)
-        found.append(data[4 : 4 + size])
+        texts.append(data[4 : 4 + size])
         data = data[4 + size :]
-    return found
+    return texts
 
 
 FLOATS = Input("FLOATS", "FP32", (2,), struct.pack("<2f", 0.5, -3))

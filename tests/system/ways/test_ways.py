@@ -143,9 +143,9 @@ def ways(server: Server) -> Iterator[list[Way]]:
 def problems_of(name: str, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     """Iterate over what differs between ways though it should not, or is known and does not."""
     expected = outcomes["http"]
-    known = {way: found for found in KNOWN.get(name, ()) for way in found.ways}
+    differences = {way: one for one in KNOWN.get(name, ()) for way in one.ways}
     for way, outcome in outcomes.items():
-        difference, meant = expected.differs(outcome), known.get(way)
+        difference, meant = expected.differs(outcome), differences.get(way)
         if meant is None:
             if difference:
                 yield f"{name}, {way}: {difference}"
@@ -425,7 +425,7 @@ def test_what_changes_counts_on_connections_that_there_were_before(server: Serve
                 what = f"{number}, {make.__name__}, {way.name}"
                 later = eventually_asked(way, content, earlier, shows=shows)
                 [own] = on_its_own(server, type(way), [content])
-                problems += [f"{what}: {found}" for found in [own.differs(later)] if found]
+                problems += [f"{what}: {fault}" for fault in [own.differs(later)] if fault]
                 answered = answered or later
                 if answered.status == later.status == 200 and answered.differs(later):
                     problems.append(f"{what}: {answered.differs(later)}")
@@ -437,12 +437,12 @@ def test_what_changes_counts_on_connections_that_there_were_before(server: Serve
 
 def eventually_asked(way: Way, content: Content, earlier: Outcome, *, shows: bool) -> Outcome:
     """Ask when the change has come to every process, as far as that shows."""
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
     def ask() -> bool:
-        found.append(way.ask(content))
-        return not shows or bool(earlier.differs(found[-1]))
+        outcomes.append(way.ask(content))
+        return not shows or bool(earlier.differs(outcomes[-1]))
 
     with suppress(AssertionError):
         eventually(ask, 30)
-    return found[-1]
+    return outcomes[-1]

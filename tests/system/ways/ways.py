@@ -213,9 +213,9 @@ class PackedWay(HttpWay):
 
 def _reserved(content: Content) -> dict[str, Any]:
     """Return the parameters that are the server's."""
-    found = {"priority": content.priority, "timeout": content.timeout_us}
-    found |= {"sequence_id": content.sequence, "sequence_start": content.is_start}  # type: ignore[dict-item]
-    return {k: v for k, v in {**found, "sequence_end": content.is_end}.items() if v}
+    fields = {"priority": content.priority, "timeout": content.timeout_us}
+    fields |= {"sequence_id": content.sequence, "sequence_start": content.is_start}  # type: ignore[dict-item]
+    return {k: v for k, v in {**fields, "sequence_end": content.is_end}.items() if v}
 
 
 def _array(one: Input) -> Any:
@@ -229,8 +229,8 @@ def _is_array(one: Input) -> bool:
         return False
     if datatype.number != BYTES:
         return len(one.data) == count_elements(one.shape) * datatype.size
-    found = elements(one.data)
-    return texts(*found) == one.data and len(found) == count_elements(one.shape)
+    strings = elements(one.data)
+    return texts(*strings) == one.data and len(strings) == count_elements(one.shape)
 
 
 def _is_json(one: Input) -> bool:
@@ -321,19 +321,19 @@ class StreamWay(GrpcWay):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._sent: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._answers = self._stub.ModelStreamInfer(self._requests(), metadata=_metadata(()))
 
     def _requests(self) -> Iterator[Any]:
-        while (request := self._asked.get()) is not None:
+        while (request := self._sent.get()) is not None:
             yield request
 
     def close(self) -> None:
-        self._asked.put(None)
+        self._sent.put(None)
         super().close()
 
     def ask(self, content: Content) -> Outcome:
-        self._asked.put(_message(content))
+        self._sent.put(_message(content))
         answer = next(self._answers)
         if answer.error_message:
             return failed(answer.error_message)
@@ -372,15 +372,15 @@ class DoorWay(Way):
         if content.within_s:
             fields["deadline_us"] = content.within_s * 1_000_000
         sent = (one.data for one in content.inputs if not one.region)
-        kind, told, frames = self._door.ask("infer", fields, *sent)
+        kind, answer, frames = self._door.ask("infer", fields, *sent)
         if kind == "error":
-            return failed(told["text"], http=told["http_status"])
+            return failed(answer["text"], http=answer["http_status"])
         outputs = {
             output["name"]: Output(output["datatype"], tuple(output["shape"]), frame)
-            for output, frame in zip(told["outputs"], frames, strict=True)
+            for output, frame in zip(answer["outputs"], frames, strict=True)
         }
-        named = told["model"], str(told["version"]), told.get("request_id", "")
-        return succeeded(outputs, *named, told.get("parameters", {}))
+        named = answer["model"], str(answer["version"]), answer.get("request_id", "")
+        return succeeded(outputs, *named, answer.get("parameters", {}))
 
 
 class GuestWay(Way):
@@ -441,27 +441,27 @@ class BlsWay(HttpWay):
         return is_sayable and not has_floats and not content.priority
 
     def ask(self, content: Content) -> Outcome:
-        asked = {
+        question = {
             "model_name": content.model,
             "model_version": int(content.version or -1),
             "request_id": content.id,
-            "inputs": [_told(one) for one in content.inputs],
+            "inputs": [_as_json(one) for one in content.inputs],
             "requested_output_names": content.outputs or _OUTPUTS.get(content.model, _ALL),
             "parameters": dict(content.parameters),
             "timeout": content.timeout_us,
             "correlation_id": content.sequence,
             "flags": content.is_start + 2 * content.is_end,
         }
-        text = texts(json.dumps(asked).encode())
+        text = texts(json.dumps(question).encode())
         outcome = super().ask(Content((Input("ASKED", "BYTES", (1,), text),), "mirror_asker"))
         assert outcome.status == 200, outcome
-        told = json.loads(outcome.outputs["TOLD"].data[4:])
-        if "text" in told:
+        answer = json.loads(outcome.outputs["TOLD"].data[4:])
+        if "text" in answer:
             # it says whose error it is
             prefix = f"Model {content.model} - Error when running inference: "
-            return failed(told["text"].removeprefix(prefix), code=told["code"])
-        outputs = {name: _output(_read(*rest)) for name, rest in told["outputs"].items()}
-        return succeeded(outputs, parameters=told["parameters"])
+            return failed(answer["text"].removeprefix(prefix), code=answer["code"])
+        outputs = {name: _output(_read(*rest)) for name, rest in answer["outputs"].items()}
+        return succeeded(outputs, parameters=answer["parameters"])
 
 
 #: A model must name the outputs that it wants of another.
@@ -469,7 +469,7 @@ _ALL = ("SEEN", "TEXTS_BACK", "FLOATS_BACK", "PAIRS_BACK", "HALVES_BACK", "FLAGS
 _OUTPUTS = {"mirror_twice": ("SEEN", "OUT"), "add_sub": ("OUTPUT0", "OUTPUT1")}
 
 
-def _told(one: Input) -> list[Any]:
+def _as_json(one: Input) -> list[Any]:
     if one.datatype == "BYTES":
         values = [base64.b64encode(value).decode() for value in elements(one.data)]
         return [one.name, "object", one.shape, values]

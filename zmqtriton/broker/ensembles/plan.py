@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.reshaping import Reshaping
 
 #: Clients ask for few combinations of outputs. Beyond this number they are worked out each time.
-_MAX_KNOWN = 64
+_MAX_SELECTIONS = 64
 
 
 class Step(NamedTuple):
@@ -60,7 +60,7 @@ class EnsemblePlan:
         self._writers = {name: step for step in self.steps for name in step.outputs.values()}
         self._everything = self._select(tuple(sorted(self.outputs)))
         #: Selections by requested outputs.
-        self._known: dict[tuple[str, ...], Selection] = {}
+        self._selections: dict[tuple[str, ...], Selection] = {}
 
     def select(self, outputs: Sequence[str]) -> Selection:
         """Return the steps for these outputs, or for all of them if none are named.
@@ -69,13 +69,13 @@ class EnsemblePlan:
         """
         if not outputs:
             return self._everything
-        wanted = tuple(sorted(set(outputs)))
-        known = self._known.get(wanted)
-        if known is None:
-            known = self._select(wanted)
-            if len(self._known) < _MAX_KNOWN:
-                self._known[wanted] = known
-        return known
+        key = tuple(sorted(set(outputs)))
+        selection = self._selections.get(key)
+        if selection is None:
+            selection = self._select(key)
+            if len(self._selections) < _MAX_SELECTIONS:
+                self._selections[key] = selection
+        return selection
 
     def _select(self, outputs: tuple[str, ...]) -> Selection:
         needed: dict[int, Step] = {}
@@ -90,11 +90,11 @@ class EnsemblePlan:
             for name in step.reads:
                 readers.setdefault(name, []).append(step)
         used = readers.keys() | set(outputs)
-        wanted = {
+        used_outputs = {
             step.number: [name for name, tensor in step.outputs.items() if tensor in used]
             for step in needed.values()
         }
-        return Selection(outputs, readers, wanted)
+        return Selection(outputs, readers, used_outputs)
 
 
 def _dims(entry: dict[str, Any]) -> Sequence[int]:

@@ -187,8 +187,8 @@ class EnsembleRun:
             self._unread_bytes -= self._unread.popleft()[1]
 
     def has_room(self, step: Step) -> bool:
-        most = self.plan.max_at_once
-        return not most or self.unanswered[step.number] < most
+        limit = self.plan.max_at_once
+        return not limit or self.unanswered[step.number] < limit
 
     def wait(self, wave: TensorSet, step: Step) -> None:
         """Queue a tensor set until a request of its step is answered.

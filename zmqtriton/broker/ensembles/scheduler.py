@@ -96,10 +96,10 @@ class EnsembleScheduler:
             return
         self._runs[request] = run = EnsembleRun(request, plan, body)
         request.steps = run.calls
-        given = {tensor.name: tensor for tensor in plan.reshaping.for_model(body.inputs)}
+        inputs = {tensor.name: tensor for tensor in plan.reshaping.for_model(body.inputs)}
         run.holds += 1
         root = run.tensor_sets[0]
-        for step in [s for name in plan.inputs for s in root.add(name, given.get(name))]:
+        for step in [s for name in plan.inputs for s in root.add(name, inputs.get(name))]:
             self._spawn(run, root, step, now_ns)
         run.holds -= 1
         self._end_if_over(run, now_ns)
@@ -395,11 +395,11 @@ class EnsembleScheduler:
         blocks = wave.take_leases(block for tensor in tensors if (block := tensor_block(tensor)))
         if request.parent is None:
             self._blocks.hand_over(request.peer, blocks)
-        told, correlation = run.marks_for(wave, run.selection.outputs)
+        marks, correlation = run.marks_for(wave, run.selection.outputs)
         parameters = {
             "sequence_id": correlation,
-            "sequence_start": bool(told & wire.SEQUENCE_START),
-            "sequence_end": bool(told & wire.SEQUENCE_END),
+            "sequence_start": bool(marks & wire.SEQUENCE_START),
+            "sequence_end": bool(marks & wire.SEQUENCE_END),
         }
         body = wire.encode_body(wire.ResponseBody(parameters, tensors))
         flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
@@ -454,7 +454,7 @@ def _request(
     run: EnsembleRun, wave: TensorSet, step: Step, generation: Generation, own_id: int
 ) -> tuple[wire.Request, bytes]:
     """Build the body of a member request; the stub checks it."""
-    asked, signature = run.request.row, generation.signature
+    run_row, signature = run.request.row, generation.signature
     tensors = []
     for name, source in step.inputs:
         tensor = wave.tensors[source]
@@ -464,15 +464,15 @@ def _request(
                 tensor.shape, rank, is_batching=signature.max_batch_size > 0
             )
             tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
-    wanted = run.selection.used_outputs[step.number]
-    body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
+    outputs = run.selection.used_outputs[step.number]
+    body = wire.RequestBody(run.request_id, run.parameters, outputs, tensors)
     size, key = signature.admit(tensors)
     flags, correlation = run.marks_for(wave, step.reads)
-    priority, timeout_us = asked.priority, asked.timeout_us
-    flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
+    priority, timeout_us = run_row.priority, run_row.timeout_us
+    flags |= wire.UNCHECKED | run_row.flags & wire.TRACE_TENSORS
     flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
     row = wire.Request(
-        *(own_id, generation.number, "", -1, flags, priority, timeout_us, asked.deadline_ns),
+        *(own_id, generation.number, "", -1, flags, priority, timeout_us, run_row.deadline_ns),
         *(size, key, correlation),
         trace=run.request.trace,
     )

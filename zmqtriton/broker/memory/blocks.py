@@ -94,10 +94,10 @@ class Blocks:
 
     def grant_lease(self, holder: int, blocks: list[Block]) -> None:
         """Lease a block whose reference will be used for longer than its owner would keep it."""
-        known = [block for block in blocks if block.owner in self._living]
-        for block in known:
+        living = [block for block in blocks if block.owner in self._living]
+        for block in living:
             self._outbox.leases.setdefault(block.owner, []).append(block)
-        self.leases.lease(holder, known)
+        self.leases.lease(holder, living)
 
     def grant_requested_lease(
         self, holder: Instance, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]

@@ -104,7 +104,7 @@ class CacheLookup:
 
     def _key(self, request: InflightRequest) -> CacheKey | None:
         if request.parent is None:
-            ensemble, asker, asked = 0, self._calling_generation(request), request.row.cache_key
+            ensemble, asker, input_key = 0, self._calling_generation(request), request.row.cache_key
         else:
             # A step's inputs are the ensemble's and the outputs of other steps. Large ones have
             # digests if they were made for a model with a cache.
@@ -113,10 +113,10 @@ class CacheLookup:
             ensemble = request.parent.generation.number
             # Without digests the key covers the data itself, and nobody can have lied about it.
             asker = self._calling_generation(request) if has_digests else 0
-            asked = self._keys.of_placed(body)
-        if len(asked) != KEY_BYTES:
+            input_key = self._keys.of_placed(body)
+        if len(input_key) != KEY_BYTES:
             return None
-        return request.generation.number, ensemble, asker, asked
+        return request.generation.number, ensemble, asker, input_key
 
     def _calling_generation(self, request: InflightRequest) -> int:
         """Return the generation of the model that asked, perhaps through ensembles.

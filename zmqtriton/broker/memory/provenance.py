@@ -16,7 +16,7 @@ from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, Tensor, decode_request, decode_response
 
 #: The bytes of a block that a stub was given: where they begin and end.
-_Given = dict[Block, tuple[int, int]]
+_Extents = dict[Block, tuple[int, int]]
 
 
 class Provenance:
@@ -37,11 +37,11 @@ class Provenance:
         foreign = [block for block in named if block.owner != stub]
         if not foreign:
             return True
-        given = _given([request])
+        extents = _input_extents([request])
         for block in foreign:
-            if not self._has(stub, block, given):
+            if not self._has(stub, block, extents):
                 return False
-        return all(self._covers(stub, reference, given) for reference in references)
+        return all(self._covers(stub, reference, extents) for reference in references)
 
     def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
         """True if a stub that has these requests may make this request of another model."""
@@ -51,22 +51,22 @@ class Provenance:
             return False
         if all(reference.owner == stub for reference in references):
             return True
-        given = _given(requests)
-        return all(self._covers(stub, reference, given) for reference in references)
+        extents = _input_extents(requests)
+        return all(self._covers(stub, reference, extents) for reference in references)
 
     def has(self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]) -> bool:
         """True if a stub that has these requests may be given leases of all these blocks."""
-        given = _given(requests)
-        return all(self._has(stub, block, given) for block in blocks)
+        extents = _input_extents(requests)
+        return all(self._has(stub, block, extents) for block in blocks)
 
-    def _has(self, stub: int, block: Block, given: _Given) -> bool:
-        return block.owner == stub or block in given or self._leases.has(stub, block)
+    def _has(self, stub: int, block: Block, extents: _Extents) -> bool:
+        return block.owner == stub or block in extents or self._leases.has(stub, block)
 
-    def _covers(self, stub: int, reference: Reference, given: _Given) -> bool:
+    def _covers(self, stub: int, reference: Reference, extents: _Extents) -> bool:
         block, start, end = extent_of(reference)
         if block.owner == stub or self._leases.covers(stub, block, start, end):
             return True
-        low, high = given.get(block, (0, 0))
+        low, high = extents.get(block, (0, 0))
         return low <= start and end <= high
 
 
@@ -84,9 +84,9 @@ def _references(tensors: Iterable[Tensor]) -> list[Reference]:
     return [tensor.data for tensor in tensors if type(tensor.data) is Reference]
 
 
-def _given(requests: Iterable[InflightRequest]) -> _Given:
+def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
     """Return the blocks of the inputs."""
-    found: _Given = {}
+    extents: _Extents = {}
     for request in requests:
         try:
             references = _references(decode_request(request.body).inputs) if request.body else []
@@ -94,6 +94,6 @@ def _given(requests: Iterable[InflightRequest]) -> _Given:
             continue
         for reference in references:
             block, start, end = extent_of(reference)
-            low, high = found.get(block, (start, end))
-            found[block] = min(low, start), max(high, end)
-    return found
+            low, high = extents.get(block, (start, end))
+            extents[block] = min(low, start), max(high, end)
+    return extents

@@ -36,9 +36,9 @@ class CacheEntry:
 
 
 class ResponseCache:
-    def __init__(self, most: int, max_shared: int) -> None:
+    def __init__(self, max_bytes: int, max_shared: int) -> None:
         """Set the bounds: bytes in all, and bytes in the memory of those who answered."""
-        self.max_bytes = most
+        self.max_bytes = max_bytes
         self._max_shared = max_shared
         self.size = 0
         self.evictions = 0

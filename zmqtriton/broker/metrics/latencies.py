@@ -94,16 +94,16 @@ class LatencyStatistics(ModelStatistics):
     """Statistics that also keep the distribution of latencies, not only their sums."""
 
     def __init__(
-        self, wanted: MetricsConfig, clock: Clock, buckets: list[float], *, is_cached: bool
+        self, config: MetricsConfig, clock: Clock, buckets: list[float], *, is_cached: bool
     ) -> None:
         super().__init__()
-        self._wanted = wanted
-        self._first_response = Histogram(buckets) if wanted.has_histograms else None
-        self.times_responses = wanted.has_histograms
+        self._config = config
+        self._first_response = Histogram(buckets) if config.has_histograms else None
+        self.times_responses = config.has_histograms
         names = ["queue", "compute_input", "compute_infer", "compute_output"]
         # As in Triton: hits and other requests differ too much for one summary.
         names += ["cache_hit", "cache_miss"] if is_cached else ["request"]
-        self._summaries = {name: Summary(clock) for name in names if wanted.has_summaries}
+        self._summaries = {name: Summary(clock) for name in names if config.has_summaries}
 
     def _sum_up(self, name: str, ns: int, count: int = 1) -> None:
         summary = self._summaries.get(name)
@@ -150,7 +150,7 @@ class LatencyStatistics(ModelStatistics):
 
     def own(self) -> dict[str, Any]:
         first = self._first_response
-        quantiles = self._wanted.quantiles
+        quantiles = self._config.quantiles
         summaries = {name: of.as_dict(quantiles) for name, of in self._summaries.items()}
         more: dict[str, Any] = {"summaries": summaries} if summaries else {}
         return super().own() | more | ({"first_response": first.as_dict()} if first else {})
@@ -159,14 +159,14 @@ class LatencyStatistics(ModelStatistics):
 class StatisticsFactory:
     """Makes the statistics of versions, as the server's settings ask for."""
 
-    def __init__(self, wanted: MetricsConfig, clock: Clock) -> None:
-        self._wanted = wanted
+    def __init__(self, config: MetricsConfig, clock: Clock) -> None:
+        self._config = config
         self._clock = clock
 
     def statistics(self, config: dict[str, Any], *, is_cached: bool) -> ModelStatistics:
-        if not (self._wanted.has_histograms or self._wanted.has_summaries):
+        if not (self._config.has_histograms or self._config.has_summaries):
             return ModelStatistics()
-        return LatencyStatistics(self._wanted, self._clock, _buckets(config), is_cached=is_cached)
+        return LatencyStatistics(self._config, self._clock, _buckets(config), is_cached=is_cached)
 
 
 def _buckets(config: dict[str, Any]) -> list[float]:

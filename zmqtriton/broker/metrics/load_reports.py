@@ -62,8 +62,8 @@ class LoadReports:
         loads = [self._load(generation, now_ns) for generation in chosen]
         if not model:
             self._recent = {g.number: self._recent[g.number] for g in chosen}
-        most = limits.most if limits.most < MAX_UNANSWERED else 0
-        return {"loads": loads, "unanswered": limits.unanswered, "limit": most}
+        limit = limits.max_requests if limits.max_requests < MAX_UNANSWERED else 0
+        return {"loads": loads, "unanswered": limits.unanswered, "limit": limit}
 
     def _load(self, generation: Generation, now_ns: int) -> dict[str, Any]:
         scheduler = self._generations.schedulers[generation.number]

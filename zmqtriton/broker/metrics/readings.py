@@ -46,7 +46,7 @@ class Readings:
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
         #: Not by numbers: a generation that was given up comes back with its own, and no counts.
-        self._known: dict[Generation, _Counters] = {}
+        self._counters: dict[Generation, _Counters] = {}
         self._asked_ns = 0
         #: Those that were removed since the last question. Bounded: whoever asks may have gone.
         self._removed: deque[Generation] = deque(maxlen=_MAX_REMOVED)
@@ -63,18 +63,18 @@ class Readings:
         question only begins.
         """
         seconds = (now_ns - self._asked_ns) / 1e9 if self._asked_ns else 0.0
-        known, self._known, self._asked_ns = self._known, {}, now_ns
+        earlier, self._counters, self._asked_ns = self._counters, {}, now_ns
         rows = []
         for generation in (*self._generations.by_number.values(), *self._removed):
             counters = generation.statistics
-            before = known.get(generation, _NO_COUNTERS)
+            before = earlier.get(generation, _NO_COUNTERS)
             has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
-                now = self._known[generation] = _Counters.of(counters)
+                now = self._counters[generation] = _Counters.of(counters)
                 pending, grown = self._pending(generation), _Counters(*map(sub, now, before))
                 rows.append(_row(generation, pending, grown))
-            elif generation in known:
-                self._known[generation] = before
+            elif generation in earlier:
+                self._counters[generation] = before
                 counters.latencies_mask = 0
         self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}

@@ -26,15 +26,15 @@ class ResponseCounts:
     def add(self, text: str) -> None:
         """Add what a stub has counted since its last message. Raises ProtocolError."""
         try:
-            told = json.loads(text)
-            if any(type(x) is not int or x < 0 for row in told for x in row):
+            rows = json.loads(text)
+            if any(type(x) is not int or x < 0 for row in rows for x in row):
                 raise ValueError
-            for index, *counts in told:
+            for index, *counts in rows:
                 if len(counts) != _FIELDS or index >= _MAX_INDEXES:
                     raise ValueError
-                known = self._rows.get(index)
+                sums = self._rows.get(index)
                 self._rows[index] = (
-                    counts if known is None else [a + b for a, b in zip(known, counts, strict=True)]
+                    counts if sums is None else [a + b for a, b in zip(sums, counts, strict=True)]
                 )
         except (ValueError, TypeError, RecursionError):
             raise ProtocolError("Results: malformed response counts") from None

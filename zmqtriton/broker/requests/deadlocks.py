@@ -124,11 +124,11 @@ class Deadlocks:
         """Return the queued requests by generation; one of them can run if all can."""
         queued = RequestState.QUEUED
         self.timed = {r: one for r, one in self.timed.items() if one.state is queued}
-        found: dict[int, list[InflightRequest]] = {}
+        by_generation: dict[int, list[InflightRequest]] = {}
         for one in self.timed.values():
             if not one.stub:
-                found.setdefault(one.generation.number, []).append(one)
-        return list(found.values())
+                by_generation.setdefault(one.generation.number, []).append(one)
+        return list(by_generation.values())
 
     def _break_deadlocks(self, now_ns: int) -> None:
         """Refuse the requests that closed a circle, the last one first."""

@@ -24,22 +24,22 @@ class Limits:
         self.unanswered_bytes = 0
         #: How many requests were refused here.
         self.refused = 0
-        self._most = MAX_UNANSWERED
-        self._max_of_model = 0
+        self._max_requests = MAX_UNANSWERED
+        self._max_model_requests = 0
 
     def configure(self, limits: RequestLimits) -> None:
-        self._most = min(limits.max_requests or MAX_UNANSWERED, MAX_UNANSWERED)
-        self._max_of_model = limits.max_model_requests
+        self._max_requests = min(limits.max_requests or MAX_UNANSWERED, MAX_UNANSWERED)
+        self._max_model_requests = limits.max_model_requests
 
     @property
-    def most(self) -> int:
+    def max_requests(self) -> int:
         """Return how many requests may be unanswered in the server."""
-        return self._most
+        return self._max_requests
 
     def max_of(self, generation: Generation) -> int:
         """Return how many requests of clients may be unanswered in one model; 0: any number."""
         own = generation.max_requests
-        return self._max_of_model if own is None else own
+        return self._max_model_requests if own is None else own
 
     @property
     def is_full(self) -> bool:
@@ -56,10 +56,10 @@ class Limits:
             return True
         if not is_client:
             return False
-        most = generation.max_requests
-        if most is None:  # max_of(), without a call for each request
-            most = self._max_of_model
-        return self.unanswered >= self._most or 0 < most <= generation.unanswered
+        limit = generation.max_requests
+        if limit is None:  # max_of(), without a call for each request
+            limit = self._max_model_requests
+        return self.unanswered >= self._max_requests or 0 < limit <= generation.unanswered
 
     def refuse(self, generation: Generation) -> Unavailable:
         """Count a request that there is no room for; return its error."""

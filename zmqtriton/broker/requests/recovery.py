@@ -200,8 +200,8 @@ class Recovery:
         steps = (own_id for peer, own_id in begun if peer == BROKER) if begun is not None else None
         self._begun.confirm_steps(steps)
         for name in (generation.number, generation.model):
-            known = self._unheard.get(name, frozenset())
-            self._unheard[name] = None if known is None or begun is None else known | begun
+            unheard = self._unheard.get(name, frozenset())
+            self._unheard[name] = None if unheard is None or begun is None else unheard | begun
 
     def forget_peer(self, peer: int, loss: Unavailable, now_ns: int) -> None:
         """Forget a dead process: it will neither repeat requests nor answer them.

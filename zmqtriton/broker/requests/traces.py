@@ -29,7 +29,7 @@ class Traces:
             ("REQUEST_END", time.monotonic_ns()),
         ]
         generation = request.generation
-        told = {
+        span = {
             "parent": spans.span_of(request.row.trace),
             "is_root": is_client,
             "model": generation.model,
@@ -38,5 +38,5 @@ class Traces:
             "marks": marks,
         }
         if request.error:
-            told["error"] = request.error
-        self._sender.send(request.trace, told)
+            span["error"] = request.error
+        self._sender.send(request.trace, span)

@@ -83,7 +83,7 @@ class WaitingForLoad:
                 continue
             del self.timed[serial, own_id]
             if answer.code:
-                error = from_number(answer.code, _told(held.row, answer.text))
+                error = from_number(answer.code, _error_text(held.row, answer.text))
                 self._answers.reject(serial, own_id, error)
             elif json.loads(answer.result):
                 self._is_again = True
@@ -120,7 +120,7 @@ class WaitingForLoad:
                 del self.timed[serial, own_id]
                 is_overdue = 0 < held.row.deadline_ns <= now_ns
                 late = _overdue(held.error.model) if is_overdue else _LATE
-                error = from_number(late.number, _told(held.row, late.text))
+                error = from_number(late.number, _error_text(held.row, late.text))
                 self._answers.reject(serial, own_id, error)
 
 
@@ -130,5 +130,5 @@ def _overdue(model: str) -> DeadlineExceeded:
     )
 
 
-def _told(row: wire.Request, text: str) -> str:
+def _error_text(row: wire.Request, text: str) -> str:
     return f"Model {row.model} - Error when running inference: {text}" if row.model else text

@@ -82,12 +82,12 @@ class BatchingQueue(Queue):
         self.due_ns = 0
         if self.levels.first() is None:
             return 0
-        found = self._find_candidate()
-        due_ns = found.oldest_ns + self._delay_ns
-        if found.preferred and (now_ns < due_ns or not self._delay_ns):
-            return found.preferred
-        if found.is_closed or found.size >= self._target_size or now_ns >= due_ns:
-            return found.requests
+        candidate = self._find_candidate()
+        due_ns = candidate.oldest_ns + self._delay_ns
+        if candidate.preferred and (now_ns < due_ns or not self._delay_ns):
+            return candidate.preferred
+        if candidate.is_closed or candidate.size >= self._target_size or now_ns >= due_ns:
+            return candidate.requests
         self.due_ns = due_ns
         return 0
 

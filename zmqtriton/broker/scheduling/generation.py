@@ -61,9 +61,9 @@ class Generation:
         #: The steps of an ensemble; None for a model that has stubs.
         self.plan = EnsemblePlan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
-        most = _parameter(document, _MAX_REQUESTS)
+        max_requests = _parameter(document, _MAX_REQUESTS)
         #: None if the server's options decide.
-        self.max_requests = None if most is None else int(most)
+        self.max_requests = None if max_requests is None else int(max_requests)
         self.statistics = ModelStatistics()
         #: The models that this one has called.
         self.calls: set[str] = set()
@@ -96,9 +96,9 @@ class Generation:
         self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 
-    def count_responses(self, told: str) -> None:
+    def count_responses(self, counts: str) -> None:
         if self.statistics.responses is not None:
-            self.statistics.responses.add(told)
+            self.statistics.responses.add(counts)
 
     def regroup(self, config: str) -> None:
         """Change the instance groups; everything else stays."""

@@ -69,10 +69,10 @@ class GenerationRegistry:
         return self.by_number.get(number)
 
     def add_or_update(self, message: wire.AddGeneration) -> Generation:
-        known = self.by_number.get(message.generation)
-        if known is not None:
-            known.regroup(message.config)
-            return known
+        generation = self.by_number.get(message.generation)
+        if generation is not None:
+            generation.regroup(message.config)
+            return generation
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
         scheduler = Scheduler(new)
@@ -143,8 +143,10 @@ class GenerationRegistry:
 
     def find(self, row: wire.Request) -> Generation:
         """Find the generation that a request goes to. Raises Triton's errors."""
-        known = self.by_number.get(row.generation)
-        generation = self._find(row, known) if known is None or known.is_drained else known
+        candidate = self.by_number.get(row.generation)
+        generation = (
+            self._find(row, candidate) if candidate is None or candidate.is_drained else candidate
+        )
         if not generation.has_sequences:
             return generation
         return self._find_sequence_generation(row, generation)
@@ -208,21 +210,21 @@ class GenerationRegistry:
     def _find_by_name(self, row: wire.Request) -> Generation:
         """Find a generation for a model that asks: it knows the other one's name and no more."""
         model = row.model
-        found = self.newest(model, row.version, row.correlation)
+        generation = self.newest(model, row.version, row.correlation)
         where = f"Model {model} - Error when running inference: "
-        if found is None:
+        if generation is None:
             raise NotServed(
                 f"{where}Failed for execute the inference request. Model '{model}' is not ready.",
                 model,
             )
-        if found.is_decoupled and row.flags & wire.ONE_RESPONSE:
+        if generation.is_decoupled and row.flags & wire.ONE_RESPONSE:
             raise Unsupported(
                 f"{where}Model {model} is using the decoupled. The current BLS request call "
                 "doesn't support models using the decoupled transaction policy. Please use "
                 "'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled "
                 "models.'"
             )
-        return found
+        return generation
 
     def newest(
         self, model: str, version: int, correlation: wire.Correlation | None = None
@@ -251,8 +253,8 @@ class GenerationRegistry:
         if correlation is not None and goes_to_canary(split, correlation):
             order.reverse()
         served = self._by_name.get(split.model, {})
-        found = (served[version] for version in order if version in served)
-        return next((generation for generation in found if not generation.is_retired), None)
+        candidates = (served[version] for version in order if version in served)
+        return next((generation for generation in candidates if not generation.is_retired), None)
 
     def choose(self, model: str, version: int) -> list[Generation]:
         """Return the generations of a model, or of all models without a name.

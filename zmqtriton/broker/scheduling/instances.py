@@ -330,13 +330,13 @@ class Instance:
         ahead = itertools.islice(self.batches.values(), 1, None)
         return sum(not request.is_cancelled for batch in ahead for request in batch.requests)
 
-    def may_take_ahead(self, most: int) -> bool:
+    def may_take_ahead(self, max_batches: int) -> bool:
         """True if it may be sent one more batch while it executes another."""
         if self.state is not InstanceState.BUSY or self.progress is None:
             return False
         if self.concurrency > 1 or self.open_calls or self.membership is not None:
             return False
-        return len(self.batches) < most and EARLIER not in self.batches
+        return len(self.batches) < max_batches and EARLIER not in self.batches
 
     def dismiss(self) -> None:
         """Dismiss it now, or as soon as it has said hello."""

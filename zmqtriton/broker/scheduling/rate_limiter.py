@@ -129,16 +129,16 @@ class RateLimiter:
         """Return the holders of resources and the instances that wait for them."""
         members = list(self._members())
         limits = self._supply.limits(membership.resource_need for _, _, membership in members)
-        found = {key: _entry(key, limit) for key, limit in sorted(limits.items())}
+        entries = {key: _entry(key, limit) for key, limit in sorted(limits.items())}
         for scheduler, instance, membership in members:
             for key, count in membership.resource_need.amounts.items():
-                entry = found[key]
+                entry = entries[key]
                 if instance.batch_count:
                     entry["holders"][instance.name] = count * instance.batch_count
                     entry["in_use"] += count * instance.batch_count
                 elif scheduler.pending:
                     entry["waiting"].append(instance.name)
-        return list(found.values())
+        return list(entries.values())
 
 
 def _entry(key: ResourceKey, limit: int) -> dict[str, Any]:

@@ -79,17 +79,17 @@ class Retirement:
     def check(self, instance: Instance) -> None:
         """Check whether a generation or instance has answered its last request."""
         if instance.has_left:
-            told = wire.Drained(instance.generation, instance.serial)
-            self._outbox.supervisor.append(told)
+            message = wire.Drained(instance.generation, instance.serial)
+            self._outbox.supervisor.append(message)
             self.tell_settled(self._generations[instance.generation], instance.serial)
 
     def tell_settled(self, generation: Generation, serial: int = 0) -> None:
         """Tell the supervisor once no later broker need know what a stub, or all, had begun."""
-        outbox, told = self._outbox, wire.Settled(generation.number, serial)
+        outbox, message = self._outbox, wire.Settled(generation.number, serial)
         # The outbox gets new lists from time to time, so they are looked up late.
 
         def tell() -> None:
-            outbox.supervisor.append(told)
+            outbox.supervisor.append(message)
 
         self._recovery.once_over(lambda: outbox.once_delivered.append(tell))
 

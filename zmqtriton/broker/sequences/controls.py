@@ -83,11 +83,11 @@ class SequenceControls:
         if not self:
             return body
         try:
-            given = wire.decode_request(body)
+            request = wire.decode_request(body)
         except ProtocolError:
             return body  # the stub will refuse it
         added = self._tensors(row.flags, row.correlation, is_ready=True)
-        return wire.encode_body(given._replace(inputs=given.inputs + added))
+        return wire.encode_body(request._replace(inputs=request.inputs + added))
 
     def build_padding_body(self, body: bytes) -> bytes:
         """Build the body for a slot without a request.
@@ -95,12 +95,12 @@ class SequenceControls:
         The shapes of another's inputs, and no data.
         """
         try:
-            given = wire.decode_request(body)
+            request = wire.decode_request(body)
         except ProtocolError:
-            given = wire.RequestBody("", {}, [], [])
-        inputs = [tensor._replace(data=b"") for tensor in given.inputs]
+            request = wire.RequestBody("", {}, [], [])
+        inputs = [tensor._replace(data=b"") for tensor in request.inputs]
         inputs += self._tensors(0, 0, is_ready=False)
-        return wire.encode_body(wire.RequestBody("", {}, given.outputs, inputs))
+        return wire.encode_body(wire.RequestBody("", {}, request.outputs, inputs))
 
     def build_padding(
         self, body: bytes, batch: int, numbers: Iterator[int]

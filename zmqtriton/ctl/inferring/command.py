@@ -26,7 +26,7 @@ _ABOUT_ACCESS = (401, 403)
 @with_request_options
 @form_option
 @click.pass_context
-def infer(context: click.Context, asked: RequestOptions, form: str) -> None:
+def infer(context: click.Context, request_options: RequestOptions, form: str) -> None:
     """Ask MODEL and print its outputs.
 
     VALUE is a number, several with commas, a text, a list in JSON, or @FILE: a .npy file, or
@@ -35,21 +35,21 @@ def infer(context: click.Context, asked: RequestOptions, form: str) -> None:
     """
 
     def question(client: Client) -> dict[str, Any]:
-        service = asked.service(client)
+        service = request_options.service(client)
         try:
-            return _ask(service, asked.path, asked.prepare(service))
+            return _ask(service, request_options.path, request_options.prepare(service))
         except (DeadlineExceeded, RefusedRequest) as error:
-            check_name(client, asked.model)
+            check_name(client, request_options.model)
             if isinstance(error, RefusedRequest) and error.status in _ABOUT_ACCESS:
                 raise
-            hint = f"`zmqtriton-ctl explain {asked.model}` may say why"
+            hint = f"`zmqtriton-ctl explain {request_options.model}` may say why"
             raise RefusedRequest(f"{error.text.rstrip()}; {hint}") from None
 
-    found = run_with_client(context, question)
+    answer = run_with_client(context, question)
     if form == "table":
-        _print(found)
+        _print(answer)
     else:
-        print_document(form, _to_document(found))
+        print_document(form, _to_document(answer))
 
 
 def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str, Any]:
@@ -80,24 +80,24 @@ def _read_answer(answer: Answer) -> dict[str, Any]:
     return document
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any]) -> None:
     from zmqtriton.ctl.inferring import values
 
     width = terminal_width() or _USUAL_WIDTH
-    version = f" version {found['model_version']}" if found.get("model_version") else ""
-    click.echo(f"{found.get('model_name', '')}{version}, {found['seconds'] * 1e3:.1f} ms")
-    for output in found.get("outputs", ()):
+    version = f" version {answer['model_version']}" if answer.get("model_version") else ""
+    click.echo(f"{answer.get('model_name', '')}{version}, {answer['seconds'] * 1e3:.1f} ms")
+    for output in answer.get("outputs", ()):
         click.echo(f"{output['name']}  {output['datatype']} {output['shape']}")
         text = values.format_array(output["data"], width - 2)
         click.echo("\n".join(f"  {line}" for line in text.splitlines() or [""]))
 
 
-def _to_document(found: dict[str, Any]) -> dict[str, Any]:
+def _to_document(answer: dict[str, Any]) -> dict[str, Any]:
     from zmqtriton.ctl.inferring import values
 
     outputs = [
         {key: each[key] for key in ("name", "datatype", "shape")}
         | {"data": values.to_json(each["data"])}
-        for each in found.get("outputs", ())
+        for each in answer.get("outputs", ())
     ]
-    return {**found, "outputs": outputs}
+    return {**answer, "outputs": outputs}

@@ -83,12 +83,12 @@ class RequestOptions(NamedTuple):
 
 
 def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the command gets the parameter `asked`."""
+    """Add the options; the command gets the parameter `request_options`."""
 
     @functools.wraps(command)
     def run(*words: Any, **parameters: Any) -> None:
         of_request = {name: parameters.pop(name) for name in RequestOptions._fields}
-        command(*words, asked=RequestOptions(**of_request), **parameters)
+        command(*words, request_options=RequestOptions(**of_request), **parameters)
 
     for add in reversed(_PARAMETERS):
         run = add(run)

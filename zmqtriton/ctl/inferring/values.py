@@ -39,15 +39,15 @@ def read_inputs(
 
     Raises InvalidArgument.
     """
-    known = {info.name: info for info in infos}
+    by_name = {info.name: info for info in infos}
     arrays: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not sign:
             raise InvalidArgument(f"'{word}' is not NAME=VALUE; {_expected(infos)}")
-        if name not in known:
+        if name not in by_name:
             raise InvalidArgument(f"the model has no input '{name}'; {_expected(infos)}")
-        arrays[name] = _fit(_read_value(text, known[name]), known[name])
+        arrays[name] = _fit(_read_value(text, by_name[name]), by_name[name])
     missing = [info for info in infos if info.name not in arrays]
     if fill:
         make = {"zeros": _zeros, "random": _random}[fill]
@@ -61,11 +61,12 @@ def read_document(document: Any, infos: Sequence[TensorInfo]) -> dict[str, Any]:
     """Read inputs given as a JSON object of values by name. Raises InvalidArgument."""
     if not isinstance(document, dict):
         raise InvalidArgument(f"the JSON must be an object of values by name; {_expected(infos)}")
-    known = {info.name: info for info in infos}
-    if unknown := next((name for name in document if name not in known), None):
+    by_name = {info.name: info for info in infos}
+    if unknown := next((name for name in document if name not in by_name), None):
         raise InvalidArgument(f"the model has no input '{unknown}'; {_expected(infos)}")
     return {
-        name: _fit(_to_array(value, known[name]), known[name]) for name, value in document.items()
+        name: _fit(_to_array(value, by_name[name]), by_name[name])
+        for name, value in document.items()
     }
 
 
@@ -160,8 +161,8 @@ def _fit(array: Any, info: TensorInfo) -> Any:
         shape = list(info.shape)
         for i in variable[:-1]:
             shape[i] = 1
-        known = math.prod(dim for dim in shape if dim != -1)
-        if known and array.size % known == 0 and (variable or array.size == known):
+        fixed_size = math.prod(dim for dim in shape if dim != -1)
+        if fixed_size and array.size % fixed_size == 0 and (variable or array.size == fixed_size):
             return array.reshape(shape)
     raise InvalidArgument(
         f"input '{info.name}' has the shape {list(array.shape)}, and the model takes "
@@ -169,9 +170,9 @@ def _fit(array: Any, info: TensorInfo) -> Any:
     )
 
 
-def _matches(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    return len(shape) == len(wanted) and all(
-        dim in (-1, own) for own, dim in zip(shape, wanted, strict=True)
+def _matches(shape: Sequence[int], expected: Sequence[int]) -> bool:
+    return len(shape) == len(expected) and all(
+        dim in (-1, own) for own, dim in zip(shape, expected, strict=True)
     )
 
 

@@ -105,73 +105,75 @@ def logs(
     if previous and follow:
         raise click.UsageError("a process that has ended writes nothing more: --follow")
     write = _WRITERS[form]
-    most = lines or (_ALL_LINES if since_s or previous else _DEFAULT_LINES)
-    wanted = _Selection(model, instance, since_s, most)
+    count = lines or (_ALL_LINES if since_s or previous else _DEFAULT_LINES)
+    selection = _Selection(model, instance, since_s, count)
     read = _read_previous if previous else _read_following if follow else _read_last
     try:
-        run_with_client(context, lambda client: read(client, wanted, write))
+        run_with_client(context, lambda client: read(client, selection, write))
     except KeyboardInterrupt:
         return  # the usual end of --follow
     except BrokenPipeError:
         standard_output.discard()  # `| head` has enough
 
 
-def _read_last(client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]) -> int:
+def _read_last(
+    client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
+) -> int:
     """Write the last lines; return the number to continue from."""
-    is_all = not (wanted.since_s or wanted.instance)
-    found = _ask(client, wanted, 0, wanted.lines if is_all else _ALL_LINES)
-    lines = [line for line in found["lines"] if wanted.has(line)][-wanted.lines :]
-    if wanted.model and not found["lines"]:
-        check_name(client, wanted.model)
-    if wanted.since_s and wanted.since_s < found.get("begins_s", 0.0):
-        begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["begins_s"]))
+    is_all = not (selection.since_s or selection.instance)
+    answer = _ask(client, selection, 0, selection.lines if is_all else _ALL_LINES)
+    lines = [line for line in answer["lines"] if selection.has(line)][-selection.lines :]
+    if selection.model and not answer["lines"]:
+        check_name(client, selection.model)
+    if selection.since_s and selection.since_s < answer.get("begins_s", 0.0):
+        begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["begins_s"]))
         print_note(
             f"... the server has kept lines since {begin}; its log file or the journal has more"
         )
     for line in lines:
         write(line)
     sys.stdout.flush()
-    return int(found["last"])
+    return int(answer["last"])
 
 
 def _read_following(
-    client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]
+    client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
-    after = _read_last(client, wanted, write)
+    after = _read_last(client, selection, write)
     while not standard_output.is_unread():
         time.sleep(_FOLLOW_EVERY_S)
-        found = _ask(client, wanted, after, _ALL_LINES)
-        after = found["last"]
-        if found["lost"]:
-            print_note(f"... {found['lost']} lines were lost")
-        for line in filter(wanted.has, found["lines"]):
+        answer = _ask(client, selection, after, _ALL_LINES)
+        after = answer["last"]
+        if answer["lost"]:
+            print_note(f"... {answer['lost']} lines were lost")
+        for line in filter(selection.has, answer["lines"]):
             write(line)
         sys.stdout.flush()
 
 
-def _ask(client: Client, wanted: _Selection, after: int, lines: int) -> dict[str, Any]:
-    asked = {"model": wanted.model, "after": after, "lines": lines}
-    found: dict[str, Any] = client.call("logs", asked, timeout_s=QUICK_TIMEOUT_S)
-    return found
+def _ask(client: Client, selection: _Selection, after: int, lines: int) -> dict[str, Any]:
+    arguments = {"model": selection.model, "after": after, "lines": lines}
+    answer: dict[str, Any] = client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)
+    return answer
 
 
 def _read_previous(
-    client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]
+    client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
-    if wanted.model:
-        check_name(client, wanted.model)
+    if selection.model:
+        check_name(client, selection.model)
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    kept = client.call("logs.processes", {"model": wanted.model}, timeout_s=QUICK_TIMEOUT_S)
-    found = find_previous(wanted.model, wanted.instance, status, kept)
-    if not found:
-        known = known_instances(wanted.model, status, kept)
-        if wanted.instance and wanted.instance not in known:
-            there = ", ".join(known) or "none"
-            raise NotFound(f"there is no instance '{wanted.instance}'; known: {there}")
+    kept = client.call("logs.processes", {"model": selection.model}, timeout_s=QUICK_TIMEOUT_S)
+    processes = find_previous(selection.model, selection.instance, status, kept)
+    if not processes:
+        instances = known_instances(selection.model, status, kept)
+        if selection.instance and selection.instance not in instances:
+            there = ", ".join(instances) or "none"
+            raise NotFound(f"there is no instance '{selection.instance}'; known: {there}")
         raise NotFound("no process of it has ended, as far as the server remembers")
-    for process in found:
+    for process in processes:
         print_note(_describe_end(process))
-        for line in [line for line in process.lines if wanted.has(line)][-wanted.lines :]:
+        for line in [line for line in process.lines if selection.has(line)][-selection.lines :]:
             write(line)
 
 

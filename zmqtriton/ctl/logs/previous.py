@@ -37,24 +37,24 @@ def find_previous(
         for process in kept
         if process["pid"] not in living and _is_meant(process, model, instance)
     }
-    found = list(newest.values())
+    processes = list(newest.values())
     for stub in stubs:
         if not (_is_meant(stub, model, instance) and stub["last_reason"]):
             continue
         died = PreviousProcess(stub["instance"], stub["last_pid"], stub["last_reason"], ())
         written = newest.get(died.instance)
         if written is not None and written.pid == died.pid:
-            found.remove(written)
+            processes.remove(written)
             died = replace(died, lines=written.lines)
-        found.append(died)
-    return sorted(found, key=lambda process: process.instance)
+        processes.append(died)
+    return sorted(processes, key=lambda process: process.instance)
 
 
 def known_instances(model: str, status: Document, kept: Iterable[Document]) -> Collection[str]:
     """Return the names of the instances that there are or were."""
     rows = [process for process in status["processes"] if process["role"] == "stub"]
-    found = [row for row in (*rows, *kept) if _is_meant(row, model, "")]
-    return sorted({row["instance"] for row in found})
+    matches = [row for row in (*rows, *kept) if _is_meant(row, model, "")]
+    return sorted({row["instance"] for row in matches})
 
 
 def _is_meant(row: Document, model: str, instance: str) -> bool:

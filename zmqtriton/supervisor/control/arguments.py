@@ -36,9 +36,9 @@ def changes_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def check_names(what: str, arguments: Mapping[str, Any], known: Collection[str]) -> None:
+def check_names(what: str, arguments: Mapping[str, Any], settings: Collection[str]) -> None:
     """Raise InvalidArgument for an argument without a meaning, which is a spelling mistake."""
     for name in arguments:
-        if name not in known:
-            there_are = ", ".join(sorted(known))
+        if name not in settings:
+            there_are = ", ".join(sorted(settings))
             raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")

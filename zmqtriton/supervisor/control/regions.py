@@ -133,11 +133,11 @@ class RegionRegistry:
 
     def _status(self, name: str, is_cuda: bool) -> list[dict[str, Any]]:
         listed = [r for r in self._regions.values() if r.is_open and not is_cuda]
-        found = [r.describe() for r in listed if name in ("", r.request.name)]
-        if name and not found:
+        rows = [r.describe() for r in listed if name in ("", r.request.name)]
+        if name and not rows:
             kind = "cuda" if is_cuda else "system"
             raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
-        return found
+        return rows
 
     def _register(self, request: RegionRequest, answer: Respond) -> None:
         if request.name in self._regions:
@@ -232,8 +232,8 @@ def _kind(call: ControlCall) -> tuple[str, bool]:
 
 
 def _parse_request(arguments: dict[str, Any]) -> RegionRequest:
-    given: list[Any] = [arguments.get(key) for key in ("name", "key", "offset", "byte_size")]
-    name, key, offset, size = given
+    fields: list[Any] = [arguments.get(key) for key in ("name", "key", "offset", "byte_size")]
+    name, key, offset, size = fields
     if type(name) is not str or type(key) is not str:
         raise InvalidArgument("a shared memory region needs a name and a key")
     if not 0 < len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:

@@ -85,26 +85,26 @@ class ServerStatus:
     def _request(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets the status once the broker has sent its counts."""
 
-        def describe(found: dict[str, Any]) -> None:
-            unconnected, in_flight = found.pop("unconnected"), found.pop("in_flight")
-            document = self._describe(found["counts"] or ())
+        def describe(report: dict[str, Any]) -> None:
+            unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
+            document = self._describe(report["counts"] or ())
             for process in document["processes"]:
                 serial = process.get("serial", 0)
                 never_connects = process["role"] not in BROKERED_ROLES
                 process["is_connected"] = never_connects or serial not in unconnected
                 if process["role"] == "stub":
                     process["in_flight"] = in_flight.get(str(serial), 0)
-            done({**document, **found})
+            done({**document, **report})
 
         self._counts.request(describe)
 
     def processes(self) -> list[tuple[int, str, int]]:
         """Return the pid, the model and the version of each process; "" and 0 if it has none."""
-        found = [(self._pid, "", 0), *((peer.pid, "", 0) for peer in self._peers.all())]
+        rows = [(self._pid, "", 0), *((peer.pid, "", 0) for peer in self._peers.all())]
         for generation in self._generations.values():
             of_model = generation.blueprint.name, generation.version
-            found += [(instance.pid, *of_model) for instance in generation.instances]
-        return [row for row in found if row[0]]
+            rows += [(instance.pid, *of_model) for instance in generation.instances]
+        return [row for row in rows if row[0]]
 
     def loads(self) -> dict[str, str]:
         """Return the phase of each running load, in words, by model."""
@@ -113,8 +113,8 @@ class ServerStatus:
 
     def summary(self) -> str:
         """One line for people."""
-        found = [news for model in self._models.values() for news in model.version_infos()]
-        states = [news.state for news in found if news.version]
+        infos = [news for model in self._models.values() for news in model.version_infos()]
+        states = [news.state for news in infos if news.version]
         ready = f"{states.count('READY')} of {len(states)} model versions are ready"
         if self._stopping.has_begun:
             return f"stopping; {ready}"

@@ -24,12 +24,12 @@ class StagedFiles:
         #: By path: True while its load is under way.
         self._is_loading: dict[str, bool] = {}
 
-    def claim(self, caller: int, given: Any) -> str:
+    def claim(self, caller: int, parameters: Any) -> str:
         """Take over the directory that a load names; "" if it names none.
 
         Raises InvalidArgument.
         """
-        name = given.get("staged", "") if isinstance(given, dict) else None
+        name = parameters.get("staged", "") if isinstance(parameters, dict) else None
         if name == "":
             return ""
         # A model can make its stub say anything, so it may not name another process's directory.

@@ -17,9 +17,9 @@ from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
 def describe_server(settings: Settings, directory: str, ready: str) -> dict[str, Any]:
     """Describe the server, for people who have several; `ready` puts its state into words."""
-    told = settings.frontend
+    frontend = settings.frontend
     services: dict[str, Http | Grpc | MetricsService]
-    services = {"http": told.http, "grpc": told.grpc, "metrics": told.metrics_service}
+    services = {"http": frontend.http, "grpc": frontend.grpc, "metrics": frontend.metrics_service}
     addresses = {
         name: f"{_bracket_ipv6(service.address)}:{service.port}"
         for name, service in services.items()
@@ -27,8 +27,8 @@ def describe_server(settings: Settings, directory: str, ready: str) -> dict[str,
     }
     addresses |= {name: local_service_path(directory, name) for name in settings.local_services}
     return {
-        "id": told.server.id,
-        "version": told.server.zmqtriton_version,
+        "id": frontend.server.id,
+        "version": frontend.server.zmqtriton_version,
         "directory": directory,
         "addresses": addresses,
         "ready": ready,

@@ -132,10 +132,10 @@ class ActionRunner:
         self._children.signal(action.serial, action.number, action.group)
 
     def _read_model(self, action: actions.ReadModel) -> None:
-        found = self._model_reader.read_model(
+        reading = self._model_reader.read_model(
             action.model, action.override, action.local_copy, action.selection
         )
-        self._core.plan.answer(action.ticket, found)
+        self._core.plan.answer(action.ticket, reading)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
         self._background.gauge.measure(action.ticket, action.model_by_pid)
@@ -153,8 +153,8 @@ class ActionRunner:
 
     def _look_at_files(self, action: actions.LookAtFiles) -> None:
         places = {name: self._model_reader.find_places(name) for name in action.models}
-        found = {name: here[0] for name, here in places.items() if len(here) == 1}
-        self._background.file_looks.look(action.ticket, found, self._options.model_config_name)
+        folders = {name: here[0] for name, here in places.items() if len(here) == 1}
+        self._background.file_looks.look(action.ticket, folders, self._options.model_config_name)
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
         error = None

@@ -31,8 +31,8 @@ def segment_budget_bytes() -> int:
 
 
 def _available_on_machine(proc: Path) -> int:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read_text(proc / "meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else _FALLBACK
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read_text(proc / "meminfo"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else _FALLBACK
 
 
 def _available_in_cgroups(proc: Path, groups: Path) -> Iterator[int]:
@@ -52,9 +52,9 @@ def _remaining_in_cgroup(root: Path, path: str, limit: str, current: str) -> Ite
     """
     group = root / path.lstrip("/")
     while True:
-        most, now = _read_text(group / limit).strip(), _read_text(group / current).strip()
-        if most.isdigit() and now.isdigit():
-            yield max(0, int(most) - int(now))
+        bound, now = _read_text(group / limit).strip(), _read_text(group / current).strip()
+        if bound.isdigit() and now.isdigit():
+            yield max(0, int(bound) - int(now))
         if group == root or root not in group.parents:
             return
         group = group.parent

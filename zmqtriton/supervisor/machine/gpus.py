@@ -40,11 +40,11 @@ def visible_gpus(
     GPUs that are too old are left out.
     """
     try:
-        found = (find or list_nvml_gpus)()
+        gpus = (find or list_nvml_gpus)()
     except (OSError, NvmlError) as error:
         _log.debug("no GPUs: %s", error)
         return ()
-    chosen = _apply_visible_devices(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    chosen = _apply_visible_devices(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
     return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
 
 
@@ -68,30 +68,30 @@ def used_memory_share(
     return used / total if total else None
 
 
-def _apply_visible_devices(found: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+def _apply_visible_devices(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     """Select and order the GPUs as CUDA_VISIBLE_DEVICES asks, as CUDA does.
 
     The list ends at the first invalid entry. With GPUs of different kinds a number means the same
     to both only if CUDA_DEVICE_ORDER is PCI_BUS_ID.
     """
     if visible is None:
-        return list(found)
+        return list(gpus)
     chosen: list[Gpu] = []
     for entry in visible.split(","):
-        gpu = _match_device(found, entry.strip())
+        gpu = _match_device(gpus, entry.strip())
         if gpu is None or gpu in chosen:
             break
         chosen.append(gpu)
     return chosen
 
 
-def _match_device(found: Sequence[Gpu], entry: str) -> Gpu | None:
+def _match_device(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     if entry.isdecimal():
-        return found[int(entry)] if int(entry) < len(found) else None
-    if entry.startswith("MIG-") and found:  # a part of a GPU; these are not listed here
-        return Gpu(entry, found[0].compute_capability)
+        return gpus[int(entry)] if int(entry) < len(gpus) else None
+    if entry.startswith("MIG-") and gpus:  # a part of a GPU; these are not listed here
+        return Gpu(entry, gpus[0].compute_capability)
     # The beginning of a UUID is enough if only one GPU matches.
-    fitting = [gpu for gpu in found if gpu.uuid.startswith(entry)] if entry[:4] == "GPU-" else []
+    fitting = [gpu for gpu in gpus if gpu.uuid.startswith(entry)] if entry[:4] == "GPU-" else []
     return fitting[0] if len(fitting) == 1 else None
 
 

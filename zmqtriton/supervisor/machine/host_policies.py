@@ -35,10 +35,10 @@ def cores_of_policy(
         if setting.name != policy or setting.key not in ("numa-node", "cpu-cores"):
             continue
         if setting.key == "numa-node":
-            found = _cores_of_node(nodes / f"node{int(setting.value)}" / "cpulist")
+            numbers = _cores_of_node(nodes / f"node{int(setting.value)}" / "cpulist")
         else:
-            found = core_numbers(setting.value)
-        cores = found if cores is None else cores & found
+            numbers = core_numbers(setting.value)
+        cores = numbers if cores is None else cores & numbers
     return tuple(sorted(cores or ()))
 
 

@@ -143,7 +143,7 @@ def bind_all(
     Raises PortError; then nothing stays bound.
     """
     metrics_address = options.metrics_address or options.http_address
-    wanted = [
+    sockets = [
         (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
         (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
         (options.allow_metrics, METRICS, "Metrics", metrics_address, options.metrics_port),
@@ -178,7 +178,7 @@ def bind_all(
         sharing[GRPC] = PortSharing.OTHER_SERVERS
     listeners = dict(adopted)
     try:
-        for is_wanted, role, service, address, port in wanted:
+        for is_wanted, role, service, address, port in sockets:
             if is_wanted and role not in listeners:
                 shared = sharing.get(role, PortSharing.NOBODY)
                 bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
@@ -197,8 +197,8 @@ def _bind_other_family(
     options: Options, first: BoundSocket, sharing: PortSharing
 ) -> socket.socket | None:
     """Bind the port of the first at the first address of another family, if the name has one."""
-    found = _resolve(options.grpc_address, first.port)
-    others = [where for family, _, _, _, where in found if family != first.socket.family]
+    addresses = _resolve(options.grpc_address, first.port)
+    others = [where for family, _, _, _, where in addresses if family != first.socket.family]
     if not others:
         return None
     try:
@@ -218,10 +218,10 @@ def _bind(
     service: str, address: str, port: int, sharing: PortSharing, option: str
 ) -> socket.socket:
     try:
-        found = _resolve(address, port)
+        addresses = _resolve(address, port)
     except OSError as error:
         raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
-    family, kind, protocol, _, where = found[0]
+    family, kind, protocol, _, where = addresses[0]
     held = socket.socket(family, kind, protocol)
     try:
         if sharing is PortSharing.OWN_PROCESSES:

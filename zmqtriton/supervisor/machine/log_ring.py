@@ -85,10 +85,10 @@ class LogRing(logging.Handler):
         """
         first = self._lines[0].number if self._lines else self._last + 1
         lost = max(0, first - after - 1) if after else 0
-        found = [
+        lines = [
             line for line in self._lines if line.number > after and _concerns_model(line, model)
         ]
-        chosen = [line._asdict() for line in found[-limit:]]
+        chosen = [line._asdict() for line in lines[-limit:]]
         begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
         return {
             "lines": chosen,

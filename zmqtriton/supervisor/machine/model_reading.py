@@ -131,13 +131,13 @@ class ModelReader:
 
     def find_warnings(self) -> list[str]:
         """Return warnings about the repositories themselves, as far as they can be read."""
-        found = []
+        hints = []
         for path in self._paths:
             try:
-                found.append(repository_hint(path))
+                hints.append(repository_hint(path))
             except InternalError:
                 pass  # the start reports that
-        return [text for text in found if text]
+        return [text for text in hints if text]
 
     def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Add a directory, with other names for some of its models, by their folders.
@@ -148,7 +148,7 @@ class ModelReader:
             raise InvalidArgument(f"failed to register '{path}', repository not found")
         if os.path.abspath(path) in self.paths:
             raise AlreadyExists(f"model repository '{path}' has already been registered")
-        taken = {name for known in self._names.values() for name in known.values()}
+        taken = {name for by_folder in self._names.values() for name in by_folder.values()}
         for name in (names or {}).values():
             if name in taken:
                 raise AlreadyExists(
@@ -159,30 +159,30 @@ class ModelReader:
 
     def unregister(self, path: str) -> None:
         """Remove a directory; models that were loaded from it stay. Raises NotFound."""
-        wanted = os.path.abspath(path)
-        if wanted not in self.paths:
+        directory = os.path.abspath(path)
+        if directory not in self.paths:
             raise NotFound(f"failed to unregister '{path}', repository not found")
-        self._names.pop(self._paths.pop(self.paths.index(wanted)), None)
+        self._names.pop(self._paths.pop(self.paths.index(directory)), None)
 
     def list_names(self, remote: Iterable[tuple[str, str]] = ()) -> RepositoryNames:
         """List every model directory and the models of object stores, each with its problem.
 
         Raises InternalError.
         """
-        found: RepositoryNames = {}
+        listing: RepositoryNames = {}
         places: dict[str, Path] = {}
         for repository in self._paths:
             for path in subdirectories(repository):
                 name = self._names.get(repository, {}).get(path.name, path.name)
                 place = path.resolve()
                 if places.setdefault(name, place) != place:
-                    found[name] = DUPLICATE
+                    listing[name] = DUPLICATE
                 else:
-                    found.setdefault(name, None)
+                    listing.setdefault(name, None)
         for name, problem in (*remote, *((name, "") for name in self._files)):
             stated = InternalError(problem).reason if problem else None
-            found[name] = DUPLICATE if name in found else stated
-        return dict(sorted(found.items()))
+            listing[name] = DUPLICATE if name in listing else stated
+        return dict(sorted(listing.items()))
 
     def read_model(
         self,
@@ -256,12 +256,12 @@ class ModelReader:
         fingerprint: str = "",
     ) -> Blueprint | ReadFailure:
         """Read a model, with the fingerprint of the content if it is a copy."""
-        known, fingerprint = fingerprint, fingerprint or "unreadable"
+        copy_fingerprint, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
             if override is not None and override.directory:
                 take_over(place.directory)
             scanned = replace(place.scan(name, self._config_name), name=name)
-            fingerprint = known or scanned.fingerprint
+            fingerprint = copy_fingerprint or scanned.fingerprint
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
@@ -453,6 +453,6 @@ def _finish_ensemble(
 ) -> FinalConfig:
     protos = {name: one.proto for name, one in members.items()}
     complete = complete_ensemble(config, protos, path=source)
-    found = {name: one.labels for name, one in members.items()}
-    labels = inherit_labels(config, files.labels, found)
+    member_labels = {name: one.labels for name, one in members.items()}
+    labels = inherit_labels(config, files.labels, member_labels)
     return _finished_config(complete, files._replace(labels=labels))

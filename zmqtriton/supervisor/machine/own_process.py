@@ -46,8 +46,8 @@ class Signals:
         self._stop = stop
         self._reopen_log = reopen_log
         self._reader, self._writer = socket.socketpair()
-        #: Of those that are told once.
-        self._told: set[int] = set()
+        #: The signals that are logged once.
+        self._logged: set[int] = set()
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `handle` has something to do."""
@@ -70,8 +70,8 @@ class Signals:
             elif number in _STOP:
                 _log.info("%s has come: the server stops", _name(number))
                 self._stop()
-            elif number not in self._told:
-                self._told.add(number)
+            elif number not in self._logged:
+                self._logged.add(number)
                 if number in _SHORTAGE:
                     _log.warning("%s has come: the server stops", _name(number))
                     self._stop()

@@ -108,7 +108,7 @@ def bound_ports(sockets: Mapping[str, listeners.BoundSocket]) -> dict[str, int]:
 def settings_of(options: Options, machine: Machine) -> Settings:
     """Return the settings of a server with these options; the only place that makes them."""
     log = log_options(options)
-    metrics = config_of((found.key, found.value) for found in options.metrics_config)
+    metrics = config_of((setting.key, setting.value) for setting in options.metrics_config)
     on_demand = OnDemand(options.load_on_demand, options.load_on_demand_timeout)
     memory = _memory(options, machine)
     trace = options.trace
@@ -151,7 +151,7 @@ def _memory(options: Options, machine: Machine) -> Memory:
 
 
 def _cache(options: Options, machine: Machine) -> Cache:
-    sizes = [int(found.value) for found in options.cache_config if found.key == "size"]
+    sizes = [int(setting.value) for setting in options.cache_config if setting.key == "size"]
     return Cache(
         bytes=sizes[-1] if sizes else 0,
         # The rest is for tensors in transit: a process without room for an answer cannot answer.
@@ -253,8 +253,8 @@ def _grpc(options: Options, port: int) -> frontends.Grpc:
 
 def _held_requests(text: str) -> int:
     """Return the number at the beginning of a text, as Triton reads it; 0 without one."""
-    found = re.match(r"\s*\+?(\d{1,9})", text)
-    held = int(found[1]) if found else 0
+    match = re.match(r"\s*\+?(\d{1,9})", text)
+    held = int(match[1]) if match else 0
     if held:
         _log.warning("%s: batchers wait for %s requests before they begin", _HOLD_BACK, held)
     return held

@@ -33,12 +33,12 @@ class PythonSettings(NamedTuple):
     load_slot_timeout_s: float
 
     @classmethod
-    def from_backend_config(cls, given: Mapping[str, str]) -> PythonSettings:
+    def from_backend_config(cls, settings: Mapping[str, str]) -> PythonSettings:
         """Read the settings, with defaults in place of wrong values."""
-        found = {key: _number(key, given) for key in _NUMBER_RULES}
+        numbers = {key: _number(key, settings) for key in _NUMBER_RULES}
         values = {
             key: _NUMBER_RULES[key][0] if isinstance(value, InvalidArgument) else value
-            for key, value in found.items()
+            for key, value in numbers.items()
         }
         return cls(
             values["shm-default-byte-size"],
@@ -47,22 +47,22 @@ class PythonSettings(NamedTuple):
         )
 
 
-def check_settings(given: Mapping[str, str]) -> None:
+def check_settings(settings: Mapping[str, str]) -> None:
     """Check all values. Raises InvalidArgument for the first wrong one."""
     for key in _NUMBER_RULES:
-        value = _number(key, given)
+        value = _number(key, settings)
         if isinstance(value, InvalidArgument):
             raise value
-    if given.get(_PREFIX) == "":
+    if settings.get(_PREFIX) == "":
         raise InvalidArgument(f"{_PREFIX} must at least contain one character")
 
 
-def _number(key: str, given: Mapping[str, str]) -> int | InvalidArgument:
+def _number(key: str, settings: Mapping[str, str]) -> int | InvalidArgument:
     default, least, complaint = _NUMBER_RULES[key]
-    if key not in given:
+    if key not in settings:
         return default
-    digits = _LEADING_INT.match(given[key])
+    digits = _LEADING_INT.match(settings[key])
     if digits is None:
-        return InvalidArgument(f"{key} is '{given[key]}', which is no number")
+        return InvalidArgument(f"{key} is '{settings[key]}', which is no number")
     value = int(digits.group(1))
     return value if value >= least else InvalidArgument(f"{key} {complaint}")

@@ -26,19 +26,19 @@ class RegionFiles:
         #: Each process holds one descriptor for each region; clients must not use up all of them.
         self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
-    def open(self, wanted: OpenRegion) -> ZmqTritonError | None:
+    def open(self, region: OpenRegion) -> ZmqTritonError | None:
         """Open a region's file; return why that is impossible, or None."""
         if len(self._descriptors) >= self._limit:
             return Unavailable(
                 f"{self._limit} shared memory regions are registered, more cannot be"
             )
         try:
-            descriptor = os.open(os.path.join(self._directory, wanted.file), _FLAGS)
+            descriptor = os.open(os.path.join(self._directory, region.file), _FLAGS)
         except (OSError, ValueError):
-            return open_error(wanted.key)
-        error = _check(descriptor, wanted)
+            return open_error(region.key)
+        error = _check(descriptor, region)
         if error is None:
-            self._descriptors[wanted.number] = descriptor
+            self._descriptors[region.number] = descriptor
         else:
             os.close(descriptor)
         return error
@@ -63,11 +63,11 @@ class RegionFiles:
             self.close(number)
 
 
-def _check(descriptor: int, wanted: OpenRegion) -> ZmqTritonError | None:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        return open_error(wanted.key)
-    if wanted.offset + wanted.size > found.st_size:
-        text = f"failed to register shared memory region '{wanted.name}': invalid args"
+def _check(descriptor: int, region: OpenRegion) -> ZmqTritonError | None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return open_error(region.key)
+    if region.offset + region.size > status.st_size:
+        text = f"failed to register shared memory region '{region.name}': invalid args"
         return InvalidArgument(text)
     return None

@@ -52,16 +52,16 @@ class SegmentRegistry:
         self,
         budget: int,
         send: SendMessage,
-        most: int = 4096,
+        max_segments: int = 4096,
         open_region: Callable[[int], int | None] = lambda number: None,
     ) -> None:
-        """Set the limits: `budget` in bytes, and `most` segments, since each costs a descriptor.
+        """Set the limits: `budget` in bytes, and segments, since each costs a descriptor.
 
         `open_region` opens a client's region read-only, where clients are trusted.
         """
         self._budget = budget
         self._send = send
-        self._max_segments = most
+        self._max_segments = max_segments
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
         self._open_region = open_region
@@ -101,8 +101,8 @@ class SegmentRegistry:
         elif isinstance(message, wire.FreeSegment):
             self._free_segment(serial, message.segment)
 
-    def _create_segment(self, serial: int, wanted: wire.CreateSegment, quota: Quota) -> None:
-        number, size, handle = wanted
+    def _create_segment(self, serial: int, request: wire.CreateSegment, quota: Quota) -> None:
+        number, size, handle = request
         own = self._segments.setdefault(serial, {})
         if quota.max_segment_bytes:
             self._model_of[serial] = quota.model
@@ -156,27 +156,27 @@ class SegmentRegistry:
             f"({MAX_SEGMENT_BYTES}), and has {held}."
         )
 
-    def _open_segment(self, serial: int, asked: wire.OpenSegment) -> None:
-        if asked.segment >= REGIONS_FROM:
-            self._open_client_region(serial, asked)
+    def _open_segment(self, serial: int, request: wire.OpenSegment) -> None:
+        if request.segment >= REGIONS_FROM:
+            self._open_client_region(serial, request)
             return
-        segment = self._segments.get(asked.owner, {}).get(asked.segment)
+        segment = self._segments.get(request.owner, {}).get(request.segment)
         if segment is None:
-            self._send(serial, wire.SegmentOpened(*asked, 0), None)
+            self._send(serial, wire.SegmentOpened(*request, 0), None)
             return
         segment.readers.add(serial)
-        given = wire.SegmentOpened(*asked, segment.size, segment.handle)
-        self._send(serial, given, None if segment.handle else segment.descriptor)
+        reply = wire.SegmentOpened(*request, segment.size, segment.handle)
+        self._send(serial, reply, None if segment.handle else segment.descriptor)
 
-    def _open_client_region(self, serial: int, asked: wire.OpenSegment) -> None:
-        number = asked.segment - REGIONS_FROM
+    def _open_client_region(self, serial: int, request: wire.OpenSegment) -> None:
+        number = request.segment - REGIONS_FROM
         descriptor = self._open_region(number)
         if descriptor is None:
-            self._send(serial, wire.SegmentOpened(*asked, 0), None)
+            self._send(serial, wire.SegmentOpened(*request, 0), None)
             return
-        self._region_readers.setdefault(number, set()).add((serial, asked.owner))
+        self._region_readers.setdefault(number, set()).add((serial, request.owner))
         size = os.fstat(descriptor).st_size
-        self._send(serial, wire.SegmentOpened(*asked, size), descriptor)
+        self._send(serial, wire.SegmentOpened(*request, size), descriptor)
         os.close(descriptor)
 
     def region_closed(self, number: int) -> None:

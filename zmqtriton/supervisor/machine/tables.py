@@ -80,8 +80,8 @@ def log_grpc_settings(options: Options, stream: IO[str]) -> None:
 
 def log_python_settings(options: Options) -> None:
     """Log the settings of the Python backend as verbose lines."""
-    given = options.backend_settings("python")
-    settings = PythonSettings.from_backend_config(given)
+    backend_settings = options.backend_settings("python")
+    settings = PythonSettings.from_backend_config(backend_settings)
     _log.debug(
         "Shared memory configuration is shm-default-byte-size=%d,shm-growth-byte-size=%d,"
         "stub-timeout-seconds=%d",

@@ -147,12 +147,12 @@ class Blueprint:
 
     def differs_in_instances_only(self, served: Blueprint, number: int) -> bool:
         """True if a version that serves need not be loaded anew for this blueprint."""
-        wanted, has = self.versions[number], served.versions[number]
-        if wanted.fingerprint_without_instances:
-            return wanted.fingerprint_without_instances == has.fingerprint_without_instances
+        new, old = self.versions[number], served.versions[number]
+        if new.fingerprint_without_instances:
+            return new.fingerprint_without_instances == old.fingerprint_without_instances
         # another version has come or gone, and this one is as it was
         is_same = (self.config, self.environment) == (served.config, served.environment)
-        return is_same and self.ensemble is None and "" != wanted.contents == has.contents
+        return is_same and self.ensemble is None and "" != new.contents == old.contents
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,14 @@ class Callee(Protocol):
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
     """True if the one calls the other, perhaps through others."""
-    seen, found = {start}, [start]
-    while found:
-        for name in needs(found.pop()):
+    seen, queue = {start}, [start]
+    while queue:
+        for name in needs(queue.pop()):
             if name == target:
                 return True
             if name not in seen:
                 seen.add(name)
-                found.append(name)
+                queue.append(name)
     return False
 
 
@@ -132,14 +132,15 @@ def _is_needed(generation: Generation, reached: Mapping[str, set[str]]) -> bool:
     name = generation.blueprint.name
     own = reached.get(name, ())
     return any(
-        name in found and caller != name and caller not in own for caller, found in reached.items()
+        name in callees and caller != name and caller not in own
+        for caller, callees in reached.items()
     )
 
 
 def _closure(start: str, callees: Mapping[str, set[str]]) -> set[str]:
-    seen, found = set[str](), [start]
-    while found:
-        new = callees.get(found.pop(), set()) - seen
+    seen, queue = set[str](), [start]
+    while queue:
+        new = callees.get(queue.pop(), set()) - seen
         seen |= new
-        found += new
+        queue += new
     return seen

@@ -91,8 +91,8 @@ class EnsembleMembers:
         for index, (model, number) in enumerate(ensemble.steps):
             served = self._serving(model, -1)
             if served is None:
-                known = self._models.get(model)
-                why = known.why_not_loaded if known else _UNKNOWN_MODEL
+                member = self._models.get(model)
+                why = member.why_not_loaded if member else _UNKNOWN_MODEL
                 text = no_loaded_version_text(name, model, shorten(why.text))
                 error = ensemble.step_error(index, text)
                 raise error.because(Kind.MEMBER_NOT_LOADED, why, member=model)
@@ -118,8 +118,8 @@ class EnsembleMembers:
         return 1 + max(map(self._depth, members)) if members else 0
 
     def _serving(self, model: str, number: int) -> ModelVersion | None:
-        known = self._models.get(model)
-        versions = [v for v in known.versions.values() if v.is_serving] if known else []
+        member = self._models.get(model)
+        versions = [v for v in member.versions.values() if v.is_serving] if member else []
         fitting = [v for v in versions if number in (-1, v.number)]
         return max(fitting, key=lambda version: version.number, default=None)
 
@@ -136,21 +136,21 @@ class EnsembleMembers:
 
     def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[Instance]:
         """Return all instances of the steps whose models must be asked."""
-        found: dict[int, Instance] = {}
+        instances: dict[int, Instance] = {}
         for model, number in ensemble.steps:
             version = self._serving(model, number)
             if version is not None and version.generation is not None:
-                found.update(
+                instances.update(
                     (one.serial, one) for one in version.generation.readiness.with_is_ready()
                 )
-        return list(found.values())
+        return list(instances.values())
 
     def why_not_ready(self, ensemble: EnsembleBlueprint) -> Reason | None:
         """Return why the first unavailable step cannot be executed now."""
         for model, number in ensemble.steps:
             if not self._ready(model, number):
-                known = self._models.get(model)
-                why = known.why_not_loaded if known else _UNKNOWN_MODEL
+                member = self._models.get(model)
+                why = member.why_not_loaded if member else _UNKNOWN_MODEL
                 text = f"model '{model}' of the ensemble is not ready: {shorten(why.text)}"
                 return Reason.of(Kind.MEMBER_NOT_READY, text, why, member=model)
         return None

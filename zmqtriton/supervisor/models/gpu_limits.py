@@ -33,11 +33,11 @@ class GpuLimits:
         """Raise Unavailable if a new instance is to load on a GPU that is too full."""
         if not self._limits:
             return
-        known = self._admitted.get(generation, set())
+        admitted = self._admitted.get(generation, set())
         new = {
             (place.name, place.device): place
             for place in places
-            if place.kind == _GPU and (place.name, place.device) not in known
+            if place.kind == _GPU and (place.name, place.device) not in admitted
         }
         # Each GPU is asked once: what loads at the same time is not there yet.
         full = {gpu for gpu in {place.device for place in new.values()} if self._is_full(gpu)}
@@ -48,12 +48,12 @@ class GpuLimits:
                     f"{place.device} has exceeded, model loading is rejected."
                 )
                 raise Unavailable(text).because(Kind.GPU_FULL, gpu=place.device)
-        self._admitted[generation] = known | new.keys()
+        self._admitted[generation] = admitted | new.keys()
 
     def _is_full(self, gpu: int) -> bool:
-        most = self._limits.get(gpu)
-        used = None if most is None else self._used_share(gpu)
-        return used is not None and most is not None and used > most
+        limit = self._limits.get(gpu)
+        used = None if limit is None else self._used_share(gpu)
+        return used is not None and limit is not None and used > limit
 
     def forget_generation(self, generation: int) -> None:
         self._admitted.pop(generation, None)

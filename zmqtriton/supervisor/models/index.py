@@ -13,10 +13,10 @@ from zmqtriton_floor.reasons import Reason
 
 
 def repository_index(
-    found: RepositoryListing, models: Mapping[str, Model], never_loaded: Reason | None
+    listing: RepositoryListing, models: Mapping[str, Model], never_loaded: Reason | None
 ) -> list[dict[str, Any]]:
     """Return the entries; `never_loaded` is why a model was never tried, where it may be."""
-    names = {} if isinstance(found, ZmqTritonError) else found
+    names = {} if isinstance(listing, ZmqTritonError) else listing
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):
         problem = names.get(name)

@@ -7,8 +7,8 @@ from zmqtriton_floor.reasons import Kind
 
 
 class InstanceLimit:
-    def __init__(self, most: float) -> None:
-        self.most = most
+    def __init__(self, maximum: float) -> None:
+        self.maximum = maximum
         self._counts: dict[int, int] = {}
         #: The generations that end.
         self._leaving: set[int] = set()
@@ -16,18 +16,18 @@ class InstanceLimit:
     def claim(self, generation: int, instances: int) -> None:
         """Count the instances of a generation. Raises Unavailable if there would be too many."""
         others = sum(count for number, count in self._counts.items() if number != generation)
-        if others + instances > self.most:
+        if others + instances > self.maximum:
             text = (
-                f"the limit of open files allows {self.most:g} instances; there are {others}, and "
+                f"the limit of open files allows {self.maximum:g} instances; there are {others}, and "
                 f"the load needs {instances} more (see ulimit -n, LimitNOFILE)"
             )
-            raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.most))
+            raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.maximum))
         self._counts[generation] = instances
 
     def is_room_coming(self, instances: int) -> bool:
         """True if so many do not fit beside all others, but beside those that stay."""
         staying = sum(n for number, n in self._counts.items() if number not in self._leaving)
-        return staying + instances <= self.most < sum(self._counts.values()) + instances
+        return staying + instances <= self.maximum < sum(self._counts.values()) + instances
 
     def leave(self, generation: int) -> None:
         """Take note that a generation ends; it counts until it has no process any more."""

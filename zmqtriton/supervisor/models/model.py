@@ -69,8 +69,8 @@ class Model(GenerationOwner):
 
         What has failed and has not changed is not retried, unless a process was lost.
         """
-        wanted = LoadRequest(is_poll=True, settle_s=settle_s)
-        self.loads.add(ModelLoad(self, self._context, done, wanted))
+        request = LoadRequest(is_poll=True, settle_s=settle_s)
+        self.loads.add(ModelLoad(self, self._context, done, request))
 
     def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Load the model for an ensemble: `then` is called once it was loaded, or tried."""
@@ -80,8 +80,8 @@ class Model(GenerationOwner):
             then()
         else:
             self._was_explicitly_unloaded = False
-            wanted = LoadRequest(is_poll=not again, retry_failed_members=again)
-            self.loads.add(ModelLoad(self, self._context, lambda _: then(), wanted))
+            request = LoadRequest(is_poll=not again, retry_failed_members=again)
+            self.loads.add(ModelLoad(self, self._context, lambda _: then(), request))
 
     def scale(self, scale: Scale, done: LoadCallback) -> None:
         """Give the serving versions this number of instances; it stays over reloads."""

@@ -79,20 +79,20 @@ class Startup:
         self._progress.begin()
         self._server.list_repository(self._load_listed)
 
-    def _load_listed(self, found: RepositoryListing) -> None:
+    def _load_listed(self, listing: RepositoryListing) -> None:
         if self._server.is_stopping:
             return
-        if isinstance(found, ZmqTritonError):
+        if isinstance(listing, ZmqTritonError):
             if self._policy.exit_on_error:
-                self._give_up(found.text)
+                self._give_up(listing.text)
             else:
-                self._await_repository(found.text)
+                self._await_repository(listing.text)
             return
         if self.is_repository_missing:
             self._plan.log("I", "the model repository can be listed; its models are loaded")
         names = self._policy.startup_models
         if self._policy.control_mode != "explicit" or names == ("*",):
-            names = tuple(found)
+            names = tuple(listing)
         self._left = set(names)
         for name in names:
             self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
@@ -105,7 +105,7 @@ class Startup:
         left = [self._server.models[name] for name in sorted(self._left)]
         # those that something happens for come first
         phases = [(model.name, model.loads.phase) for model in left]
-        phases.sort(key=lambda found: found[1] == WAITS_FOR_OTHERS)
+        phases.sort(key=lambda phase: phase[1] == WAITS_FOR_OTHERS)
         return phases or [("the model repository", "it is listed")]
 
     def news(self) -> Iterable[wire.RepositoryState]:
@@ -204,24 +204,24 @@ class Startup:
         self._server.list_repository(self._compare)
         self._plan.call_later(self._policy.poll_s, self._poll)
 
-    def _compare(self, found: RepositoryListing) -> None:
+    def _compare(self, listing: RepositoryListing) -> None:
         if self._server.is_stopping:
             return
-        if isinstance(found, ZmqTritonError):
-            self._plan.log("E", f"failed to poll the model repository: {found.text}")
+        if isinstance(listing, ZmqTritonError):
+            self._plan.log("E", f"failed to poll the model repository: {listing.text}")
             return
-        for name in found:
+        for name in listing:
             model = self._server.get_or_create_model(name)
             model.history.is_directory_gone = False
             if not model.loads.is_loading:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
-        for model in find_gone(self._server.models, found):
+        for model in find_gone(self._server.models, listing):
             model.history.record_gone()
             model.unload(ignore_result)
 
 
-def find_gone(models: Mapping[str, Model], found: Container[str]) -> list[Model]:
+def find_gone(models: Mapping[str, Model], listing: Container[str]) -> list[Model]:
     """Return the models whose directories were there and no longer are.
 
     A reading may have found that, too, between two looks: it ends nothing that serves.
@@ -229,7 +229,7 @@ def find_gone(models: Mapping[str, Model], found: Container[str]) -> list[Model]
     return [
         model
         for name, model in models.items()
-        if name not in found
+        if name not in listing
         and not (model.history.is_directory_gone and _is_unloaded(model))
         and not guests_of(model)
     ]

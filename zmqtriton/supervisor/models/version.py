@@ -84,5 +84,5 @@ class ModelVersion:
 
 def serving_generations(versions: Mapping[int, ModelVersion]) -> list[Generation]:
     """Return the generations of the versions that serve, in the order of these."""
-    found = [version.generation for version in versions.values() if version.is_serving]
-    return [generation for generation in found if generation is not None]
+    generations = [version.generation for version in versions.values() if version.is_serving]
+    return [generation for generation in generations if generation is not None]

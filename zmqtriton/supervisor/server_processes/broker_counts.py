@@ -45,8 +45,8 @@ class BrokerCounts:
     def _answer(self, number: int, counts: Any, own: dict[str, Any]) -> None:
         then = self._waiting.pop(number, None)
         if then is not None:
-            found = {name: own.get(name, []) for name in ("resources", "unconnected")}
-            then({"counts": counts, "in_flight": own.get("in_flight", {}), **found})
+            tables = {name: own.get(name, []) for name in ("resources", "unconnected")}
+            then({"counts": counts, "in_flight": own.get("in_flight", {}), **tables})
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

@@ -57,14 +57,14 @@ class ReadinessChecks:
 
     def check_generations(self, numbers: Iterable[int], then: ReadinessCallback) -> None:
         """Ask all present instances of these generations; the result is True if all are ready."""
-        asked: list[Instance] = []
+        instances: list[Instance] = []
         for number in numbers:
             generation = self._generations.get(number)
             if generation is None or not generation.readiness.ready_count:
                 then(False)
                 return
-            asked += generation.readiness.with_is_ready()
-        left = {instance.serial for instance in asked}
+            instances += generation.readiness.with_is_ready()
+        left = {instance.serial for instance in instances}
         if not left:
             then(True)
             return
@@ -76,7 +76,7 @@ class ReadinessChecks:
                     left.clear()
                     then(is_ready)
 
-        for instance in asked:
+        for instance in instances:
             self._check_instance(instance, partial(record, instance.serial))
 
     def _check_instance(self, instance: Instance, then: ReadinessCallback) -> None:

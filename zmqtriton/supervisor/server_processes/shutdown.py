@@ -103,7 +103,9 @@ class ShutdownSequence:
     def _report(self) -> None:
         left_s = self._left_s
         if self.phase in _WAITING:
-            self._counts.request(lambda found: self._tell_in_flight(left_s, found["counts"] or []))
+            self._counts.request(
+                lambda report: self._tell_in_flight(left_s, report["counts"] or [])
+            )
             return
         text = f"Found {len(self._alive())} live models and 0 in-flight non-inference requests"
         self._plan.log("I", f"Timeout {left_s}: {text}")

@@ -83,8 +83,8 @@ class Door:
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""
-        found: list[dict[str, Any]] = self._ask("repository.index", {"ready": ready})["models"]
-        return found
+        index: list[dict[str, Any]] = self._ask("repository.index", {"ready": ready})["models"]
+        return index
 
     def load(
         self,

@@ -83,8 +83,8 @@ class Control:
 
     async def _model_config(self, fields: Fields, _: Sequence[Any]) -> Answer:
         name, version = _model(fields)
-        found = await attempt(lambda: self._gateway.catalogue.find(name, version))
-        return found.config
+        model = await attempt(lambda: self._gateway.catalogue.find(name, version))
+        return model.config
 
     async def _model_statistics(self, fields: Fields, _: Sequence[Any]) -> Answer:
         name, version = fields.text("model"), fields.text("version")
@@ -106,7 +106,7 @@ class Control:
         name = fields.name("model")
         parameters = {}
         if fields.has("config"):
-            parameters["config"] = fields.text("config", most=_MAX_CONFIG)
+            parameters["config"] = fields.text("config", max_length=_MAX_CONFIG)
         paths = fields.items("files")
         fields.check_known()
         if len(paths) != len(frames) or any(type(path) is not str for path in paths):
@@ -172,12 +172,12 @@ class ControlExchange:
             return
         problem = task.exception()
         if problem is not None:
-            self._done(responses.error(self._number, responses.told(self._verb, problem)))
+            self._done(responses.error(self._number, responses.failure(self._verb, problem)))
             return
         try:
             message = responses.answer(self._number, task.result())
         except (ValueError, TypeError, OverflowError) as unsendable:
-            message = responses.error(self._number, responses.told(self._verb, unsendable))
+            message = responses.error(self._number, responses.failure(self._verb, unsendable))
         self._done(message)
 
     def cancel(self) -> None:

@@ -14,39 +14,39 @@ _MAX_COUNT = 2**63 - 1
 class Fields:
     """The fields of one map; `check_known` is to be called after the last was read."""
 
-    __slots__ = ("_given", "_of", "_read")
+    __slots__ = ("_document", "_of", "_read")
 
-    def __init__(self, given: Any, of: str) -> None:
+    def __init__(self, document: Any, of: str) -> None:
         """Set up; `of` names the owner of the fields in errors."""
-        if type(given) is not dict:
+        if type(document) is not dict:
             raise InvalidArgument(f"{of} must be a map")
-        self._given: dict[str, Any] = given
+        self._document: dict[str, Any] = document
         self._of = of
         self._read: set[str] = set()
 
     def take(self, name: str) -> Any:
         """Return a value of any type, or None."""
         self._read.add(name)
-        return self._given.get(name)
+        return self._document.get(name)
 
     def _take(self, name: str, kind: type[Any], default: Any, noun: str) -> Any:
-        if name not in self._given:
+        if name not in self._document:
             return default
         self._read.add(name)
-        value = self._given[name]
+        value = self._document[name]
         if type(value) is not kind:
             raise InvalidArgument(f"'{name}' of {self._of} must be {noun}")
         return value
 
-    def text(self, name: str, default: str = "", most: int = MAX_NAME) -> str:
+    def text(self, name: str, default: str = "", max_length: int = MAX_NAME) -> str:
         value: str = self._take(name, str, default, "a string")
-        if len(value) > most:
-            raise InvalidArgument(f"'{name}' of {self._of} is longer than {most} characters")
+        if len(value) > max_length:
+            raise InvalidArgument(f"'{name}' of {self._of} is longer than {max_length} characters")
         return value
 
     def name(self, name: str) -> str:
         """Return a text that must be there."""
-        if name not in self._given:
+        if name not in self._document:
             raise InvalidArgument(f"{self._of} has no '{name}'")
         return self.text(name)
 
@@ -60,19 +60,19 @@ class Fields:
         return bool(self._take(name, bool, False, "true or false"))
 
     def items(self, name: str) -> list[Any]:
-        found: list[Any] = self._take(name, list, [], "an array")
-        return found
+        items: list[Any] = self._take(name, list, [], "an array")
+        return items
 
     def map(self, name: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._take(name, dict, {}, "a map")
-        return found
+        members: Mapping[str, Any] = self._take(name, dict, {}, "a map")
+        return members
 
     def has(self, name: str) -> bool:
-        return name in self._given
+        return name in self._document
 
     def check_known(self) -> None:
         """Raise InvalidArgument if there are fields that nobody has read."""
-        unknown = self._given.keys() - self._read
+        unknown = self._document.keys() - self._read
         if unknown:
             name = min(map(str, unknown))
             raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}'")

@@ -51,13 +51,13 @@ class DoorRequest(NamedTuple):
 def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
     """Read a request; its frames are buffers, which become the data of its inputs."""
     model, version = fields.name("model"), fields.text("version")
-    request_id = fields.text("request_id", most=_MAX_COUNT)
+    request_id = fields.text("request_id", max_length=_MAX_COUNT)
     inputs = fields.items("inputs")
     outputs = fields.items("outputs")
     if len(inputs) + len(outputs) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     data = iter(frames)
-    tensors = [_input(given, data) for given in inputs]
+    tensors = [_input(entry, data) for entry in inputs]
     if next(data, None) is not None:
         raise InvalidArgument(f"unexpected additional input data for model '{model}'")
     names, places, classes = _outputs(outputs) if outputs else ([], NO_PLACES, NO_CLASSES)
@@ -72,8 +72,8 @@ def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
     return DoorRequest(model, version, body, options, places, classes, credit, parent)
 
 
-def _input(given: Any, data: Iterator[Any]) -> Tensor:
-    fields = Fields(given, "an input")
+def _input(entry: Any, data: Iterator[Any]) -> Tensor:
+    fields = Fields(entry, "an input")
     name = fields.name("name")
     datatype = BY_NAME.get(fields.name("datatype"))
     if datatype is None:
@@ -116,8 +116,8 @@ def _outputs(
     names: dict[str, None] = {}
     places: dict[str, RegionSlice] = {}
     classes: dict[str, int] = {}
-    for given in outputs:
-        fields = Fields({"name": given} if type(given) is str else given, "an output")
+    for entry in outputs:
+        fields = Fields({"name": entry} if type(entry) is str else entry, "an output")
         name = fields.name("name")
         if name in names:
             raise InvalidArgument(f"output '{name}' already exists in request")
@@ -133,10 +133,10 @@ def _outputs(
     return list(names), places or NO_PLACES, classes or NO_CLASSES
 
 
-def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    if len(given) > MAX_PARAMETERS:
+def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
+    if len(members) > MAX_PARAMETERS:
         raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
-    for name, value in given.items():
+    for name, value in members.items():
         if type(name) is not str or type(value) not in (bool, int, float, str):
             raise InvalidArgument("a parameter must be an integer, a float, a boolean or a string")
         check_parameter_name(name)
@@ -145,7 +145,7 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should "
                 "not be specified."
             )
-    return dict(given)
+    return dict(members)
 
 
 def _options(fields: Fields) -> Options:

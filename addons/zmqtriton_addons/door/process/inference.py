@@ -93,13 +93,13 @@ class DoorInference(PendingRequest):
     def _ask(self) -> None:
         request, gateway = self._request, self._gateway
         begun_ns = now_ns() if gateway.traces.is_on else 0
-        found = gateway.catalogue.find(request.model, request.version)
-        checked = prepare(gateway.catalogue, found, request.body, request.options, request.places)
+        model = gateway.catalogue.find(request.model, request.version)
+        checked = prepare(gateway.catalogue, model, request.body, request.options, request.places)
         if gateway.traces.is_on:
             begun = "DOOR_RECV", begun_ns
             checked = gateway.traces.follow(checked, request.parent, begun)
         self._model = checked.model
-        is_stream = found.signature.is_decoupled
+        is_stream = model.signature.is_decoupled
         if is_stream or is_large(checked.body):
             # room for its tensors may have to be made; what comes next must not overtake it
             self._asker.hold_back(self._number)
@@ -121,7 +121,7 @@ class DoorInference(PendingRequest):
         self._asker.answer(self._number, message)
 
     def _refuse(self, error: Exception) -> None:
-        problem = responses.told("infer", error)
+        problem = responses.failure("infer", error)
         self._asker.answer(self._number, responses.error(self._number, problem))
 
     def _message(self, response: ResponseBody, *, is_final: bool) -> Message:

@@ -14,11 +14,11 @@ _UNREAD_BYTES = 1 << 30
 
 def limit_memory(client_bytes: int) -> None:
     """Let this process have so much for requests, as much for answers, and what libzmq reads."""
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = _own_bytes() + 2 * client_bytes + _UNREAD_BYTES
-    if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _own_bytes() + 2 * client_bytes + _UNREAD_BYTES
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _own_bytes() -> int:

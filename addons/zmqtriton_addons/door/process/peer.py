@@ -98,18 +98,18 @@ class Peer:
 
     # ---------------------------------------------------------------- requests
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, request: Asked) -> None:
         """Begin a request, or let it wait for its turn."""
-        if asked.number in self._open or asked.number in self._waiting:
-            text = f"there is a request with the id {asked.number} that is not answered yet"
+        if request.number in self._open or request.number in self._waiting:
+            text = f"there is a request with the id {request.number} that is not answered yet"
             self.answer(0, responses.error(0, InvalidArgument(text)))
         elif not self._waiting and self._has_room:
-            self._begin(asked)
-        elif self._requests.take(asked.size + _WAITING_BYTES):
-            self._waiting[asked.number] = asked
+            self._begin(request)
+        elif self._requests.take(request.size + _WAITING_BYTES):
+            self._waiting[request.number] = request
         else:
             error = Unavailable(NO_MEMORY)
-            self.answer(asked.number, responses.error(asked.number, error))
+            self.answer(request.number, responses.error(request.number, error))
 
     @property
     def _has_room(self) -> bool:
@@ -119,14 +119,14 @@ class Peer:
             and self._bytes < _MAX_BYTES
         )
 
-    def _begin(self, asked: Asked) -> None:
-        number, size, begin = asked
+    def _begin(self, request: Asked) -> None:
+        number, size, begin = request
         self._open[number] = None, size
         self._bytes += size
         try:
             exchange = begin()
         except Exception as error:  # noqa: BLE001 - an edge: the client's other requests go on
-            problem = responses.told("a request", error)
+            problem = responses.failure("a request", error)
             self.answer(number, responses.error(number, problem))
             return
         if number in self._open:
@@ -137,9 +137,9 @@ class Peer:
             self._begin(self._take_waiting(next(iter(self._waiting))))
 
     def _take_waiting(self, number: int) -> Asked:
-        asked = self._waiting.pop(number)
-        self._requests.add(-asked.size - _WAITING_BYTES)
-        return asked
+        request = self._waiting.pop(number)
+        self._requests.add(-request.size - _WAITING_BYTES)
+        return request
 
     def hold_back(self, number: int) -> None:
         self._held_by = number
@@ -214,14 +214,16 @@ class Peer:
         small = sum(map(len, message))
         if small > COPIED_BYTES:
             # many that are small are large together
-            most = COPIED_BYTES // len(message)
-            large = sum(len(frame) for frame in message if len(frame) > most)
+            small_frame = COPIED_BYTES // len(message)
+            large = sum(len(frame) for frame in message if len(frame) > small_frame)
             if had_room:
                 self._answers.add(large)
             elif not self._answers.take(large):
                 return False
             small -= large
-            message = [self._booked(frame) if len(frame) > most else frame for frame in message]
+            message = [
+                self._booked(frame) if len(frame) > small_frame else frame for frame in message
+            ]
         if self._unread or not self._put(message):
             if len(self._unread) >= _MAX_UNREAD or not self._answers.take(small):
                 self._shut_out()

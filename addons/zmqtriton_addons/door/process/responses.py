@@ -39,10 +39,10 @@ def response(
     outputs = []
     frames: Message = [b""]
     for name, datatype, shape, data in body.outputs:
-        known = BY_NUMBER.get(datatype)
-        if known is None:
+        datatype_entry = BY_NUMBER.get(datatype)
+        if datatype_entry is None:
             raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
-        output = {"name": name, "datatype": known.name, "shape": shape}
+        output = {"name": name, "datatype": datatype_entry.name, "shape": shape}
         place = places.get(name)
         if place is None:
             frames.append(data)
@@ -79,7 +79,7 @@ def error(number: int, problem: ZmqTritonError, *, is_final: bool = True) -> Mes
     return [headers.encode("error", number, fields)]
 
 
-def told(verb: str, problem: BaseException) -> ZmqTritonError:
+def failure(verb: str, problem: BaseException) -> ZmqTritonError:
     """Return what a client is told of a handler's exception."""
     if isinstance(problem, ZmqTritonError):
         return problem

@@ -181,9 +181,9 @@ class DoorServer:
 
     def _peer_of(self, identity: bytes, frame: Any) -> Peer | None:
         """Return who has sent this frame; None if the connection has ended since."""
-        found = self._peers.get(identity)
-        if found is not None:
-            return found[0]
+        entry = self._peers.get(identity)
+        if entry is not None:
+            return entry[0]
         self._hear()
         descriptor = sockets.descriptor_of(frame)
         if descriptor not in self._connections:
@@ -234,34 +234,34 @@ class DoorServer:
             peer.answer(headers.NO_ID, responses.error(number, error))
 
     def _follow(self, peer: Peer, header: headers.Header, frames: Sequence[Any]) -> None:
-        verb, number, given = header
+        verb, number, document = header
         if not number:
             raise InvalidArgument("the id of a request must be an integer from 1")
         if verb == _CANCEL:
-            Fields(given, verb).check_known()
+            Fields(document, verb).check_known()
             peer.cancel(number)
             return
         if verb == _CREDIT:
-            fields = Fields(given, verb)
+            fields = Fields(document, verb)
             responses = fields.count("responses")
             fields.check_known()
             peer.grant(number, responses)
             return
         if len(frames) > headers.MAX_FRAMES:
             raise InvalidArgument(f"a message cannot have more than {headers.MAX_FRAMES} frames")
-        begin = self._beginning(peer, verb, number, given, frames)
+        begin = self._beginning(peer, verb, number, document, frames)
         peer.ask(Asked(number, sum(map(len, frames)), begin))
 
     def _beginning(
-        self, peer: Peer, verb: str, number: int, given: dict[str, Any], frames: Sequence[Any]
+        self, peer: Peer, verb: str, number: int, document: dict[str, Any], frames: Sequence[Any]
     ) -> Callable[[], Exchange | None]:
         """Return a function that begins a request at its turn."""
-        found = self._verbs.get(verb)
-        if found is None and verb != _INFER:
+        row = self._verbs.get(verb)
+        if row is None and verb != _INFER:
             raise Unsupported(f"there is no verb '{verb[:64]}'")
-        keys = given.pop("keys", None)
-        self._check_keys("inference" if found is None else found.category, keys)
-        fields = Fields(given, verb)
+        keys = document.pop("keys", None)
+        self._check_keys("inference" if row is None else row.category, keys)
+        fields = Fields(document, verb)
 
         def infer() -> Exchange:
             request = infer_request.read(fields, frames)
@@ -270,13 +270,13 @@ class DoorServer:
             return exchange
 
         def answer() -> Exchange:
-            assert found is not None
+            assert row is not None
             if self._gateway.is_ending:
                 raise Unavailable(STOPPING)
-            answering = found.handle(fields, frames)
+            answering = row.handle(fields, frames)
             return ControlExchange(verb, answering, number, partial(peer.answer, number))
 
-        return infer if found is None else answer
+        return infer if row is None else answer
 
     def _check_keys(self, category: str, keys: Any) -> None:
         """Raise Unavailable, as gRPC does, for a verb whose key the client lacks."""

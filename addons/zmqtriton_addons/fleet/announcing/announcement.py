@@ -35,7 +35,7 @@ def describe_server(
     settings: FrontendSettings, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
     """Return what its models do not change; `find_host` finds this machine's name for others."""
-    found = {
+    document = {
         "format": FORMAT,
         "id": settings.server.id,
         **process._asdict(),
@@ -45,7 +45,7 @@ def describe_server(
     }
     services = ("http", settings.http.use_ssl), ("grpc", settings.grpc.use_ssl)
     encrypted = [name for name, is_encrypted in services if is_encrypted]
-    return {**found, "tls": [name for name in encrypted if name in found["addresses"]]}
+    return {**document, "tls": [name for name in encrypted if name in document["addresses"]]}
 
 
 def _addresses(settings: FrontendSettings, find_host: Callable[[], str]) -> dict[str, str]:
@@ -87,8 +87,8 @@ def describe_models(
     """Return an entry of each version, and one of each model that cannot even be read."""
     entries: list[dict[str, Any]] = []
     for name, versions in models.items():
-        found = [_describe_version(version, is_ready(version)) for version in versions]
-        entries += found or [{"name": name, "state": "UNAVAILABLE", "ready": False}]
+        rows = [_describe_version(version, is_ready(version)) for version in versions]
+        entries += rows or [{"name": name, "state": "UNAVAILABLE", "ready": False}]
     return entries
 
 

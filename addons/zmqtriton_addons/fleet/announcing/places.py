@@ -96,8 +96,8 @@ def own_host(place: str) -> str:
     """Return this machine's address as `place` sees it, else as the default route has it."""
     seen_from = [*_resolve(urlsplit(place).hostname or ""), *_ELSEWHERE]
     for family, address in seen_from:
-        if found := _source(family, address):
-            return found
+        if address_here := _source(family, address):
+            return address_here
     return socket.gethostname()
 
 
@@ -105,10 +105,10 @@ def _resolve(host: str) -> list[tuple[int, str]]:
     if not host:
         return []
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError):
         return []  # it may be known later, or never; the default route will do
-    return [(family, str(address[0])) for family, _, _, _, address in found]
+    return [(family, str(address[0])) for family, _, _, _, address in addresses]
 
 
 def _source(family: int, host: str) -> str:

@@ -41,10 +41,10 @@ class Fleet(NamedTuple):
 
     def find(self) -> list[Node]:
         """Return the chosen servers, gone or not. Raises InvalidArgument without any."""
-        found = sources.find_nodes(self.words, parse_headers(self.headers))
-        chosen = [n for n in found if not self.on or {n.name, n.http, _host(n)} & set(self.on)]
+        nodes = sources.find_nodes(self.words, parse_headers(self.headers))
+        chosen = [n for n in nodes if not self.on or {n.name, n.http, _host(n)} & set(self.on)]
         if not chosen:
-            raise InvalidArgument("there is no such server" if found else "there is no server")
+            raise InvalidArgument("there is no such server" if nodes else "there is no server")
         return chosen
 
     def services(self, nodes: Sequence[Node], max_s: float = math.inf) -> list[NodeService]:
@@ -200,7 +200,7 @@ def rollout(
         for reply in serving:
             if reply.problem:
                 raise InvalidArgument(f"{reply.node.http}: {reply.problem}; nothing was changed")
-        nodes = [reply.node for reply in serving if reply.found]
+        nodes = [reply.node for reply in serving if reply.answer]
         if not nodes:
             raise InvalidArgument(f"no server serves '{model}'")
     by_node = {service.node: service for service in services}
@@ -235,13 +235,13 @@ def _change(form: str, chosen: Fleet, change: Callable[[NodeService], str]) -> N
         replies: list[Reply[Any]] = ask_all(chosen.services(_present(chosen.find())), change)
     if form == "table":
         for reply in replies:
-            text = f"{reply.node.http}: {reply.problem or reply.found}"
+            text = f"{reply.node.http}: {reply.problem or reply.answer}"
             click.echo(text, err=bool(reply.problem))
     else:
         print_document(
             form,
             [
-                {"server": each.node.http, "result": each.found or "", "problem": each.problem}
+                {"server": each.node.http, "result": each.answer or "", "problem": each.problem}
                 for each in replies
             ],
         )

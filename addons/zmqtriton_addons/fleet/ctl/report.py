@@ -14,27 +14,27 @@ _UNREACHABLE = "unreachable"
 
 def look(service: NodeService) -> dict[str, Any]:
     """Ask a server for all that is shown of it."""
-    found = {"is_ready": service.is_ready(), "models": service.index()}
-    return {**found, "load": service.load_figures()}
+    answer = {"is_ready": service.is_ready(), "models": service.index()}
+    return {**answer, "load": service.load_figures()}
 
 
 def describe(reply: Reply[dict[str, Any]]) -> dict[str, Any]:
-    node, found = reply.node, reply.found
+    node, answer = reply.node, reply.answer
     server = {"server": node.http, "announced": node.state}
-    if found is None:
+    if answer is None:
         return {**server, "state": node.state if node.is_gone else _UNREACHABLE, "models": []} | {
             "problem": reply.problem
         }
-    if found["is_ready"]:
+    if answer["is_ready"]:
         state = "ready"
     else:
         # what it has announced says more than that it is not ready, if it says so, too
         state = node.state if node.state not in ("", "ready") and not node.is_gone else "unready"
-    figures = found["load"]
+    figures = answer["load"]
     return {
         **server,
         "state": state,
-        "models": found["models"],
+        "models": answer["models"],
         "queued": figures.get("queued", 0),
         "executing": figures.get("executing", 0),
         "utilization": figures.get("utilization", 0.0),

@@ -92,11 +92,11 @@ def proxy(kind: str, server: tuple[str, ...], headers: tuple[str, ...], **option
 
 def _find_nodes(words: Iterable[str], headers: dict[str, str]) -> list[Node]:
     """Return the servers that are there. Raises InvalidArgument without any."""
-    found = sources.find_nodes(words, headers)
-    for node in found:
+    candidates = sources.find_nodes(words, headers)
+    for node in candidates:
         if node.is_gone:
             click.echo(f"left out: {node.http} ({node.state})", err=True)
-    nodes = [node for node in found if not node.is_gone]
+    nodes = [node for node in candidates if not node.is_gone]
     if not nodes:
         raise InvalidArgument("there is no server")
     return nodes
@@ -113,8 +113,8 @@ def _layout(
         if not any(node.has(model) for node in nodes):
             raise InvalidArgument(f"no server has the model '{model}'")
     check_header(str(options["sequence_header"]))
-    found = {**options, "nodes": tuple(nodes), "models": models, "probe_headers": probe_headers}
-    return Layout(**found)  # type: ignore[arg-type]
+    fields = {**options, "nodes": tuple(nodes), "models": models, "probe_headers": probe_headers}
+    return Layout(**fields)  # type: ignore[arg-type]
 
 
 def _announced_models(nodes: Iterable[Node]) -> tuple[str, ...]:

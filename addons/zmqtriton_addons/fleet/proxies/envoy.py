@@ -151,10 +151,10 @@ def _probe(layout: Layout, group: Group, service: str) -> dict[str, Any]:
     probe = {**often, "unhealthy_threshold": 2, "healthy_threshold": 1}
     if service == "grpc":
         return {**probe, "grpc_health_check": {"initial_metadata": headers} if headers else {}}
-    found: dict[str, Any] = {"path": group.probe_path}
+    check: dict[str, Any] = {"path": group.probe_path}
     if headers:
-        found["request_headers_to_add"] = headers
-    return {**probe, "http_health_check": found}
+        check["request_headers_to_add"] = headers
+    return {**probe, "http_health_check": check}
 
 
 def _endpoint(layout: Layout, address: str) -> dict[str, Any]:
@@ -190,5 +190,5 @@ def _server_tls(layout: Layout, service: str) -> dict[str, Any]:
 
 
 def _tls(kind: str, context: dict[str, Any]) -> dict[str, Any]:
-    found = {"@type": f"{_TYPE}.transport_sockets.tls.v3.{kind}", **context}
-    return {"name": "envoy.transport_sockets.tls", "typed_config": found}
+    config = {"@type": f"{_TYPE}.transport_sockets.tls.v3.{kind}", **context}
+    return {"name": "envoy.transport_sockets.tls", "typed_config": config}

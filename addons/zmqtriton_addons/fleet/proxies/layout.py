@@ -60,10 +60,10 @@ class Group(NamedTuple):
 
         Raises InvalidArgument if only some do, which few proxies can express.
         """
-        found = {service in node.tls for node in self.nodes}
-        if len(found) > 1:
+        answers = {service in node.tls for node in self.nodes}
+        if len(answers) > 1:
             raise InvalidArgument(f"some servers have TLS for {service}, and some have none")
-        return True in found
+        return True in answers
 
 
 class Layout(NamedTuple):

@@ -81,7 +81,7 @@ class Reply(Generic[Found]):
     """The answer of a server, or the reason against it."""
 
     node: Node
-    found: Found | None
+    answer: Found | None
     problem: str = ""
 
 

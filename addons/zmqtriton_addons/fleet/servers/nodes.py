@@ -34,7 +34,7 @@ class Node(NamedTuple):
     #: As announced; "" if nothing was.
     state: str = ""
     #: Orders announcements of one address: when this run began, and when it said this.
-    told: tuple[float, float] = (0.0, 0.0)
+    order: tuple[float, float] = (0.0, 0.0)
 
     @property
     def name(self) -> str:
@@ -100,12 +100,12 @@ def parse_announcements(text: str) -> list[dict[str, Any]]:
     """Parse announcements: one, a list, or one per line. Raises InvalidArgument."""
     try:
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            document = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise InvalidArgument(f"this is no announcement: {error}") from None
-    announcements = found if isinstance(found, list) else [found]
+    announcements = document if isinstance(document, list) else [document]
     if not all(isinstance(each, dict) for each in announcements):
         raise InvalidArgument("this is no announcement: it is not a JSON object")
     return announcements
@@ -141,7 +141,7 @@ def _read(announcement: Mapping[str, Any], age_s: float) -> Node | None:
         tls=frozenset(announcement.get("tls", ())),
         models=_wanted_models(announcement.get("models", ())),
         state=state,
-        told=(float(announcement.get("started_s", 0)), float(announcement.get("at_s", 0))),
+        order=(float(announcement.get("started_s", 0)), float(announcement.get("at_s", 0))),
     )
 
 
@@ -157,7 +157,7 @@ def merge(nodes: Iterable[Node]) -> list[Node]:
     """Return one entry for each address, the newest, in the order of their first mention."""
     newest: dict[str, Node] = {}
     for node in nodes:
-        known = newest.get(node.http)
-        if known is None or node.told >= known.told:
+        newer = newest.get(node.http)
+        if newer is None or node.order >= newer.order:
             newest[node.http] = node
     return list(newest.values())

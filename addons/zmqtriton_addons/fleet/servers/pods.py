@@ -23,8 +23,8 @@ def find_pods(word: str) -> list[Node]:
     Raises InvalidArgument.
     """
     # Names of labels may have a slash, too, but a domain with a dot before it.
-    found = re.fullmatch(r"(?:([a-z0-9-]+)/)?(.+)", word)
-    namespace, selector = found.groups() if found is not None else (None, word)
+    match = re.fullmatch(r"(?:([a-z0-9-]+)/)?(.+)", word)
+    namespace, selector = match.groups() if match is not None else (None, word)
     tool = shutil.which("kubectl")
     if tool is None:
         raise InvalidArgument("there is no kubectl")

@@ -46,12 +46,12 @@ def _ask(ray: Any) -> list[tuple[Mapping[str, Any], float]]:
     answers = [actor.look.remote() for actor in actors]
     if answers:
         answers, _ = ray.wait(answers, num_returns=len(answers), timeout=_ANSWER_WITHIN_S)
-    found = []
+    announcements = []
     for answer in answers:
         try:
             report = ray.get(answer)
         except ray.exceptions.RayError:
             continue  # it is being started again, and its server with it
         if report.announcement is not None:
-            found.append((report.announcement, report.age_s))
-    return found
+            announcements.append((report.announcement, report.age_s))
+    return announcements

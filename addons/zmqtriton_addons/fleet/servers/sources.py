@@ -23,17 +23,17 @@ def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -
 
     The headers are for URLs of announcements. Raises InvalidArgument.
     """
-    found: list[Node] = []
+    listed: list[Node] = []
     for word in words:
         try:
-            found += _read(word, headers or {})
+            listed += _read(word, headers or {})
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or error
             raise InvalidArgument(f"{word}: {reason}") from None
         except (InvalidArgument, NotFound) as error:
             hint = "" if word in error.text else f"{word}: "
             raise InvalidArgument(f"{hint}{error.text}") from None
-    return nodes.merge(found)
+    return nodes.merge(listed)
 
 
 def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
@@ -42,8 +42,8 @@ def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
     if word.startswith(_KUBECTL):
         return pods.find_pods(word.removeprefix(_KUBECTL))
     if word.startswith(_RAY):
-        told = ray_actors.find_announcements(word.removeprefix(_RAY))
-        return filter(None, (nodes.node_of(*each) for each in told))
+        announcements = ray_actors.find_announcements(word.removeprefix(_RAY))
+        return filter(None, (nodes.node_of(*each) for each in announcements))
     if "://" in word and urlsplit(word).path not in ("", "/"):
         return _announced(_get(word, headers))
     path = Path(word)
@@ -57,8 +57,8 @@ def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
 def _read_srv(word: str) -> list[Node]:
     """Return the servers of a name with SRV records; further ports are those of all of them."""
     name, comma, further = word.partition(",")
-    found = srv_records.look_up(name)
-    return [nodes.parse_address(f"{r.target}:{r.port}{comma}{further}") for r in found]
+    records = srv_records.look_up(name)
+    return [nodes.parse_address(f"{r.target}:{r.port}{comma}{further}") for r in records]
 
 
 def _read_directory(path: Path) -> Iterator[Node]:

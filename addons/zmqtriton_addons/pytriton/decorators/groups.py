@@ -81,11 +81,11 @@ def group_by_values(
 
 def _groups(keys: Iterable[Any]) -> Iterator[list[int]]:
     """Return the positions of equal keys, in the order of the keys."""
-    found: dict[Any, list[int]] = {}
+    positions: dict[Any, list[int]] = {}
     for position, key in enumerate(keys):
-        found.setdefault(key, []).append(position)
-    for key in sorted(found):
-        yield found[key]
+        positions.setdefault(key, []).append(position)
+    for key in sorted(positions):
+        yield positions[key]
 
 
 def _sort_key(value: Any) -> Any:
@@ -146,7 +146,7 @@ class ConstantPadder:
 
     def _pad(self, array: np.ndarray, shape: Any, dtype: Any) -> np.ndarray:
         lengths = zip(shape, array.shape[1:], strict=True)
-        widths = [(0, 0), *((0, int(wanted - length)) for wanted, length in lengths)]
+        widths = [(0, 0), *((0, int(size - length)) for size, length in lengths)]
         value = b"" if dtype.kind in "SUO" else self.pad_value
         if dtype.kind == "U":
             value = ""

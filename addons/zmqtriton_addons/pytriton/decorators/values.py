@@ -78,7 +78,7 @@ def _shape_faults(defaults: dict[str, Any], inputs: dict[str, TensorSpec]) -> It
     for name, default in defaults.items():
         expected: Sequence[int] = inputs[name].shape
         fits = len(default.shape) == len(expected) and all(
-            wanted in (-1, length) for length, wanted in zip(default.shape, expected, strict=True)
+            dim in (-1, length) for length, dim in zip(default.shape, expected, strict=True)
         )
         if not fits:
             yield f"{name}: shape={default.shape} expected_shape={expected}"

@@ -73,14 +73,14 @@ def _batching(config: TritonModelConfig) -> dict[str, Any]:
         return {"max_batch_size": 0}
     if config.max_batch_size < 1:
         raise PyTritonBadParameterError("The `max_batch_size` must be greater or equal to 1.")
-    found: dict[str, Any] = {"max_batch_size": config.max_batch_size}
+    fields: dict[str, Any] = {"max_batch_size": config.max_batch_size}
     if isinstance(config.batcher, DynamicBatcher):
-        found["dynamic_batching"] = _dynamic_batching(config.batcher)
-    return found
+        fields["dynamic_batching"] = _dynamic_batching(config.batcher)
+    return fields
 
 
 def _dynamic_batching(batcher: DynamicBatcher) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "max_queue_delay_microseconds": max(0, int(batcher.max_queue_delay_microseconds)),
         "preferred_batch_size": [int(size) for size in batcher.preferred_batch_size or ()],
         "preserve_ordering": batcher.preserve_ordering,
@@ -92,10 +92,10 @@ def _dynamic_batching(batcher: DynamicBatcher) -> dict[str, Any]:
             f"The `default_priority_level` must be between 1 and {batcher.priority_levels}."
         )
     if batcher.default_queue_policy:
-        found["default_queue_policy"] = _queue_policy(batcher.default_queue_policy)
+        fields["default_queue_policy"] = _queue_policy(batcher.default_queue_policy)
     if batcher.priority_queue_policy:
-        found["priority_queue_policy"] = _priority_policies(batcher)
-    return {key: value for key, value in found.items() if value}
+        fields["priority_queue_policy"] = _priority_policies(batcher)
+    return {key: value for key, value in fields.items() if value}
 
 
 def _priority_policies(batcher: DynamicBatcher) -> dict[str, Any]:
@@ -124,8 +124,8 @@ def _queue_policy(policy: QueuePolicy) -> dict[str, Any]:
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    found = {"name": spec.name, "data_type": datatype(spec.dtype), "dims": [*map(int, spec.shape)]}
-    return {**found, "optional": True} if spec.optional else found
+    fields = {"name": spec.name, "data_type": datatype(spec.dtype), "dims": [*map(int, spec.shape)]}
+    return {**fields, "optional": True} if spec.optional else fields
 
 
 def _refuse_optional(outputs: Any) -> None:
@@ -141,24 +141,26 @@ def _warmup(sample: ModelWarmup) -> dict[str, Any]:
     return {
         "name": sample.name,
         "batch_size": sample.batch_size,
-        "inputs": {name: _warmup_input(name, given) for name, given in sample.inputs.items()},
+        "inputs": {
+            name: _warmup_input(name, sample_input) for name, sample_input in sample.inputs.items()
+        },
         "count": sample.count,
     }
 
 
-def _warmup_input(name: str, given: WarmupInput) -> dict[str, Any]:
-    if not (given.zero_data or given.random_data or given.input_data_file):
+def _warmup_input(name: str, sample: WarmupInput) -> dict[str, Any]:
+    if not (sample.zero_data or sample.random_data or sample.input_data_file):
         raise PyTritonBadParameterError(
             "One of the `zero_data`, `random_data`, or `input_data_file` must be provided for "
             f"warmup input `{name}`."
         )
-    if not given.shape:
+    if not sample.shape:
         raise PyTritonBadParameterError(f"Dimension for {name} not defined.")
-    found: dict[str, Any] = {"data_type": datatype(given.dtype), "dims": [*given.shape]}
-    if given.zero_data:
-        found["zero_data"] = True
-    elif given.random_data:
-        found["random_data"] = True
+    fields: dict[str, Any] = {"data_type": datatype(sample.dtype), "dims": [*sample.shape]}
+    if sample.zero_data:
+        fields["zero_data"] = True
+    elif sample.random_data:
+        fields["random_data"] = True
     else:
-        found["input_data_file"] = given.input_data_file
-    return found
+        fields["input_data_file"] = sample.input_data_file
+    return fields

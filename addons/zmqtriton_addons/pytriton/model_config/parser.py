@@ -110,16 +110,16 @@ def _queue_policy(section: Document) -> QueuePolicy:
 
 def _warmup(section: Document) -> ModelWarmup:
     inputs = {}
-    for name, given in section["inputs"].items():
-        dtype = numpy_type(given.get("data_type"), name)
-        shape = tuple(int(length) for length in given["dims"])
+    for name, entry in section["inputs"].items():
+        dtype = numpy_type(entry.get("data_type"), name)
+        shape = tuple(int(length) for length in entry["dims"])
         if not shape:
             raise PyTritonModelConfigError(f"Dimension for {name} not defined.")
         inputs[name] = WarmupInput(
             dtype,
             shape,
-            given.get("zero_data", False),
-            given.get("random_data", False),
-            given.get("input_data_file"),
+            entry.get("zero_data", False),
+            entry.get("random_data", False),
+            entry.get("input_data_file"),
         )
     return ModelWarmup(section["name"], section["batch_size"], inputs, section["count"])

@@ -66,9 +66,9 @@ def datatype(dtype: Any) -> str:
         raise PyTritonBadParameterError(f"{dtype!r} is not a type of NumPy's.") from None
     if kind in _STRING_TYPES:
         return _STRING
-    for known in datatypes.DATATYPES:
-        if known.numpy is kind:
-            return known.config_name
+    for entry in datatypes.DATATYPES:
+        if entry.numpy is kind:
+            return entry.config_name
     advice = " Use bytes for text." if kind is np.str_ else ""
     raise PyTritonBadParameterError(f"Tensors cannot have the type {kind.__name__}.{advice}")
 
@@ -84,9 +84,9 @@ def numpy_type(config_name: str | None, where: str) -> Any:
         )
     if config_name == _STRING:
         return np.bytes_
-    known = datatypes.BY_CONFIG_NAME.get(config_name)
-    if known is None:
+    entry = datatypes.BY_CONFIG_NAME.get(config_name)
+    if entry is None:
         raise PyTritonModelConfigError(f"Unsupported data type `{config_name}` for {where}")
-    if known.numpy is None:
+    if entry.numpy is None:
         return np.float32
-    return np.dtype(bool) if known.numpy is np.bool_ else known.numpy
+    return np.dtype(bool) if entry.numpy is np.bool_ else entry.numpy

@@ -20,8 +20,8 @@ def generate_warmup_requests(
     """Return the inputs of each request. Raises PyTritonBadParameterError, OSError, ValueError."""
     return [
         {
-            name: generate_warmup_data(given, warmup.batch_size)
-            for name, given in warmup.inputs.items()
+            name: generate_warmup_data(sample, warmup.batch_size)
+            for name, sample in warmup.inputs.items()
         }
         for warmup in model_warmup or ()
         for _ in range(warmup.count)
@@ -60,8 +60,8 @@ def _random_data(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return np.random.choice([True, False], shape)
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        least, most = (limits.min, limits.max) if limits.bits <= 16 else (0, 100)
-        return np.random.randint(least, most, shape, dtype)
+        low, high = (limits.min, limits.max) if limits.bits <= 16 else (0, 100)
+        return np.random.randint(low, high, shape, dtype)
     if dtype.kind == "f":
         return np.random.random(shape).astype(dtype)
     if dtype.kind in "SO":

@@ -107,8 +107,8 @@ def parse_trace_config(trace_config: Sequence[str]) -> tuple[str, dict[str, str]
 
 
 def _attributes(text: str) -> dict[str, str]:
-    found = {}
+    attributes = {}
     for part in text.split(","):
         key, _, value = part.partition("=")
-        found[key] = value
-    return found
+        attributes[key] = value
+    return attributes

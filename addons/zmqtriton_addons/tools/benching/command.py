@@ -63,12 +63,12 @@ def _parse_concurrency(
     context: click.Context, parameter: click.Parameter, value: str
 ) -> tuple[int, ...]:
     try:
-        found = tuple(int(word) for word in value.split(","))
+        counts = tuple(int(word) for word in value.split(","))
     except ValueError:
-        found = ()
-    if not found or not all(1 <= count <= _MAX_CLIENTS for count in found):
+        counts = ()
+    if not counts or not all(1 <= count <= _MAX_CLIENTS for count in counts):
         raise click.BadParameter(f"'{value}' is no list such as 1,8,32, up to {_MAX_CLIENTS}")
-    return found
+    return counts
 
 
 @click.command()
@@ -107,7 +107,7 @@ def _parse_concurrency(
 def bench(
     context: click.Context,
     *,
-    asked: RequestOptions,
+    request_options: RequestOptions,
     concurrency: tuple[int, ...],
     rate: float,
     seconds: float,
@@ -124,18 +124,23 @@ def bench(
     options = Options(concurrency, rate, seconds, processes)
 
     def question(client: Client) -> list[dict[str, Any]]:
-        service = asked.service(client)
+        service = request_options.service(client)
         try:
-            request = asked.prepare(service)
-            plan = _plan(client, service, asked.path, request, has_grpc=has_grpc)
+            request = request_options.prepare(service)
+            plan = _plan(client, service, request_options.path, request, has_grpc=has_grpc)
         except RefusedRequest:
-            check_name(client, asked.model)
+            check_name(client, request_options.model)
             raise
-        plan |= {"headers": asked.headers, "timeout_s": asked.timeout}
-        return _measure(ServerStatistics(service, asked.path), plan, options, asked.model)
+        plan |= {"headers": request_options.headers, "timeout_s": request_options.timeout}
+        return _measure(
+            ServerStatistics(service, request_options.path),
+            plan,
+            options,
+            request_options.model,
+        )
 
     rows = run_with_client(context, question)
-    advice = judgement.judge(asked.model, rows)
+    advice = judgement.judge(request_options.model, rows)
     if form == "table":
         columns = _COLUMNS
         if any("first_response_ms" in row for row in rows):
@@ -144,7 +149,7 @@ def bench(
         for sentence in advice:
             click.echo(f"{sentence}.")
     else:
-        print_document(form, {"model": asked.model, "rows": rows, "advice": advice})
+        print_document(form, {"model": request_options.model, "rows": rows, "advice": advice})
     if not any(row["requests_per_s"] for row in rows):
         sys.exit(EXIT_REFUSED)
 

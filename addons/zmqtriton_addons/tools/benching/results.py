@@ -28,15 +28,15 @@ class Measurement:
     @classmethod
     def merge(cls, reports: Iterable[Mapping[str, Any]]) -> Measurement:
         """Merge the reports of all client processes."""
-        found = cls()
+        merged = cls()
         for report in reports:
-            found.seconds = max(found.seconds, report["seconds"])
-            found.latencies += report["latencies"]
-            found.failures.update(report["failures"])
-            found.first += report["first"]
-            found.between += report["between"]
-            found.client_cores = max(found.client_cores, report["client_cores"])
-        return found
+            merged.seconds = max(merged.seconds, report["seconds"])
+            merged.latencies += report["latencies"]
+            merged.failures.update(report["failures"])
+            merged.first += report["first"]
+            merged.between += report["between"]
+            merged.client_cores = max(merged.client_cores, report["client_cores"])
+        return merged
 
 
 def server_totals(statistics: Mapping[str, Any]) -> dict[str, int]:

@@ -149,8 +149,8 @@ def main() -> None:
 def _run() -> None:
     prctl.die_with(int(sys.argv[1]))
     # each connection needs a descriptor, and a shell usually allows 1024
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     main()
 
 

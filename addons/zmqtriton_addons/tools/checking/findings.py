@@ -41,9 +41,9 @@ def to_warning(problem: Problem) -> Problem:
     return replace(problem, severity=Severity.WARNING)
 
 
-def locate_all(found: Iterable[Problem], path: Path | None) -> list[Problem]:
+def locate_all(problems: Iterable[Problem], path: Path | None) -> list[Problem]:
     """Return the problems with their places in the file."""
-    return [locate(problem, path) for problem in found]
+    return [locate(problem, path) for problem in problems]
 
 
 def to_problem(error: ZmqTritonError, path: Path | None) -> Problem:

@@ -40,15 +40,15 @@ def _is_beside(name: str, path: Path) -> bool:
 
 def _tensor_warning(kind: str, name: str, model: ModelFindings) -> str:
     config = model.config
-    known = [tensor.name for tensor in (config.input if kind == "input" else config.output)]
+    names = [tensor.name for tensor in (config.input if kind == "input" else config.output)]
     if kind == "output":  # a state may be made as one
-        known += [state.output_name for state in config.sequence_batching.state]
+        names += [state.output_name for state in config.sequence_batching.state]
     else:
-        known += [state.input_name for state in config.sequence_batching.state]
-        known += [one.name for one in config.sequence_batching.control_input]
-        known += [name for one in config.batch_input for name in one.target_name]
-    if not known or name in known or model.has_auto_completion:
+        names += [state.input_name for state in config.sequence_batching.state]
+        names += [one.name for one in config.sequence_batching.control_input]
+        names += [name for one in config.batch_input for name in one.target_name]
+    if not names or name in names or model.has_auto_completion:
         return ""
-    meant = closest_match(name, known)
-    hint = f"did you mean '{meant}'?" if meant else f"it names {', '.join(known)}"
+    meant = closest_match(name, names)
+    hint = f"did you mean '{meant}'?" if meant else f"it names {', '.join(names)}"
     return f"the configuration has no {kind} '{name}'; {hint}"

@@ -50,7 +50,7 @@ def file_problems(config: Any, version: Path) -> Iterator[Problem]:
         return
     path = version / config.default_model_filename
     try:
-        found = read(path, config)
+        tensors = read(path, config)
     except (ValueError, ElementTree.ParseError) as error:
         yield Problem(f"{path}: {error}")
         return
@@ -58,11 +58,11 @@ def file_problems(config: Any, version: Path) -> Iterator[Problem]:
         yield Problem(f"unable to read '{error.filename}' for model '{config.name}': {error}")
         return
     batching = config.sequence_batching
-    yield from _control_problems(batching.control_input, found)
+    yield from _control_problems(batching.control_input, tensors)
     inputs = [*_named(config.input, "input"), *_states(batching.state, "input_name")]
-    yield from _name_problems("input", inputs, found.inputs, found.optional_inputs)
+    yield from _name_problems("input", inputs, tensors.inputs, tensors.optional_inputs)
     outputs = [*_named(config.output, "output"), *_states(batching.state, "output_name")]
-    yield from _name_problems("output", outputs, found.outputs)
+    yield from _name_problems("output", outputs, tensors.outputs)
 
 
 def _named(entries: Any, section: str) -> Iterator[tuple[str, FieldPath]]:
@@ -79,9 +79,9 @@ def _states(states: Any, field: str) -> Iterator[tuple[str, FieldPath]]:
             yield name, ("sequence_batching", "state", index, field)
 
 
-def _control_problems(controls: Any, found: Tensors) -> Iterator[Problem]:
+def _control_problems(controls: Any, tensors: Tensors) -> Iterator[Problem]:
     for index, control in enumerate(controls):
-        if found.inputs is not None and control.name not in found.inputs:
+        if tensors.inputs is not None and control.name not in tensors.inputs:
             yield Problem(
                 f"configuration specified sequence control '{control.name}', but model does not "
                 "provide that input",
@@ -92,12 +92,12 @@ def _control_problems(controls: Any, found: Tensors) -> Iterator[Problem]:
 def _name_problems(
     kind: str,
     named: Iterable[tuple[str, FieldPath]],
-    known: list[str] | None,
+    names: list[str] | None,
     more: frozenset[str] = frozenset(),
 ) -> Iterator[Problem]:
     for name, field in named:
-        if known is not None and name not in known and name not in more:
-            allowed = ", ".join(sorted({*known, *more}))
+        if names is not None and name not in names and name not in more:
+            allowed = ", ".join(sorted({*names, *more}))
             yield Problem(
                 f"unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}", field
             )
@@ -126,8 +126,8 @@ def _read_onnx(path: Path, _: Any) -> Tensors:
         outputs = [text(one, _VALUE_NAME) for one in messages(graph, _OUTPUT)]
     except ValueError as error:
         raise ValueError(f"is no ONNX file: {error}") from None
-    given = [name for name in inputs if name not in constants]
-    return Tensors(given, outputs, frozenset(constants.intersection(inputs)))
+    names = [name for name in inputs if name not in constants]
+    return Tensors(names, outputs, frozenset(constants.intersection(inputs)))
 
 
 def _read_pytorch(path: Path, _: Any) -> Tensors:
@@ -157,11 +157,11 @@ def _read_openvino(path: Path, _: Any) -> Tensors:
         for number, layer in layers.items()
         for port in layer.iterfind("output/port")
     }
-    given = [layer for layer in layers.values() if layer.get("type") == "Parameter"]
+    parameters = [layer for layer in layers.values() if layer.get("type") == "Parameter"]
     results = {number for number, layer in layers.items() if layer.get("type") == "Result"}
     inputs = [
         name
-        for layer in given
+        for layer in parameters
         for port in layer.iterfind("output/port")
         for name in port.get("names", "").split(",")
     ]
@@ -194,8 +194,8 @@ def _read_tensorflow(path: Path, config: Any) -> Tensors:
             for value in messages(one, _VALUE)
         }
         if signature not in signatures:
-            known = ", ".join(sorted(signatures)) or "none"
-            raise ValueError(f"has no signature '{signature}'; it has {known}")
+            names = ", ".join(sorted(signatures)) or "none"
+            raise ValueError(f"has no signature '{signature}'; it has {names}")
         inputs, outputs = (
             [text(one, _KEY) for one in messages(signatures[signature], number)]
             for number in (_INPUTS, _OUTPUTS)
@@ -225,11 +225,11 @@ def _read_forest(path: Path, config: Any) -> Tensors:
     version = path if path.is_dir() else path.parent
     if config.default_model_filename:
         files = [(config.default_model_filename, files[0][1] if len(files) == 1 else ())]
-    found = [one for one in files if (version / one[0]).is_file()]
-    if not found:
+    present = [one for one in files if (version / one[0]).is_file()]
+    if not present:
         names = "' or '".join(name for name, _ in files)
         raise ValueError(f"there is no '{names}'")
-    name, starts = found[0]
+    name, starts = present[0]
     with (version / name).open("rb") as file:
         start = file.read(64).lstrip()
     if starts and not start.startswith(starts):

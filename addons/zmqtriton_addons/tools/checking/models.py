@@ -182,15 +182,15 @@ def _has_own_backend(config: Any, rules: CheckOptions) -> bool:
 
 def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFindings) -> None:
     config, path = findings.config, findings.config_path
-    told: list[str] = []
-    versions = find_versions(directory, directory.parent, told)
+    texts: list[str] = []
+    versions = find_versions(directory, directory.parent, texts)
     try:
         choice = choose_versions(config, versions)
     except ConfigError as error:
         findings.problems.append(to_problem(error, path))
         return
     finally:
-        findings.problems += [warning(text) for text in (*told, *ignored_stub_warnings(directory))]
+        findings.problems += [warning(text) for text in (*texts, *ignored_stub_warnings(directory))]
     findings.versions = choice.versions
     findings.problems += [warning(text) for text in choice.warnings]
     if config.HasField("ensemble_scheduling") or not config.backend:
@@ -208,6 +208,6 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
             if config.backend == PYTHON:
                 files.append(file)
             elif _has_own_backend(config, rules):
-                found = file_problems(config, directory / str(version))
-                findings.problems += [locate(problem, path) for problem in found]
+                problems = file_problems(config, directory / str(version))
+                findings.problems += [locate(problem, path) for problem in problems]
     findings.model_files = tuple(files)

@@ -36,8 +36,8 @@ def fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
 
 def messages(data: memoryview, number: int) -> Iterator[memoryview]:
     """Return the messages, strings or bytes of one field. Raises ValueError."""
-    for found, value in fields(data):
-        if found == number and isinstance(value, memoryview):
+    for key, value in fields(data):
+        if key == number and isinstance(value, memoryview):
             yield value
 
 

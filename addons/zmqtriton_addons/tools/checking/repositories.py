@@ -52,25 +52,25 @@ class Report(Findings):
 
 
 def check_repositories(
-    directories: Sequence[Path], rules: CheckOptions, wanted: Sequence[str] = ()
+    directories: Sequence[Path], rules: CheckOptions, names: Sequence[str] = ()
 ) -> Report:
-    """Check repositories; `wanted` are the models that a server would load at its start."""
+    """Check repositories; `names` are the models that a server would load at its start."""
     report = Report()
     places = _model_directories(directories, report)
-    known = _CheckedModels(
+    models = _CheckedModels(
         {name: places[name][0] for name in places}, _neighbour_directories(directories), rules
     )
-    for name, found in places.items():
-        report.models[name] = one = known.findings_of(name)
-        for other in found[1:]:
+    for name, folders in places.items():
+        report.models[name] = one = models.findings_of(name)
+        for other in folders[1:]:
             one.problems.append(Problem(not_unique_text(name), path=str(other)))
-    for name in wanted:
+    for name in names:
         if name not in places and name != "*":
             report.problems.append(
                 Problem(not_found_text(name), suggestion=closest_match(name, places))
             )
     for one in list(report.models.values()):
-        _check_references(one, known)
+        _check_references(one, models)
     _check_sources(report)
     for one in report.models.values():
         one.sort()
@@ -127,10 +127,10 @@ def _model_directories(directories: Sequence[Path], report: Report) -> dict[str,
             for name in sorted(os.listdir(directory))
             if not is_utf8_name(name)
         ]
-        found = [directory.absolute()] if is_model_directory(directory, inside) else inside
-        if not found:
+        folders = [directory.absolute()] if is_model_directory(directory, inside) else inside
+        if not folders:
             report.problems.append(warning(no_model_text(directory)))
-        for path in found:
+        for path in folders:
             others = places.setdefault(path.name, [])
             if path.resolve() not in [other.resolve() for other in others]:
                 others.append(path)
@@ -139,44 +139,44 @@ def _model_directories(directories: Sequence[Path], report: Report) -> dict[str,
 
 def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
     """Return the directories beside those that are models themselves."""
-    found: dict[str, Path] = {}
+    neighbours: dict[str, Path] = {}
     for directory in directories:
         try:
             if is_model_directory(directory, subdirectories(directory)):
                 around = subdirectories(directory.absolute().parent)
-                found.update((path.name, path) for path in around)
+                neighbours.update((path.name, path) for path in around)
         except InternalError:
             continue  # reported already
-    return found
+    return neighbours
 
 
-def _check_references(one: ModelFindings, known: _CheckedModels) -> None:
+def _check_references(one: ModelFindings, models: _CheckedModels) -> None:
     if one.config is None:
         return
     if one.config.HasField("ensemble_scheduling"):
-        one.problems += locate_all(_member_problems(one, known), one.config_path)
+        one.problems += locate_all(_member_problems(one, models), one.config_path)
     for name in declared_callees(one.config):
-        if name not in known:
+        if name not in models:
             text = f"model '{one.config.name}' asks '{name}', which is not in the repository"
             problem = replace(
-                warning(text), field=("parameters", BLS_MODELS), suggestion=known.suggest(name)
+                warning(text), field=("parameters", BLS_MODELS), suggestion=models.suggest(name)
             )
             one.problems += locate_all([problem], one.config_path)
 
 
-def _member_problems(one: ModelFindings, known: _CheckedModels) -> Iterator[Problem]:
+def _member_problems(one: ModelFindings, models: _CheckedModels) -> Iterator[Problem]:
     """Return missing models, and how the others do not fit."""
     config = one.config
     try:
-        check_cycle(config.name, known.members_from(config.name))
+        check_cycle(config.name, models.members_from(config.name))
     except ConfigError as error:
         yield replace(error.problem, field=("ensemble_scheduling",))
         return
-    missing = list(_missing_members(config, known))
+    missing = list(_missing_members(config, models))
     yield from missing
     if any(problem.field[:1] != ("ensemble_scheduling",) for problem in config_problems(config)):
         return
-    members = _configured_members(config, known)
+    members = _configured_members(config, models)
     differences = list(member_problems(config, members))
     yield from differences
     if not (missing or differences or one.errors) and members.keys() >= {*member_names(config)}:
@@ -187,37 +187,37 @@ def _member_problems(one: ModelFindings, known: _CheckedModels) -> Iterator[Prob
             yield error.problem
 
 
-def _missing_members(config: Any, known: _CheckedModels) -> Iterator[Problem]:
+def _missing_members(config: Any, models: _CheckedModels) -> Iterator[Problem]:
     """Return the steps that call models or versions which no server could load."""
     for index, step in enumerate(config.ensemble_scheduling.step):
         name = step.model_name
         here = ("ensemble_scheduling", "step", index, "model_name")
         if not name:
             continue
-        if name not in known:
+        if name not in models:
             why = not_found_text(name)
             text = no_loaded_version_text(config.name, name, why)
-            yield Problem(text, here, suggestion=known.suggest(name), detail=why)
-        elif wrong := known.findings_of(name).errors:
+            yield Problem(text, here, suggestion=models.suggest(name), detail=why)
+        elif wrong := models.findings_of(name).errors:
             why = wrong[0].text
             text = no_loaded_version_text(config.name, name, why)
             yield Problem(text, here, detail=f"model '{name}' cannot be loaded: {why}")
-        elif step.model_version > 0 and step.model_version not in known.findings_of(name).versions:
+        elif step.model_version > 0 and step.model_version not in models.findings_of(name).versions:
             text = version_not_loaded_text(config.name, name, step.model_version)
             yield Problem(text, (*here[:3], "model_version"))
 
 
-def _configured_members(config: Any, known: _CheckedModels) -> dict[str, Any]:
+def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
     """Return the configurations of those members that name their tensors."""
-    found = [known.findings_of(name).config for name in member_names(config) if name in known]
-    return {one.name: one for one in found if one is not None and one.input and one.output}
+    configs = [models.findings_of(name).config for name in member_names(config) if name in models]
+    return {one.name: one for one in configs if one is not None and one.input and one.output}
 
 
 def _check_sources(report: Report) -> None:
     files = {path: one for one in report.models.values() for path in one.model_files}
-    for path, found in check_sources(list(files)).items():
+    for path, facts in check_sources(list(files)).items():
         one = files[path]
-        for fact in found:
+        for fact in facts:
             is_name = fact.kind in NAMING
             text = missing_name_warning(fact, one, path) if is_name else fact.text
             if not text:

@@ -39,17 +39,17 @@ _UNCHECKED = [
 
 def check_sources(paths: Sequence[Path]) -> dict[Path, list[SourceFact]]:
     """Return the findings in each of the files."""
-    found: dict[Path, list[SourceFact]] = {}
+    facts: dict[Path, list[SourceFact]] = {}
     for _ in range(_MAX_CRASHES):
-        left = [path for path in paths if path not in found]
+        left = [path for path in paths if path not in facts]
         if not left:
             break
         lines = _run_checker(left)
         for path, line in zip(left, lines, strict=False):
-            found[path] = [SourceFact(*finding) for finding in json.loads(line)]
+            facts[path] = [SourceFact(*finding) for finding in json.loads(line)]
         if len(lines) < len(left):
-            found[left[len(lines)]] = _UNCHECKED
-    return {path: found.get(path, _UNCHECKED) for path in paths}
+            facts[left[len(lines)]] = _UNCHECKED
+    return {path: facts.get(path, _UNCHECKED) for path in paths}
 
 
 def _run_checker(paths: Sequence[Path]) -> list[str]:

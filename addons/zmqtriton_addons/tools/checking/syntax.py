@@ -86,11 +86,11 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
             yield "problem", 0, 0, text
 
 
-def _similar(name: str, known: Iterable[str]) -> str:
+def _similar(name: str, names: Iterable[str]) -> str:
     """Return the known name that was probably meant, or ""."""
-    lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
-    return lower[found[0]] if found else ""
+    lower = {each.lower(): each for each in names}
+    matches = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
+    return lower[matches[0]] if matches else ""
 
 
 def _imports(statements: Iterable[ast.stmt]) -> Iterator[_Finding]:
@@ -200,15 +200,15 @@ def _method_warnings(method: _FunctionNode) -> Iterator[str]:
         return
     # A plain function of a class is called on the class here, so that nothing is bound.
     is_bound = "staticmethod" not in decorators and (name != _AUTO_COMPLETE or bool(decorators))
-    given = _ARGUMENT_COUNTS.get(name, 1) + is_bound
+    count = _ARGUMENT_COUNTS.get(name, 1) + is_bound
     arguments = method.args
-    most = len(arguments.posonlyargs) + len(arguments.args)
-    least = most - len(arguments.defaults)
+    maximum = len(arguments.posonlyargs) + len(arguments.args)
+    minimum = maximum - len(arguments.defaults)
     needs_names = any(default is None for default in arguments.kw_defaults)
-    if least <= given and (given <= most or arguments.vararg) and not needs_names:
+    if minimum <= count and (count <= maximum or arguments.vararg) and not needs_names:
         return
-    plural = "" if given == 1 else "s"
-    called = f"{given} argument{plural}" + (", the first of them its object" if is_bound else "")
+    plural = "" if count == 1 else "s"
+    called = f"{count} argument{plural}" + (", the first of them its object" if is_bound else "")
     text = f"{name}({ast.unparse(arguments)}) is called with {called}"
     if name == _AUTO_COMPLETE and not decorators:
         text += "; is there a @staticmethod missing?"
@@ -233,12 +233,12 @@ def main() -> None:
         signal.alarm(_TIMEOUT_S)
         path = os.fsdecode(bytes.fromhex(line.strip()))
         try:
-            found = list(findings(path))
+            rows = list(findings(path))
         except OSError as error:
-            found = [("problem", 0, 0, str(error))]
+            rows = [("problem", 0, 0, str(error))]
         except (RecursionError, MemoryError):
-            found = [("warning", 0, 0, "the file is not looked into: it is nested too deeply")]
-        sys.stdout.write(json.dumps(found) + "\n")
+            rows = [("warning", 0, 0, "the file is not looked into: it is nested too deeply")]
+        sys.stdout.write(json.dumps(rows) + "\n")
         sys.stdout.flush()
 
 

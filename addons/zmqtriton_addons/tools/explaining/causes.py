@@ -258,9 +258,9 @@ def reason_of(entry: Mapping[str, Any]) -> Reason | None:
 
 def explain_reason(model: str, reason: Reason | None) -> Explanation:
     """Explain a reason of the server; repeat an unknown reason."""
-    found = _UNKNOWN if reason is None else _explain(model, reason)
+    explanation = _UNKNOWN if reason is None else _explain(model, reason)
     word = shlex.quote(model)
-    return found._replace(commands=tuple(_typed(found.commands, word)))
+    return explanation._replace(commands=tuple(_typed(explanation.commands, word)))
 
 
 def explain_text(model: str, text: str) -> Explanation:
@@ -271,8 +271,10 @@ def explain_text(model: str, text: str) -> Explanation:
 def _explain(model: str, reason: Reason) -> Explanation:
     """Return the explanation; its commands still have {model} in them."""
     row = ROWS.get(reason.kind) or ROWS[Kind.OTHER]  # type: ignore[call-overload]
-    if row.has_words and (known := _explain_words(reason)):
-        return Explanation(known.text, known.advice.format(model=model), known.commands)
+    if row.has_words and (explanation := _explain_words(reason)):
+        return Explanation(
+            explanation.text, explanation.advice.format(model=model), explanation.commands
+        )
     cause = _UNKNOWN if reason.cause is None else _explain(model, reason.cause)
     retry_after_s = reason.values.get("retry_after_s", 0.0)
     words = {

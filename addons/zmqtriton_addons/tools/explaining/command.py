@@ -33,20 +33,22 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
 
     Without MODEL, for all models that are not ready or whose last load failed.
     """
-    found = run_with_client(context, lambda client: _explain(client, model, version or 0))
+    findings_by_model = run_with_client(
+        context, lambda client: _explain(client, model, version or 0)
+    )
     if form != "table":
         print_document(
             form,
             [
                 replace(one, model=name).document("model", "text", "advice", "commands")
-                for name, all_ in found
+                for name, all_ in findings_by_model
                 for one in all_
             ],
         )
         return
-    if not found:
+    if not findings_by_model:
         click.echo("all models are as they should be")
-    for number, (name, findings) in enumerate(found):
+    for number, (name, findings) in enumerate(findings_by_model):
         click.echo(
             "\n" * bool(number) + "\n".join(line for each in findings for line in each.lines(name))
         )
@@ -70,23 +72,23 @@ def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[F
     if not (model or index):
         return [("the server", [no_models(status)])]
     names = [model] if model else list(dict.fromkeys(troubled))
-    found = []
+    findings_by_model = []
     for name in names:
         facts = _collect(client, name, version, status, index)
         if model and not facts.entries:
             finding = find_all(facts)[0]
             hint = "; ".join(f"`{command}`" for command in finding.commands)
             raise NotFound(f"{model}: {finding.text}\n  {finding.advice}\n  next: {hint}")
-        found.append((name, find_all(facts)))
-    return found
+        findings_by_model.append((name, find_all(facts)))
+    return findings_by_model
 
 
 def _collect(client: Client, model: str, version: int, status: Any, index: Sequence[Any]) -> Facts:
     facts = Facts(model, version, index, status, now_s=time.time())
     if not facts.entries:
         return facts
-    asked = {"model": model, "after": 0, "lines": _LOG_LINES}
-    log = client.call("logs", asked, timeout_s=QUICK_TIMEOUT_S)["lines"]
+    arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
+    log = client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)["lines"]
     later = None
     if any(row.get("unanswered") for row in facts.rows("counts")):
         time.sleep(_SECOND_LOOK_S)
@@ -113,9 +115,9 @@ def _check(places: list[Path]) -> list[Finding]:
     from zmqtriton_addons.tools.checking.configurations import CheckOptions
     from zmqtriton_addons.tools.checking.repositories import check_repositories
 
-    found: list[Finding] = []
+    problems: list[Finding] = []
     for place in places:
         report = check_repositories([place], CheckOptions())
         if place.name in report.models:
-            found += report.models[place.name].errors
-    return found
+            problems += report.models[place.name].errors
+    return problems

@@ -79,7 +79,7 @@ def find_all(facts: Facts) -> list[Finding]:
     """Return the findings; at least one."""
     if not facts.entries:
         return [_unknown_model(facts)]
-    found = [
+    findings = [
         *_server_findings(facts),
         *_version_findings(facts),
         *_instance_findings(facts),
@@ -87,7 +87,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_quota_findings(facts),
         *_directory_findings(facts),
     ]
-    return [*(found or [_nothing_found(facts)]), *_canary_findings(facts)]
+    return [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
 
 
 def _of(prefix: str, why: Explanation) -> Finding:
@@ -95,8 +95,8 @@ def _of(prefix: str, why: Explanation) -> Finding:
 
 
 def _unknown_model(facts: Facts) -> Finding:
-    known = {entry["name"] for entry in facts.index}
-    if facts.model in known:
+    names = {entry["name"] for entry in facts.index}
+    if facts.model in names:
         versions = [
             e["version"] for e in facts.index if e["name"] == facts.model and "version" in e
         ]
@@ -106,7 +106,7 @@ def _unknown_model(facts: Facts) -> Finding:
             "Add its directory, and look at version_policy: by default the highest one is served.",
             f"zmqtriton-ctl explain {facts.word}",
         )
-    close = closest_match(facts.model, known)
+    close = closest_match(facts.model, names)
     meant = f"; did you mean '{close}'?" if close else ""
     looked_in = _repositories(facts.status)
     command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"
@@ -184,7 +184,7 @@ def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
         hint = f"; did you mean '{meant}'?" if meant else ""
         advice = "Correct model_name of that step, or add the model to a repository."
         return error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
-    reasons = [known for entry in entries if (known := reason_of(entry))]
+    reasons = [one for entry in entries if (one := reason_of(entry))]
     why = explain_reason(member, reasons[0] if reasons else reason.cause)
     if any(entry.get("state") == "READY" for entry in entries):
         text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
@@ -264,7 +264,7 @@ def _request_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _failure_findings(facts: Facts, counts: Iterable[Document]) -> Iterator[Finding]:
-    texts = [found[1] for line in facts.log if (found := _FAILED_REQUEST.search(_unescape(line)))]
+    texts = [match[1] for line in facts.log if (match := _FAILED_REQUEST.search(_unescape(line)))]
     faults = sum(row.get("faults", 0) for row in counts)
     if texts and not _is_of_a_death(texts[-1]):
         answered = sum(row["succeeded"] + row["failed"] for row in counts)
@@ -359,10 +359,10 @@ def _canary_findings(facts: Facts) -> Iterator[Finding]:
 
 def _directory_findings(facts: Facts) -> Iterator[Finding]:
     """Report what a check finds beyond what the server says."""
-    known = " ".join(entry.get("reason", "") for entry in facts.entries)
+    reasons = " ".join(entry.get("reason", "") for entry in facts.entries)
     for problem in facts.problems:
         text, place = problem.reason, problem.place
-        if text not in known:
+        if text not in reasons:
             directory = facts.directories[0] if facts.directories else "DIRECTORY"
             where = f" ({place})" if place else ""
             yield error(

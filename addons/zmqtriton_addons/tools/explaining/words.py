@@ -111,8 +111,8 @@ def explain_words(text: str, at: str, *, is_any: bool) -> Words | None:
 
 def find_place(text: str) -> str:
     """Return the place in the model that a text names; "" if it names none."""
-    found = _PLACE.search(text)
-    return place_text(*found.groups()) if found else ""
+    match = _PLACE.search(text)
+    return place_text(*match.groups()) if match else ""
 
 
 def place_text(file: str, line: str | int, function: str) -> str:

@@ -62,15 +62,17 @@ class Draft(NamedTuple):
     def expressions(self) -> list[Expression]:
         """Return code for each output, in their order."""
         factor = "step" if self.kind is Kind.DECOUPLED else "2"
-        found = []
+        expressions = []
         for index, output in enumerate(self.outputs):
             source = self.source(index)
             if self.kind is Kind.SEQUENCE:
                 expression = convert_total(output, source)
             else:
                 expression = compute(output, source, factor)
-            found.append(expression or placeholder(output, source, is_batching=self.is_batching))
-        return found
+            expressions.append(
+                expression or placeholder(output, source, is_batching=self.is_batching)
+            )
+        return expressions
 
     def examples(self, tensors: Sequence[TensorSpec], indent: int = 0) -> str:
         """Return Python code for a dict of arrays, in a line that is indented so far."""

@@ -95,13 +95,13 @@ def read_tensor(text: str) -> TensorSpec:
 
 
 def _read_type(text: str, name: str) -> Datatype:
-    wanted = name.upper().removeprefix("TYPE_")
-    wanted = BY_NAME["BYTES"].name if wanted == _STRING else wanted
-    if wanted not in TYPES:
-        meant = closest_match(wanted, _TYPE_NAMES)
+    type_name = name.upper().removeprefix("TYPE_")
+    type_name = BY_NAME["BYTES"].name if type_name == _STRING else type_name
+    if type_name not in TYPES:
+        meant = closest_match(type_name, _TYPE_NAMES)
         hint = f" Did you mean '{meant}'?" if meant else ""
         raise ValueError(f"'{text}': the type is one of {', '.join(_TYPE_NAMES)}.{hint}")
-    return TYPES[wanted]
+    return TYPES[type_name]
 
 
 def _read_dims(text: str, dims: str) -> tuple[int, ...]:

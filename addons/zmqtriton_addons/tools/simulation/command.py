@@ -47,7 +47,7 @@ def run_simulate(words: list[str]) -> int:
     try:
         cost = _cost(arguments)
         changes = [Change(text) for text in arguments.set]
-        found = [
+        outcomes = [
             (setting, _simulate(setting, cost, arguments))
             for setting in settings(arguments.directory, changes)
         ]
@@ -55,7 +55,7 @@ def run_simulate(words: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     is_open_load = arguments.clients is None
-    rows = [_row(setting, outcome, is_open_load=is_open_load) for setting, outcome in found]
+    rows = [_row(setting, outcome, is_open_load=is_open_load) for setting, outcome in outcomes]
     best = best_row(rows, is_open_load=is_open_load)
     for index, row in enumerate(rows):
         row["best"] = index == best

@@ -104,7 +104,7 @@ def from_lines(lines: Iterator[str]) -> list[Arrival]:
 
     Raises ValueError, which names the line.
     """
-    found = []
+    arrivals = []
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").split()
         if not words or words[0].startswith("#"):
@@ -118,5 +118,5 @@ def from_lines(lines: Iterator[str]) -> list[Arrival]:
             ) from None
         if batch < 1 or not 0 <= at_s < 1e9:
             raise ValueError(f"line {number}: '{line.strip()}' is not possible")
-        found.append(Arrival(round(at_s * SECOND), batch))
-    return sorted(found, key=lambda arrival: arrival.at_ns)
+        arrivals.append(Arrival(round(at_s * SECOND), batch))
+    return sorted(arrivals, key=lambda arrival: arrival.at_ns)

@@ -91,7 +91,7 @@ class SimulationRun:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
-        self._asked: dict[int, _OpenRequest] = {}
+        self._open_requests: dict[int, _OpenRequest] = {}
         self._core.configure(1)
         self._core.add_generation(wire.AddGeneration(_GENERATION, "simulated", 1, config))
         self._core.expect(wire.ExpectPeer(_FRONTEND, _TOKEN, "http", "http", 0))
@@ -121,7 +121,7 @@ class SimulationRun:
         return self._run()
 
     def _run(self) -> SimulationResult:
-        while self._events or self._asked:
+        while self._events or self._open_requests:
             timer_ns = self._core.due_ns
             if self._events and (timer_ns is None or self._events[0][0] <= timer_ns):
                 self._now_ns, _, event = heapq.heappop(self._events)
@@ -130,7 +130,7 @@ class SimulationRun:
                 self._now_ns = max(self._now_ns, timer_ns)
             else:
                 raise RuntimeError(
-                    f"{len(self._asked)} requests unanswered: the simulation has stalled"
+                    f"{len(self._open_requests)} requests unanswered: the simulation has stalled"
                 )
             self._core.tick(self._now_ns)
             self._deliver()
@@ -164,20 +164,20 @@ class SimulationRun:
         fields = (own_id, _GENERATION, "", -1, flags if arrival.sequence else 0)
         row = wire.Request(*fields, 0, 0, 0, arrival.batch, 0, arrival.sequence)
         self._outcome.last_arrival_ns = self._now_ns
-        self._asked[own_id] = _OpenRequest(arrival, self._now_ns, client)
+        self._open_requests[own_id] = _OpenRequest(arrival, self._now_ns, client)
         self._core.infer(_FRONTEND, [row], [_BODY], self._now_ns)
 
     def _answered(self, reply: wire.Reply) -> None:
-        asked = self._asked.pop(reply.id)
+        request = self._open_requests.pop(reply.id)
         outcome = self._outcome
         if reply.code:
             outcome.refused[reply.text] += 1
         else:
             outcome.answered += 1
-            outcome.inferences += asked.arrival.batch
-            outcome.latencies_ns.append(self._now_ns - asked.at_ns)
-        if asked.client is not None:
-            self._ask_next(asked.client)
+            outcome.inferences += request.arrival.batch
+            outcome.latencies_ns.append(self._now_ns - request.at_ns)
+        if request.client is not None:
+            self._ask_next(request.client)
 
     # --------------------------------------------------------------- stubs
 
@@ -200,12 +200,14 @@ class SimulationRun:
         stub.is_busy = True
         works = stub.waiting.popleft()
         stub.last_begun_batch = works[0].batch
-        wanted = [self._asked[work.id] for work in works if work.id in self._asked]
-        size = sum(asked.arrival.batch for asked in wanted)
+        requests = [
+            self._open_requests[work.id] for work in works if work.id in self._open_requests
+        ]
+        size = sum(request.arrival.batch for request in requests)
         took_ns = self._cost.execution_ns(size, self._chance)
         self._outcome.batches[size] += 1
         self._outcome.busy_ns += took_ns
-        self._outcome.queued_ns += sum(self._now_ns - asked.at_ns for asked in wanted)
+        self._outcome.queued_ns += sum(self._now_ns - request.at_ns for request in requests)
         self._schedule(self._now_ns + took_ns, lambda: self._end(stub, works, took_ns))
 
     def _end(self, stub: _Stub, works: list[wire.BatchedRequest], took_ns: int) -> None:

@@ -31,7 +31,7 @@ class Batch:
         self.output_names: set[str] = set()
         self._controls = controls
         #: The requests as they came, by their keys.
-        self._asked: dict[tuple[int, int], tuple[wire.Request, bytes]] = {}
+        self._requests: dict[tuple[int, int], tuple[wire.Request, bytes]] = {}
         #: What the model wants to execute once more.
         self._again: list[Pending] = []
 
@@ -48,7 +48,7 @@ class Batch:
         owed = _NotedStream if self.instance.is_decoupled else _NotedPending
         pending = owed(self, work, self._controls.tell(row, encoded))
         self.pending[pending.route] = pending
-        self._asked[pending.route] = row, encoded
+        self._requests[pending.route] = row, encoded
 
     @property
     def is_answered(self) -> bool:
@@ -60,7 +60,7 @@ class Batch:
         """Take the requests that the model wants to execute once more, ready for that."""
         again, self._again = self._again, []
         for pending in again:
-            row, encoded = self._asked[pending.route]
+            row, encoded = self._requests[pending.route]
             row = row._replace(flags=row.flags & ~wire.SEQUENCE_START)
             work = pending.work._replace(flags=row.flags)
             pending.resume(work, self._controls.tell(row, encoded))
@@ -70,7 +70,7 @@ class Batch:
         """Take note that nobody waits any more: cancel open requests."""
         for pending in list(self.pending.values()):
             pending.cancel()
-        for row, _ in self._asked.values():
+        for row, _ in self._requests.values():
             is_over = row.flags & wire.SEQUENCE_END or self.instance.is_iterative
             if is_over and self.instance.states is not None:
                 self.instance.states.end(row.correlation)

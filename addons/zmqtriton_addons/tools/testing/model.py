@@ -145,10 +145,10 @@ class LoadedModel:
 
     def execute_streams(self, requests: Sequence[Request]) -> list[list[InferenceResponse]]:
         """Return all responses to each request of a batch, once all of them are there."""
-        found: list[list[InferenceResponse]] = [[] for _ in requests]
+        responses: list[list[InferenceResponse]] = [[] for _ in requests]
         for index, response in self._responses(requests):
-            found[index].append(response)
-        return found
+            responses[index].append(response)
+        return responses
 
     def _answer_call(self, inputs: Mapping[str, Any]) -> Any:
         """Answer a model that calls this one."""
@@ -158,20 +158,20 @@ class LoadedModel:
 
     def _responses(self, requests: Sequence[Request]) -> Iterator[tuple[int, InferenceResponse]]:
         """Execute a batch; return its responses with the indexes of their requests."""
-        asked = [_to_request(request) for request in requests]
-        bodies = [self._body(request) for request in asked]
+        rows = [_to_request(request) for request in requests]
+        bodies = [self._body(request) for request in rows]
         sizes = [body.inputs[0].shape[0] if body.inputs else 1 for body in bodies]
         self._check_size(sum(sizes))
         batch = Batch(self._instance, self._controls)
         link: Any = batch
         executions = _Executions(self._instance, self._model, link, self._progress)
-        for number, (request, body) in enumerate(zip(asked, bodies, strict=True)):
+        for number, (request, body) in enumerate(zip(rows, bodies, strict=True)):
             batch.add(number, request, body)
         try:
             self._execute(executions, list(batch.pending.values()))
             while (answer := self._next(batch, executions)) is not None:
                 outcome, data = answer
-                response = self._response(asked[outcome.id], answer, executions.raised)
+                response = self._response(rows[outcome.id], answer, executions.raised)
                 check_names(batch.output_names, self.config)
                 if data:
                     size = None if self._instance.is_decoupled else sizes[outcome.id]
@@ -250,11 +250,11 @@ class LoadedModel:
         return body
 
     def _check_size(self, size: int) -> None:
-        most = int(self.config.get("max_batch_size", 0))
-        if most and size > most:
+        max_batch_size = int(self.config.get("max_batch_size", 0))
+        if max_batch_size and size > max_batch_size:
             raise InvalidArgument(
                 f"a server would not execute {size} elements at once: max_batch_size of model "
-                f"'{self.name}' is {most}"
+                f"'{self.name}' is {max_batch_size}"
             )
 
     def _response(

@@ -41,7 +41,7 @@ async def pass_on(
     try:
         headers = _headers(scope["headers"], target.binary_type)
     except InvalidArgument as error:
-        await answer(send, *problems.told(error))
+        await answer(send, *problems.response_to(error))
         return
     changed = {"path": unquote(target.path), "raw_path": target.path.encode(), "headers": headers}
     await application({**scope, **changed, "method": target.method}, receive, send)
@@ -57,7 +57,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 async def refuse(send: Any, error: AccessRefused) -> None:
     """Answer without the application that the client may not ask this."""
-    await answer(send, *problems.told(error), error.headers)
+    await answer(send, *problems.response_to(error), error.headers)
 
 
 async def answer(send: Any, status: int, body: bytes = b"", headers: Headers = ()) -> None:

@@ -78,7 +78,7 @@ class VertexAi:
                     scope["method"], f"/v2/models/{quote(self._model())}/infer", BINARY_TYPE
                 )
             except InvalidArgument as error:
-                await answer(send, *problems.told(error))
+                await answer(send, *problems.response_to(error))
                 return
         elif scope["method"] != "POST":
             await answer(send, 405)

@@ -44,7 +44,7 @@ class Health:
         #: All watchers wait for this; None if there are none.
         self._change: asyncio.Future[None] | None = None
         #: What they were told last; None if they were told different things.
-        self._told: bool | None = None
+        self._last: bool | None = None
 
     async def live(self, _data: bytes, _call: Call) -> bytes:
         return serialize(_LIVE(live=not self._gateway.catalogue.is_repository_missing))
@@ -65,19 +65,19 @@ class Health:
     async def watch(self, data: bytes, _call: Call) -> AsyncIterator[bytes]:
         """Send the status now and at each change; end when the server stops."""
         read(_CHECK_REQUEST, data)
-        told: bool | None = None
+        last: bool | None = None
         self._watchers += 1
         try:
             await self._ask_models()
             while True:
                 is_ending = self._gateway.is_ending
                 ready = self._is_ready()
-                if ready != told:
-                    told = ready
+                if ready != last:
+                    last = ready
                     yield _status(ready)
                 if is_ending:
                     return
-                await self._changed(told)
+                await self._changed(last)
         finally:
             self._watchers -= 1
             if not self._watchers and self._asking is not None:
@@ -109,21 +109,21 @@ class Health:
             ):
                 self._models_say = await self._readiness.of_server()
 
-    async def _changed(self, told: bool) -> None:
+    async def _changed(self, last: bool) -> None:
         """Return when the readiness has changed, or may have."""
         if self._change is None:
             loop = asyncio.get_running_loop()
             self._change = loop.create_future()
-            self._told = told
+            self._last = last
             loop.call_later(_LOOK_S, self._look, self._change)
-        elif told != self._told:
-            self._told = None
+        elif last != self._last:
+            self._last = None
         # shielded: one watcher that is cancelled must not cancel what the others wait for
         await asyncio.shield(self._change)
 
     def _look(self, change: asyncio.Future[None]) -> None:
         # one check for all watchers; none of them runs while nothing changes
-        if self._watchers and self._is_ready() == self._told and not self._gateway.is_ending:
+        if self._watchers and self._is_ready() == self._last and not self._gateway.is_ending:
             change.get_loop().call_later(_LOOK_S, self._look, change)
         else:
             self._change = None

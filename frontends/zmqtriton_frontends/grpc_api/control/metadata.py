@@ -47,15 +47,15 @@ class Models:
         request = read(_METADATA_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
-        found = await attempt(lambda: catalogue.metadata(request.name, request.version))
-        return serialize(_METADATA(**found))
+        metadata = await attempt(lambda: catalogue.metadata(request.name, request.version))
+        return serialize(_METADATA(**metadata))
 
     async def config(self, data: bytes, call: Call) -> bytes:
         request = read(_CONFIG_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
-        found = await attempt(lambda: catalogue.find(request.name, request.version))
-        return field(_CONFIG, found.config_proto)
+        model = await attempt(lambda: catalogue.find(request.name, request.version))
+        return field(_CONFIG, model.config_proto)
 
     async def statistics(self, data: bytes, call: Call) -> bytes:
         request = read(_STATISTICS_REQUEST, data)
@@ -65,7 +65,7 @@ class Models:
         self._gateway.catalogue.check_counted(request.name, request.version)
         if request.name and request.version:
             version = parse_version(request.version)
-        found = await self._gateway.statistics(request.name, version)
-        shown = [s for s in found["model_stats"] if may_see(call.grant, s["name"])]
-        found = {"model_stats": shown}
-        return serialize(ParseDict(found, _STATISTICS(), ignore_unknown_fields=True))
+        answer = await self._gateway.statistics(request.name, version)
+        shown = [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]
+        answer = {"model_stats": shown}
+        return serialize(ParseDict(answer, _STATISTICS(), ignore_unknown_fields=True))

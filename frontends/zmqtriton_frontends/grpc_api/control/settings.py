@@ -42,8 +42,8 @@ class Settings:
 
     async def log(self, data: bytes, _call: Call) -> bytes:
         changes = _log_changes(read(_LOG_REQUEST, data).settings)
-        found = await self._gateway.call("log.settings", {"changes": changes})
-        shown = {key: {_FIELDS[type(value)]: value} for key, value in found.items()}
+        settings = await self._gateway.call("log.settings", {"changes": changes})
+        shown = {key: {_FIELDS[type(value)]: value} for key, value in settings.items()}
         return serialize(_LOG(settings=shown))
 
     async def trace(self, data: bytes, call: Call) -> bytes:
@@ -52,10 +52,10 @@ class Settings:
         trace_settings.check_model(self._gateway, request.model_name)
         trace_settings.check_names(request.settings)
         changes = _trace_changes(request.settings)
-        found = await trace_settings.apply(self._gateway, request.model_name, changes)
+        settings = await trace_settings.apply(self._gateway, request.model_name, changes)
         shown = {
             key: {"value": value if type(value) is list else [value]}
-            for key, value in found.items()
+            for key, value in settings.items()
         }
         return serialize(_TRACE(settings=shown))
 

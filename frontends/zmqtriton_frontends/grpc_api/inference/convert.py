@@ -120,7 +120,7 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
 
     Raises InvalidArgument if data are missing or given twice.
     """
-    taken, given = 0, len(raw)
+    taken, available = 0, len(raw)
     inputs = []
     for tensor in request.inputs:
         place = _input_place(tensor, request.model_name) if tensor.parameters else None
@@ -128,13 +128,13 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
         if place is not None:
             data = place
         elif tensor.HasField("contents"):
-            if given:
+            if available:
                 raise InvalidArgument(
                     "contents field must not be specified when using raw_input_contents for "
                     f"'{tensor.name}' for model '{request.model_name}'"
                 )
             data = read_contents(tensor, request.model_name)
-        elif taken < given:
+        elif taken < available:
             data = raw[taken]
             taken += 1
         else:
@@ -151,7 +151,7 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
             )
         datatype = _NUMBERS.get(tensor.datatype, _NO_DATATYPE)
         inputs.append(Tensor(tensor.name, datatype, shape, data))
-    if taken < given:
+    if taken < available:
         raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
     outputs: dict[str, None] = {}
     for output in request.outputs:
@@ -167,7 +167,7 @@ def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
     Raises InvalidArgument if the parameters of an output make no sense.
     """
     places: dict[str, RegionSlice] = {}
-    wanted: dict[str, int] = {}
+    by_output: dict[str, int] = {}
     for output in request.outputs:
         if not output.parameters:
             continue
@@ -180,8 +180,8 @@ def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
         if place is not None:
             places[output.name] = place
         if classes:
-            wanted[output.name] = classes
-    return places or NO_PLACES, wanted or NO_CLASSES
+            by_output[output.name] = classes
+    return places or NO_PLACES, by_output or NO_CLASSES
 
 
 def _read_classification(output: Any) -> int:
@@ -215,25 +215,25 @@ def _place_of(tensor: Any) -> RegionSlice | None:
     None if it does not.
     """
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
-    given = [key for key in _REGION_PARAMETERS if key in parameters]
-    if not given:
+    keys = [key for key in _REGION_PARAMETERS if key in parameters]
+    if not keys:
         return None
-    for key in given:
-        if "shared_memory_region" not in given:
+    for key in keys:
+        if "shared_memory_region" not in keys:
             raise InvalidArgument(
                 f"'{key}' can not be specified without 'shared_memory_region' {tail}"
             )
         kind = _REGION_PARAMETERS[key]
         if parameters[key].WhichOneof("parameter_choice") != kind:
             raise InvalidArgument(f"invalid value type for '{key}' {tail}, expected {kind}.")
-    if "shared_memory_byte_size" not in given:
+    if "shared_memory_byte_size" not in keys:
         raise InvalidArgument(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' " + tail
         )
     numbers = []
     for key in ("shared_memory_offset", "shared_memory_byte_size"):
         # Triton takes the 64 bits as unsigned, so that a negative offset is beyond every region
-        numbers.append(parameters[key].int64_param % 2**64 if key in given else 0)
+        numbers.append(parameters[key].int64_param % 2**64 if key in keys else 0)
     return RegionSlice(parameters["shared_memory_region"].string_param, *numbers)
 
 
@@ -259,10 +259,10 @@ class _Contents(NamedTuple):
 
 
 def _numbers(datatype: str, *narrower: str) -> _Contents:
-    def encode(values: Any, wanted: str) -> bytes:
-        if wanted == datatype:
-            return array(_CODES[wanted], values).tobytes()
-        code, mask = _CODES[wanted], _MASKS[wanted]
+    def encode(values: Any, name: str) -> bytes:
+        if name == datatype:
+            return array(_CODES[name], values).tobytes()
+        code, mask = _CODES[name], _MASKS[name]
         # the low bytes of what is too large, as in Triton
         return array(code, [value & mask for value in values]).tobytes()
 

@@ -155,17 +155,17 @@ class _Reading:
 
     def take_contents(self, raw: list[Any]) -> list[Any]:
         """Return all tensors as raw ones, as far as they are not that already."""
-        found: list[Any] = []
+        tensors: list[Any] = []
         for place, tensor in enumerate(self.request.inputs):
             if place in self.large:
                 if raw:
                     tensor.contents.SetInParent()  # what is given twice is refused
                 else:
-                    found.append(self.large[place])
+                    tensors.append(self.large[place])
             elif not raw and self.large and tensor.HasField("contents") and not tensor.parameters:
-                found.append(read_contents(tensor, self.request.model_name))
+                tensors.append(read_contents(tensor, self.request.model_name))
                 tensor.ClearField("contents")
-        return raw or found
+        return raw or tensors
 
     # ------------------------------------------------------------------- parts
 

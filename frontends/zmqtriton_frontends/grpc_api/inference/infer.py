@@ -59,31 +59,33 @@ class Inference:
     def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
         """Begin; the answer may be given before this returns. Raises the request's errors."""
         metadata = StageTimeMetadata(self._statistics, call) if call.has_wishes else None
-        asked = PendingGrpcInference(self._gateway, answer, metadata)
+        pending = PendingGrpcInference(self._gateway, answer, metadata)
         try:
             checked = self._read(data, call)
         except NotLoaded as missing:
-            loaded = partial(self._begin_loaded, asked, data, call)
-            asked.wait(missing.load(call.deadline_ns), loaded)
+            loaded = partial(self._begin_loaded, pending, data, call)
+            pending.wait(missing.load(call.deadline_ns), loaded)
         except TakesLong as long:
-            asked.wait(long.read(call), partial(self._begin_parsed, asked, call))
+            pending.wait(long.read(call), partial(self._begin_parsed, pending, call))
         else:
-            asked.begin(checked, len(data), call)
-        return asked
+            pending.begin(checked, len(data), call)
+        return pending
 
-    def _begin_parsed(self, asked: PendingGrpcInference, call: Call, parsed: ParsedRequest) -> None:
+    def _begin_parsed(
+        self, pending: PendingGrpcInference, call: Call, parsed: ParsedRequest
+    ) -> None:
         try:
             checked = self._read(parsed, call)
         except NotLoaded as missing:
-            loaded = partial(self._begin_loaded, asked, parsed, call)
-            asked.wait(missing.load(call.deadline_ns), loaded)
+            loaded = partial(self._begin_loaded, pending, parsed, call)
+            pending.wait(missing.load(call.deadline_ns), loaded)
         else:
-            asked.begin(checked, len(parsed), call)
+            pending.begin(checked, len(parsed), call)
 
     def _begin_loaded(
-        self, asked: PendingGrpcInference, data: bytes | ParsedRequest, call: Call, _: None
+        self, pending: PendingGrpcInference, data: bytes | ParsedRequest, call: Call, _: None
     ) -> None:
-        asked.begin(self._read(data, call), len(data), call)
+        pending.begin(self._read(data, call), len(data), call)
 
     def _read(self, data: bytes | ParsedRequest, call: Call) -> CheckedRequest:
         # A function of its own, so that the message is freed before the response is awaited.
@@ -94,8 +96,8 @@ class Inference:
         # the model first, as in Triton: other errors matter only if it exists
         if call.grant is not None:
             check_model(call.grant, request.model_name)
-        found = catalogue.find(request.model_name, request.model_version)
-        if found.signature.is_decoupled:
+        model = catalogue.find(request.model_name, request.model_version)
+        if model.signature.is_decoupled:
             raise Unsupported(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy. "
                 "Use ModelStreamInfer"
@@ -105,7 +107,7 @@ class Inference:
             self._forwarding.add(forwarded, call.metadata)
         checked = check_request(
             catalogue,
-            found,
+            model,
             request,
             raw,
             forwarded,

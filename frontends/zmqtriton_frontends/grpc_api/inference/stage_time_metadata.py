@@ -39,7 +39,7 @@ class StatisticsSource:
         if self._restriction is None:
             return True
         name = self._restriction.name
-        keys = [value for found, value in call.metadata if found == name]
+        keys = [value for key, value in call.metadata if key == name]
         return self._restriction.admits([k if isinstance(k, bytes) else k.encode() for k in keys])
 
 

@@ -122,7 +122,7 @@ class _Exchange:
         #: The message of the latest turn waits for room in the outbox.
         self._is_waiting = False
         #: Done when the latest request has gone to the broker, or will not; None: at once.
-        self._asked: asyncio.Future[None] | None = None
+        self._sending: asyncio.Future[None] | None = None
         #: Set when there is room for another request.
         self._room: asyncio.Future[None] | None = None
 
@@ -157,9 +157,9 @@ class _Exchange:
                 await self._begin_late(data, missing)
             except TakesLong as long:
                 await self._begin_parsed(data, long)
-            if self._asked is not None:
+            if self._sending is not None:
                 # room for its tensors may have to be made; what comes next must not overtake it
-                await self._asked
+                await self._sending
             del data  # while this waits, whatever needs it has it
             while (
                 len(self._answering) >= _MAX_REQUESTS
@@ -213,9 +213,9 @@ class _Exchange:
 
         Requests reach the broker in the order of the stream, so a sequence stays in order; of
         decoupled models, too, since their tasks begin in the order in which they were made. Only
-        large ones go later, see `_asked`.
+        large ones go later, see `_sending`.
         """
-        self._asked = None
+        self._sending = None
         request_id = ""
         try:
             request, raw = parse_request(data)
@@ -225,17 +225,17 @@ class _Exchange:
             catalogue = self._gateway.catalogue
             if self._grant is not None:
                 check_model(self._grant, request.model_name)
-            found = catalogue.find(request.model_name, request.model_version)
+            model = catalogue.find(request.model_name, request.model_version)
             checked = check_request(
                 catalogue,
-                found,
+                model,
                 request,
                 raw,
                 self._forwarded,
                 self._deadline_ns,
                 header=self._header,
             )
-            found = checked.model
+            model = checked.model
             kept = len(data)
             if (
                 kept > FREE_REQUEST_BYTES
@@ -251,10 +251,10 @@ class _Exchange:
             self._take_turn(StreamEncoder(request_id), data).set_exception(error)
             return
         if is_large(checked.body):
-            self._asked = asked = self._loop.create_future()
-            checked = checked._replace(on_asked=partial(_settle, asked))
-        encoder = StreamEncoder(request_id, found.name, found.version, request.model_version)
-        if not found.signature.is_decoupled:
+            self._sending = sending = self._loop.create_future()
+            checked = checked._replace(on_asked=partial(_settle, sending))
+        encoder = StreamEncoder(request_id, model.name, model.version, request.model_version)
+        if not model.signature.is_decoupled:
             self._take_turn(encoder, data, kept).ask(checked)
             return
         wants_empty_final = (
@@ -283,8 +283,8 @@ class _Exchange:
         self._bytes += size
         self.request_bytes += kept
         answering.add_done_callback(partial(self._have_followed, kept))
-        if self._asked is not None:
-            answering.add_done_callback(partial(_settle, self._asked))
+        if self._sending is not None:
+            answering.add_done_callback(partial(_settle, self._sending))
 
     def _hold(self, body: RequestBody, size: int) -> int:
         """Take room for a request; return how much of it is kept. Raises NoRequestRoomError."""
@@ -298,7 +298,7 @@ class _Exchange:
         self, encoder: StreamEncoder, data: bytes | ParsedRequest, kept: int = 0
     ) -> _Turn:
         """Take a place in the order of answers."""
-        turn = _Turn(self._gateway, self, encoder, self._asked, kept)
+        turn = _Turn(self._gateway, self, encoder, self._sending, kept)
         self._turns.append(turn)
         self._answering[turn] = len(data)
         self._bytes += len(data)
@@ -340,11 +340,11 @@ class _Exchange:
         self,
         encoder: StreamEncoder,
         responses: tuple[AsyncGenerator[StreamItem, None], Arrivals],
-        asked: tuple[ModelVersion, Classes],
+        model_and_classes: tuple[ModelVersion, Classes],
         wants_empty_final: bool,
     ) -> None:
         try:
-            await self._send_all(encoder, responses, asked, wants_empty_final)
+            await self._send_all(encoder, responses, model_and_classes, wants_empty_final)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = self.failure(encoder, error)
             if message is not None:
@@ -354,10 +354,10 @@ class _Exchange:
         self,
         encoder: StreamEncoder,
         responses: tuple[AsyncGenerator[StreamItem, None], Arrivals],
-        asked: tuple[ModelVersion, Classes],
+        model_and_classes: tuple[ModelVersion, Classes],
         wants_empty_final: bool,
     ) -> None:
-        (generator, arrivals), (model, classes) = responses, asked
+        (generator, arrivals), (model, classes) = responses, model_and_classes
         async with aclosing(generator) as items:
             async for item in items:
                 if classes:

@@ -85,12 +85,12 @@ def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: bytes | None = None) 
 
 
 def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
-    timeout_s, given = -1.0, fields.get(b"grpc-timeout")
-    if given is not None:
-        found = _TIMEOUT.fullmatch(given)
-        if found is None:
+    timeout_s, timeout = -1.0, fields.get(b"grpc-timeout")
+    if timeout is not None:
+        match = _TIMEOUT.fullmatch(timeout)
+        if match is None:
             return Opening(refusal=only_trailers(INTERNAL, "malformed grpc-timeout"))
-        timeout_s = int(found[1]) * _SECONDS[found[2]]
+        timeout_s = int(match[1]) * _SECONDS[match[2]]
     encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
     if encoding not in ENCODINGS:
         text = f"Compression algorithm '{encoding}' is not supported"

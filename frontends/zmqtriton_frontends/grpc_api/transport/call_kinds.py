@@ -94,14 +94,14 @@ class OneRequest(NativeCall):
 class UnaryCall(OneRequest):
     """One request, one response."""
 
-    __slots__ = ("_asked", "_gathered", "_is_asking")
+    __slots__ = ("_gathered", "_inference", "_is_asking")
 
     def on_begin(self) -> None:
         self._is_asking = False
         #: The request, where it lies in the arena.
         self._gathered: ArenaBuffer | None = None
         #: What the handler has begun.
-        self._asked: Pending | None = None
+        self._inference: Pending | None = None
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
@@ -116,7 +116,7 @@ class UnaryCall(OneRequest):
                 self._task = self._loop.create_task(self._ask_inflated(message))
             else:
                 assert context.rpc.unary is not None
-                self._asked = context.rpc.unary(message, self, self)
+                self._inference = context.rpc.unary(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
             self.set_exception(error)
 
@@ -125,14 +125,14 @@ class UnaryCall(OneRequest):
             message = await self._inflated(message)
             self._task = None
             assert self.context.rpc.unary is not None
-            self._asked = self.context.rpc.unary(message, self, self)
+            self._inference = self.context.rpc.unary(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
     def set_result(self, response: Response, /, compression: str = "") -> None:
         """Take the answer, compressed so; it is compressed first if it is to be."""
         if compression != self.context.compression and self._is_asking:
-            self._asked = None
+            self._inference = None
             self._free()
             self._task = self._loop.create_task(self._pack(b"".join(response)))
         elif self._stop_asking():
@@ -169,7 +169,7 @@ class UnaryCall(OneRequest):
         if not self._is_asking:
             return False
         self._is_asking = False
-        self._asked = None
+        self._inference = None
         if self._gathered is not None:
             self._free()
         if self._assembly.left:
@@ -189,9 +189,9 @@ class UnaryCall(OneRequest):
             self._gathered = None
 
     def _end(self) -> None:
-        asked = self._asked
-        if self._stop_asking() and asked is not None:
-            asked.cancel()
+        inference = self._inference
+        if self._stop_asking() and inference is not None:
+            inference.cancel()
         super()._end()
         self._free()
 

@@ -32,8 +32,8 @@ class TooLargeError(ZmqTritonError):
 prefix = _PREFIX.pack
 
 
-def too_large(size: int, most: int) -> TooLargeError:
-    return TooLargeError(f"Received message larger than max ({size} vs. {most})")
+def too_large(size: int, limit: int) -> TooLargeError:
+    return TooLargeError(f"Received message larger than max ({size} vs. {limit})")
 
 
 def _too_many() -> TooLargeError:
@@ -205,7 +205,7 @@ class Assembly:
             is_whole = announced == size - PREFIX_BYTES <= self._large_bytes
             if is_whole and compressed <= 1:  # nearly always
                 return [(compressed == 1, bytes(data[PREFIX_BYTES:]))]
-        found: list[tuple[bool, Any]] = []
+        messages: list[tuple[bool, Any]] = []
         position = 0
         while position < size or (self._body is not None and not self.left):
             if self._body is None:
@@ -216,8 +216,8 @@ class Assembly:
             self._count(len(part))
             position += len(part)
             if not self.left:
-                found.append(self._take_whole())
-        return found
+                messages.append(self._take_whole())
+        return messages
 
     def _take_whole(self) -> tuple[bool, Any]:
         assert self._body is not None
@@ -252,7 +252,7 @@ async def inflate(
     Raises InternalError if it is malformed, TooLargeError if it is larger than the limit or there
     is no room for it.
     """
-    most = unfinished.max_message
+    limit = unfinished.max_message
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
 
@@ -262,9 +262,9 @@ async def inflate(
         elif not held.take(size):
             raise _too_many()
 
-    whole = await inflating.inflate(data, encoding, most, client, hold=hold)
+    whole = await inflating.inflate(data, encoding, limit, client, hold=hold)
     if whole is None:
         raise InternalError(f"the message is not compressed with {encoding}")
-    if len(whole) > most:
-        raise TooLargeError(f"Received message larger than max (> {most})")
+    if len(whole) > limit:
+        raise TooLargeError(f"Received message larger than max (> {limit})")
     return whole

@@ -51,8 +51,8 @@ class NativeServer:
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
-        most = min(_MAX_CONNECTIONS, max_connections())
-        self._connections: Room[ClientConnection] = Room(most, time.monotonic, looks_always=True)
+        limit = min(_MAX_CONNECTIONS, max_connections())
+        self._connections: Room[ClientConnection] = Room(limit, time.monotonic, looks_always=True)
         self._handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
         self._bound: Sequence[socket.socket] = ()
         self._listening: list[asyncio.AbstractServer] = []

@@ -21,7 +21,7 @@ _RETRY = (("Retry-After", "1"),)
 _MAX_CLIENT_ERROR = 3000
 
 
-def told(error: ZmqTritonError) -> tuple[int, bytes]:
+def response_to(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
     return error.http_status, json_documents.write({"error": shortened(error)})
 
@@ -54,6 +54,6 @@ def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:
     """Report a fault of ours: the log has it, the client learns nothing of our insides."""
     if isinstance(error, MemoryError):
-        return told(Unavailable(NO_MEMORY))
+        return response_to(Unavailable(NO_MEMORY))
     _log.error("could not answer %s %s", method, path, exc_info=error)
     return 500, json_documents.write({"error": "internal error"})

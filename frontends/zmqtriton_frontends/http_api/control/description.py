@@ -117,14 +117,14 @@ class Description:
 
     def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
         responder = _name(route)
-        known = self._operations.get(responder, Operation(responder))
-        parameters = [_parameter(*found) for found in _PARAMETER.findall(route.path)]
+        entry = self._operations.get(responder, Operation(responder))
+        parameters = [_parameter(*match) for match in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
             "operationId": _operation_id(route.method, path),
-            "summary": known.summary,
+            "summary": entry.summary,
             "tags": [_tag(route)],
             "responses": {
-                "200": _response(known),
+                "200": _response(entry),
                 "default": {
                     "description": "What was wrong.",
                     "content": {
@@ -137,21 +137,21 @@ class Description:
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)
-        parameters += [_query(name, schema) for name, schema in known.query.items()]
+        parameters += [_query(name, schema) for name, schema in entry.query.items()]
         if parameters:
             operation["parameters"] = parameters
-        if known.request:
-            content: dict[str, Any] = {"schema": _reference(known.request)}
+        if entry.request:
+            content: dict[str, Any] = {"schema": _reference(entry.request)}
             if responder in self._examples_of:
                 content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
-                "required": known.is_body_required,
+                "required": entry.is_body_required,
                 "content": {_JSON: content},
             }
         return operation
 
     def _examples(self, responder: str, grant: Grant | None) -> dict[str, Any]:
-        make, found = self._examples_of[responder], {}
+        make, examples = self._examples_of[responder], {}
         for model in self._gateway.catalogue.newest():
             if model.signature.is_decoupled and responder not in self._streams:
                 continue  # it answers as often as it likes, which only a stream can carry
@@ -159,8 +159,8 @@ class Description:
                 continue
             value = make(model)
             if value is not None:
-                found[model.name] = {"summary": f"For model={model.name}", "value": value}
-        return found
+                examples[model.name] = {"summary": f"For model={model.name}", "value": value}
+        return examples
 
 
 def all_operations(gateway: Gateway) -> dict[str, Operation]:
@@ -194,11 +194,11 @@ def _operation_id(method: str, path: str) -> str:
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 
 
-def _response(known: Operation) -> dict[str, Any]:
-    if not known.media:
+def _response(entry: Operation) -> dict[str, Any]:
+    if not entry.media:
         return {"description": "Done; the body is empty."}
-    schema: dict[str, Any] = _reference(known.response) if known.response else {"type": "string"}
-    return {"description": "The answer.", "content": {known.media: {"schema": schema}}}
+    schema: dict[str, Any] = _reference(entry.response) if entry.response else {"type": "string"}
+    return {"description": "The answer.", "content": {entry.media: {"schema": schema}}}
 
 
 def _reference(name: str) -> dict[str, str]:

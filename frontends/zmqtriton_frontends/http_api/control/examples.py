@@ -23,12 +23,12 @@ def infer(signature: Signature) -> dict[str, Any] | None:
     return {
         "inputs": [
             {
-                "name": wanted.name,
-                "shape": _shape(wanted),
-                "datatype": BY_NUMBER[wanted.datatype].name,
-                "data": _elements(wanted),
+                "name": declaration.name,
+                "shape": _shape(declaration),
+                "datatype": BY_NUMBER[declaration.datatype].name,
+                "data": _elements(declaration),
             }
-            for wanted in inputs
+            for declaration in inputs
         ]
     }
 
@@ -39,32 +39,33 @@ def generate(signature: Signature) -> dict[str, Any] | None:
     if not _is_presentable(inputs):
         return None
     document = {}
-    for wanted in inputs:
-        elements = _elements(wanted)
-        document[wanted.name] = elements[0] if len(elements) == 1 else elements
+    for declaration in inputs:
+        elements = _elements(declaration)
+        document[declaration.name] = elements[0] if len(elements) == 1 else elements
     return document
 
 
 def _required(signature: Signature) -> list[Input]:
-    return [wanted for wanted in signature.inputs.values() if not wanted.optional]
+    return [declaration for declaration in signature.inputs.values() if not declaration.optional]
 
 
 def _is_presentable(inputs: list[Input]) -> bool:
     return all(
-        BY_NUMBER[wanted.datatype].json_kind and count_elements(_shape(wanted)) <= _MAX_ELEMENTS
-        for wanted in inputs
+        BY_NUMBER[declaration.datatype].json_kind
+        and count_elements(_shape(declaration)) <= _MAX_ELEMENTS
+        for declaration in inputs
     )
 
 
-def _shape(wanted: Input) -> list[int]:
-    return [1 if dim < 0 else dim for dim in wanted.dims]
+def _shape(declaration: Input) -> list[int]:
+    return [1 if dim < 0 else dim for dim in declaration.dims]
 
 
-def _elements(wanted: Input) -> list[Any]:
-    count = count_elements(_shape(wanted))
-    if wanted.datatype == BYTES:
+def _elements(declaration: Input) -> list[Any]:
+    count = count_elements(_shape(declaration))
+    if declaration.datatype == BYTES:
         return [_TEXT] * count
-    kind = BY_NUMBER[wanted.datatype].json_kind
+    kind = BY_NUMBER[declaration.datatype].json_kind
     if kind == "boolean":
         return [index % 2 == 1 for index in range(count)]
     if kind == "number":

@@ -61,18 +61,18 @@ class Metadata:
     async def config(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        found = await attempt(lambda: self._gateway.catalogue.find(model, version))
-        resp.data = found.config_text.encode()
+        model_version = await attempt(lambda: self._gateway.catalogue.find(model, version))
+        resp.data = model_version.config_text.encode()
 
     async def statistics(
         self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
         self._gateway.catalogue.check_counted(model, version)
-        found = await self._gateway.statistics(model, int(version) if version else -1)
+        answer = await self._gateway.statistics(model, int(version) if version else -1)
         resp.data = json_documents.write(
             {
                 "model_stats": [
-                    _public(s) for s in found["model_stats"] if may_see(req.grant, s["name"])
+                    _public(s) for s in answer["model_stats"] if may_see(req.grant, s["name"])
                 ]
             }
         )

@@ -86,8 +86,8 @@ class Operations:
         resp.data = json_documents.write(await self._gateway.call("scale", call))
 
     async def canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
-        found = await self._gateway.call("canary.status", {"model": model})
-        resp.data = json_documents.write(found[0])
+        canaries = await self._gateway.call("canary.status", {"model": model})
+        resp.data = json_documents.write(canaries[0])
 
     async def change_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
         """Start a canary if a version is named, else change the one that runs."""

@@ -56,11 +56,11 @@ class SharedMemory:
 
 def _check_handle(document: Any) -> None:
     """Raise InvalidArgument if the handle cannot be CUDA's."""
-    given = document if type(document) is dict else {}
+    fields = document if type(document) is dict else {}
     for key in ("raw_handle", "byte_size"):
-        if key not in given:
+        if key not in fields:
             raise InvalidArgument(f"Shared memory register request has no '{key}' field")
-    handle = given["raw_handle"]
+    handle = fields["raw_handle"]
     text = handle.get("b64") if type(handle) is dict else None
     try:
         size = len(base64.b64decode(text or "", validate=True))
@@ -69,22 +69,22 @@ def _check_handle(document: Any) -> None:
     if size != _HANDLE_BYTES:
         raise InvalidArgument("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
     for key in ("device_id", "byte_size"):
-        value = given.get(key, 0)
+        value = fields.get(key, 0)
         if type(value) is not int or value < 0:
             raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
 
 
 def _read(document: Any) -> dict[str, Any]:
     """Return key, offset and size. Raises InvalidArgument if one is missing or of another type."""
-    given = document if type(document) is dict else {}
+    fields = document if type(document) is dict else {}
     for key in ("key", "byte_size"):
-        if key not in given:
+        if key not in fields:
             raise InvalidArgument(f"Shared memory register request has no '{key}' field")
-    if type(given["key"]) is not str:
+    if type(fields["key"]) is not str:
         raise InvalidArgument("attempt to access JSON non-string as string")
-    arguments = {"key": given["key"], "offset": 0}
+    arguments = {"key": fields["key"], "offset": 0}
     for key in ("offset", "byte_size"):
-        value = given.get(key, 0)
+        value = fields.get(key, 0)
         if type(value) is not int or value < 0:
             raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
         arguments[key] = value

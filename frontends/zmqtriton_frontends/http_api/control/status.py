@@ -69,58 +69,58 @@ class Status:
         ]
 
     async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
-        found, index, latest = await asyncio.gather(
+        document, index, latest = await asyncio.gather(
             self._gateway.call("status", {}),
             self._gateway.call("index", {"ready": False, "reasons": True}),
             self._latest(),
         )
         now_s = time.time()
-        started_s = found["processes"][0]["started_s"]
+        started_s = document["processes"][0]["started_s"]
         may_control = req.grant is None or CONTROL in req.grant.scopes
-        found = _visible(found, req.grant)
-        found["server"] |= {
+        document = _visible(document, req.grant)
+        document["server"] |= {
             "started_s": started_s,
             "uptime_s": round(max(0.0, now_s - started_s), 3),
             "model_control_mode": self._gateway.settings.models.control_mode,
             "may_load": self._may_load and may_control,
             "may_restart": self._may_restart and may_control,
         }
-        for process in found["processes"]:
+        for process in document["processes"]:
             process |= _process_figures(process, latest["processes"], now_s)
         visible = [entry for entry in index if may_see(req.grant, entry["name"])]
-        found["models"] = _models(visible, found["counts"] or (), latest["rates"])
-        resp.data = json_documents.write(found)
+        document["models"] = _models(visible, document["counts"] or (), latest["rates"])
+        resp.data = json_documents.write(document)
 
     async def _latest(self) -> dict[str, Any]:
         """Return the last measurement, or nothing where nobody measures."""
         try:
-            found: dict[str, Any] = await self._gateway.call("latest", {})
+            latest: dict[str, Any] = await self._gateway.call("latest", {})
         except ZmqTritonError:
             return {"processes": {}, "rates": None}
-        return found
+        return latest
 
     async def history(self, req: Request, resp: falcon.asgi.Response) -> None:
         seconds, model = _number(req, "seconds", 3600), _text(req, "model")
-        asked: dict[str, Any] = {"seconds": seconds, "model": model}
+        arguments: dict[str, Any] = {"seconds": seconds, "model": model}
         if req.grant is not None and not req.grant.is_for_all_models:
-            asked["visible_models"] = req.grant.models
-        resp.data = json_documents.write(await self._gateway.call("history", asked))
+            arguments["visible_models"] = req.grant.models
+        resp.data = json_documents.write(await self._gateway.call("history", arguments))
 
     async def logs(self, req: Request, resp: falcon.asgi.Response) -> None:
         model, limit = _text(req, "model"), int(_number(req, "lines", 100, least=1))
         if not self._may_read_logs:
             raise falcon.HTTPForbidden(description=_REFUSAL_OF_LOGS)
         since_s = _number(req, "since", 0)
-        asked = {
+        arguments = {
             "model": model,
             "after": int(_number(req, "after", 0)),
             "lines": _ALL_LINES if since_s else limit,
         }
-        found = await self._gateway.call("logs", asked)
+        answer = await self._gateway.call("logs", arguments)
         if since_s:
-            lines = [line for line in found["lines"] if line["time_s"] >= since_s]
-            found["lines"] = lines[-limit:]
-        resp.data = json_documents.write(found)
+            lines = [line for line in answer["lines"] if line["time_s"] >= since_s]
+            answer["lines"] = lines[-limit:]
+        resp.data = json_documents.write(answer)
 
 
 def _text(req: Request, name: str) -> str:
@@ -141,13 +141,13 @@ def _number(req: Request, name: str, default: float, *, least: int = 0) -> float
     return number
 
 
-def _visible(found: dict[str, Any], grant: Grant | None) -> dict[str, Any]:
+def _visible(document: dict[str, Any], grant: Grant | None) -> dict[str, Any]:
     """Return a status without what the holder of a token may not see."""
     if grant is None or grant.is_for_all_models:
-        return found
-    kept = {key: found[key] for key in _OF_SERVER}
+        return document
+    kept = {key: document[key] for key in _OF_SERVER}
     for table in _OF_MODELS:
-        rows = found.get(table)
+        rows = document.get(table)
         kept[table] = rows and [row for row in rows if _is_visible(row, grant)]
     return kept
 
@@ -175,12 +175,12 @@ def _models(
 ) -> list[dict[str, Any]]:
     """Return the entries of the index, with the counts and rates of each; None where unknown."""
     by_version = {(row["model"], str(row["version"])): row for row in counts}
-    found = []
+    rows = []
     for entry in index:
         name, version = entry["name"], entry.get("version", "")
         row = by_version.get((name, version))
         at_rest = _UNKNOWN if row is None or rates is None else _IDLE
-        found.append(
+        rows.append(
             {
                 "name": name,
                 "version": version,
@@ -191,7 +191,7 @@ def _models(
                 **(rates or {}).get(f"{name}:{version}", at_rest),
             }
         )
-    return found
+    return rows
 
 
 def _counts(row: Mapping[str, Any] | None) -> dict[str, int | None]:

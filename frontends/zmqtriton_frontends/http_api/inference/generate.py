@@ -122,15 +122,17 @@ class Generate:
         self, req: Request, text: bytes, target: tuple[str, str], begun_ns: int
     ) -> admission.CheckedRequest:
         model, version = target
-        found = self._gateway.catalogue.find(model, version)
+        model_version = self._gateway.catalogue.find(model, version)
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
-        body = await json_documents.read(text or b"{}", lambda text: self._parse(text, found))
+        body = await json_documents.read(
+            text or b"{}", lambda text: self._parse(text, model_version)
+        )
         options = admission.Options(deadline_ns=req.deadline_ns)
         # found again: while a thread read the document the model may have been reloaded
-        found = self._gateway.catalogue.find(model, version)
-        return self._admit(req, found, body, options, begun_ns)
+        model_version = self._gateway.catalogue.find(model, version)
+        return self._admit(req, model_version, body, options, begun_ns)
 
     def _admit(
         self,

@@ -80,11 +80,11 @@ def _take(
     tensors: list[Tensor],
     parameters: dict[str, Any],
 ) -> None:
-    wanted = inputs.get(key)
-    if wanted is not None:
+    declaration = inputs.get(key)
+    if declaration is not None:
         if any(tensor.name == key for tensor in tensors):
             raise _repeated(key)
-        tensors.append(_tensor(wanted, value))
+        tensors.append(_tensor(declaration, value))
     elif type(value) in (str, int, bool, float):
         check_parameter_name(key)
         parameters[key] = value
@@ -95,10 +95,10 @@ def _take(
         )
 
 
-def _tensor(wanted: Input, value: Any) -> Tensor:
-    name, datatype = wanted.name, BY_NUMBER[wanted.datatype]
+def _tensor(declaration: Input, value: Any) -> Tensor:
+    name, datatype = declaration.name, BY_NUMBER[declaration.datatype]
     elements = value if type(value) is list else [value]
-    shape = _shape(name, wanted.dims, len(elements))
+    shape = _shape(name, declaration.dims, len(elements))
     data = json_to_bytes(name, datatype, count_elements(shape), elements)
     return Tensor(name, datatype.number, shape, data)
 

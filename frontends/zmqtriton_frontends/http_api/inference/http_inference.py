@@ -110,7 +110,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
 
 def refusal(error: ZmqTritonError) -> Answer:
     """Return what a client is answered in place of a response."""
-    status, text = problems.told(error)
+    status, text = problems.response_to(error)
     return status, (problems.headers_of(error), text, [])
 
 
@@ -201,10 +201,10 @@ class HttpInference(PendingRequest):
 
     async def _reported(self, encoded: Encoded) -> Encoded:
         headers, text, tail = encoded
-        asked = self._inference.stage_time_headers.headers(
+        more_headers = self._inference.stage_time_headers.headers(
             self._head.fields.header, self._format.model, self._stages
         )
-        return headers + await asked, text, tail
+        return headers + await more_headers, text, tail
 
     def _succeed(self, encoded: Encoded) -> None:
         if self._trace is not None:

@@ -48,13 +48,13 @@ class Inference:
 
         Raises what Catalogue.find raises, and Unsupported for one that may answer more than once.
         """
-        found = self.gateway.catalogue.find(*target)
-        if found.signature.is_decoupled:
+        model = self.gateway.catalogue.find(*target)
+        if model.signature.is_decoupled:
             raise Unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy. "
                 "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
             )
-        return found
+        return model
 
     def parse(self, model: ModelVersion, body: Body, json_length: int | None) -> InferRequest:
         """Parse a body that begins with so many bytes of JSON, or is all JSON.

@@ -55,9 +55,9 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
     own_id = request_id(document) if "id" in document else ""
     parameters: dict[str, Any] = {}
     options, default_binary = _DEFAULT_OPTIONS, False
-    given = document.get("parameters")
-    if given is not None:
-        parameters, options, default_binary = _parameters(given)
+    members = document.get("parameters")
+    if members is not None:
+        parameters, options, default_binary = _parameters(members)
 
     entries = document.get("inputs")
     if type(entries) is not list:
@@ -79,10 +79,10 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
 
 def request_id(document: dict[str, Any]) -> str:
     """Return the client's id of the request. Raises InvalidArgument."""
-    given = document.get("id", "")
-    if type(given) is not str:
+    own_id = document.get("id", "")
+    if type(own_id) is not str:
         raise _mismatch("id", "string")
-    return given
+    return own_id
 
 
 def _mismatch(key: str, kind: str) -> InvalidArgument:
@@ -161,11 +161,11 @@ def _shape(entry: dict[str, Any]) -> list[int]:
 
 
 def _other_than_one_source(entry: dict[str, Any], parameters: dict[str, Any]) -> InvalidArgument:
-    found = ["data"] if "data" in entry else []
-    found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
+    sources = ["data"] if "data" in entry else []
+    sources += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
     said = "But no field is set"
-    if found:
-        said = "But set " + " ".join(f"'{key}'" for key in found)
+    if sources:
+        said = "But set " + " ".join(f"'{key}'" for key in sources)
     return InvalidArgument(
         "Input must set only one of the following fields: 'data', 'binary_data_size' in "
         f"'parameters', 'shared_memory_region' in 'parameters'. {said}"
@@ -230,25 +230,25 @@ def _class_count(parameters: dict[str, Any]) -> int:
 # --------------------------------------------------------------- parameters
 
 
-def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
+def _parameters(members: Any) -> tuple[dict[str, Any], Options, bool]:
     """Return the parameters for the model, those for the scheduler.
 
     The default of binary outputs.
     """
-    if type(given) is not dict:
+    if type(members) is not dict:
         raise InvalidArgument(
             "failed to get request params.: attempt to get members for non-object"
         )
-    if len(given) > MAX_PARAMETERS:
+    if len(members) > MAX_PARAMETERS:
         raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
-    default_binary = given.get("binary_data_output", False)
+    default_binary = members.get("binary_data_output", False)
     if type(default_binary) is not bool:
         raise _mismatch("binary_data_output", "boolean")
     options = _DEFAULT_OPTIONS
-    if not given.keys().isdisjoint(_RESERVED):
-        options = _options(given)
+    if not members.keys().isdisjoint(_RESERVED):
+        options = _options(members)
     parameters = {}
-    for key, value in given.items():
+    for key, value in members.items():
         if key in _RESERVED or key == "binary_data_output":
             continue
         check_parameter_name(key)
@@ -266,22 +266,22 @@ def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
     return parameters, options, default_binary
 
 
-def _options(given: dict[str, Any]) -> Options:
+def _options(members: dict[str, Any]) -> Options:
     flags = 0
     for key, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
-        value = given.get(key, False)
+        value = members.get(key, False)
         if type(value) is not bool:
             raise _mismatch(key, "boolean")
         flags |= flag * value
     for key in ("priority", "timeout"):
-        value = given.get(key, 0)
+        value = members.get(key, 0)
         if type(value) is not int or not 0 <= value <= _MAX_COUNT:
             raise _mismatch(key, "unsigned-integer")
     return Options(
         flags=flags,
-        priority=given.get("priority", 0),
-        timeout_us=given.get("timeout", 0),
-        correlation=_sequence_id(given.get("sequence_id", 0)),
+        priority=members.get("priority", 0),
+        timeout_us=members.get("timeout", 0),
+        correlation=_sequence_id(members.get("sequence_id", 0)),
     )
 
 

@@ -171,28 +171,28 @@ def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
     member.
     """
     first = {key: value for key, value in document.items() if key != rows}
-    found = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]
+    parts = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]
     for i, row in enumerate(document[rows]):
         named = {key: value for key, value in row.items() if key != elements}
-        found.append((b"," if i else b"") + write(named)[:-1])
+        parts.append((b"," if i else b"") + write(named)[:-1])
         if elements in row:
-            found.append(b"," + write(elements) + b":[")
-            found += _in_steps(row[elements])
-            found.append(b"]")
-        found.append(b"}")
-    return [*found, b"]}"]
+            parts.append(b"," + write(elements) + b":[")
+            parts += _in_steps(row[elements])
+            parts.append(b"]")
+        parts.append(b"}")
+    return [*parts, b"]}"]
 
 
 def members(document: dict[str, Any]) -> list[bytes]:
     """Write a document whose members may be long arrays, in pieces, too."""
-    found = [b"{"]
+    parts = [b"{"]
     for i, (key, value) in enumerate(document.items()):
-        found.append((b"," if i else b"") + write(key) + b":")
+        parts.append((b"," if i else b"") + write(key) + b":")
         if type(value) in (list, np.ndarray):
-            found += [b"[", *_in_steps(value), b"]"]
+            parts += [b"[", *_in_steps(value), b"]"]
         else:
-            found.append(write(value))
-    return [*found, b"}"]
+            parts.append(write(value))
+    return [*parts, b"}"]
 
 
 def _in_steps(values: Any) -> Iterator[bytes]:

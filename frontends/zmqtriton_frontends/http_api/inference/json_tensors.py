@@ -58,11 +58,9 @@ def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes
 
 
 def _other_kind(datatype: Datatype) -> InvalidArgument:
-    wanted = datatype.json_kind
-    actual = "double" if wanted == "number" else wanted
-    return InvalidArgument(
-        f"Unable to parse 'data': attempt to access JSON non-{wanted} as {actual}"
-    )
+    kind = datatype.json_kind
+    actual = "double" if kind == "number" else kind
+    return InvalidArgument(f"Unable to parse 'data': attempt to access JSON non-{kind} as {actual}")
 
 
 def _flatten(data: list[Any]) -> list[Any]:

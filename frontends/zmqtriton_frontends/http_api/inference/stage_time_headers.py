@@ -34,16 +34,16 @@ class StageTimeHeaders:
         self, header: HeaderLookup, model: ModelVersion, stages: stage_times.Stages | None
     ) -> tuple[tuple[str, str], ...]:
         """Return the requested headers for an answer that is ready."""
-        found: tuple[tuple[str, str], ...] = ()
+        headers: tuple[tuple[str, str], ...] = ()
         form = header(_LOAD)
         if form is not None and self._may_know(header):
             answer = await self._gateway.statistics(model.name, model.version, kind=wire.LOAD)
             written = load_metrics.write(form.strip().lower(), model_load.of_model(answer["loads"]))
             if written:
-                found += ((load_metrics.METRICS, written),)
+                headers += ((load_metrics.METRICS, written),)
         if stages is not None:
-            found += ((stage_times.ANSWER, stages.write()),)
-        return found
+            headers += ((stage_times.ANSWER, stages.write()),)
+        return headers
 
     def _may_know(self, header: HeaderLookup) -> bool:
         """True unless statistics need a key that the request does not have."""

@@ -84,17 +84,17 @@ class InferenceHeads:
             return None
         target = model, (match[2] or b"").decode()
         fields, size, limit = HeadFields(head), head.body_bytes, self.inference.max_input_size
-        found = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
+        inference_head = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
         refused = self._refusal(fields, model, address)
         if refused is not None:
-            return found._replace(refusal=refused)
+            return inference_head._replace(refusal=refused)
         try:
-            found = read_head(found)
-            if size is not None and size > found.max_bytes:
-                raise too_large("JSON", size, found.max_bytes)
+            inference_head = read_head(inference_head)
+            if size is not None and size > inference_head.max_bytes:
+                raise too_large("JSON", size, inference_head.max_bytes)
         except InvalidArgument as error:
-            return found._replace(refusal=refusal(error))
-        return found
+            return inference_head._replace(refusal=refusal(error))
+        return inference_head
 
     def _refusal(self, fields: HeadFields, model: str, address: str) -> Answer | None:
         for status, check in self._checks:

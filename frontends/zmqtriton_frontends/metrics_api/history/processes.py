@@ -39,7 +39,7 @@ class Processes:
 
     def look(self, pids: Iterable[int], now_s: float) -> None:
         """Read the processes; leave out those that have ended."""
-        found: dict[int, Usage] = {}
+        usage: dict[int, Usage] = {}
         readings: dict[int, _Reading] = {}
         for pid in pids:
             fields = self._read(pid)
@@ -48,8 +48,8 @@ class Processes:
             cpu_s = (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
             reading = readings[pid] = _Reading(int(fields[_STARTED]), cpu_s, now_s)
             memory_bytes = int(fields[_RESIDENT]) * _PAGE_BYTES
-            found[pid] = Usage(_percent(self._before.get(pid), reading), memory_bytes)
-        self._before, self.usage = readings, found
+            usage[pid] = Usage(_percent(self._before.get(pid), reading), memory_bytes)
+        self._before, self.usage = readings, usage
 
     def _read(self, pid: int) -> list[bytes] | None:
         try:

@@ -55,30 +55,30 @@ class Sampler:
             await asyncio.sleep(max(0.0, began_s + INTERVAL_S - time.monotonic()))
 
     async def sample(self) -> None:
-        models, known = await asyncio.gather(self._read_models(), self._read_processes())
-        self._processes.look([pid for pid, _, _ in known], time.monotonic())
+        models, processes = await asyncio.gather(self._read_models(), self._read_processes())
+        self._processes.look([pid for pid, _, _ in processes], time.monotonic())
         usage = self._processes.usage
-        server = _server_sample([usage[pid] for pid, _, _ in known if pid in usage])
+        server = _server_sample([usage[pid] for pid, _, _ in processes if pid in usage])
         self._busy_models = models
-        self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(known, usage))
+        self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))
 
     async def _read_models(self) -> dict[str, ModelSample] | None:
         question = self._gateway.statistics(kind=wire.READINGS)
         try:
-            found = await asyncio.wait_for(question, _WITHIN_S)
+            readings = await asyncio.wait_for(question, _WITHIN_S)
         except (ZmqTritonError, asyncio.TimeoutError) as error:
             _log.debug("no sample of models: %r", error)
             return None
         # a broker's first answer only begins: what came since it was started is not known
-        return samples_of(found) if found["seconds"] else None
+        return samples_of(readings) if readings["seconds"] else None
 
     async def _read_processes(self) -> list[_Process]:
         try:
-            found = await asyncio.wait_for(self._gateway.call("processes", {}), _WITHIN_S)
+            rows = await asyncio.wait_for(self._gateway.call("processes", {}), _WITHIN_S)
         except (ZmqTritonError, asyncio.TimeoutError) as error:
             _log.debug("no sample of processes: %r", error)
             return []
-        return [tuple(row) for row in found]
+        return [tuple(row) for row in rows]
 
     # ---------------------------------------------------------------- questions
 
@@ -133,9 +133,9 @@ def _server_sample(usages: list[Usage]) -> ServerSample:
     )
 
 
-def _by_model(known: list[_Process], usage: Any) -> dict[str, ProcessesSample]:
+def _by_model(processes: list[_Process], usage: Any) -> dict[str, ProcessesSample]:
     sums: dict[str, list[int]] = {}
-    for pid, model, version in known:
+    for pid, model, version in processes:
         if model and pid in usage:
             sums.setdefault(f"{model}:{version}", []).append(usage[pid].memory_bytes)
-    return {name: ProcessesSample(len(found), sum(found)) for name, found in sums.items()}
+    return {name: ProcessesSample(len(sizes), sum(sizes)) for name, sizes in sums.items()}

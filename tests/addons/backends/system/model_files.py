@@ -85,15 +85,15 @@ class Kind(NamedTuple):
 
     @property
     def tensors(self) -> str:
-        given = f'name: "{self.input}" data_type: TYPE_FP32 dims: [ {WIDTH} ]'
-        found = f'name: "{self.output}" data_type: TYPE_FP32 dims: [ {WIDTH} ]'
+        input_text = f'name: "{self.input}" data_type: TYPE_FP32 dims: [ {WIDTH} ]'
+        output_text = f'name: "{self.output}" data_type: TYPE_FP32 dims: [ {WIDTH} ]'
         start = f'backend: "{self.backend}" max_batch_size: 8\n'
-        return f"{start}input [ {{ {given} }} ]\noutput [ {{ {found} }} ]\n"
+        return f"{start}input [ {{ {input_text} }} ]\noutput [ {{ {output_text} }} ]\n"
 
     def expected(self, rows: Any, factor: float) -> list[list[float]]:
         """Return the answer to rows."""
-        found = ((rows > 0) if self.is_forest else rows) * np.float32(factor)
-        return [[float(value) for value in row] for row in found]
+        values = ((rows > 0) if self.is_forest else rows) * np.float32(factor)
+        return [[float(value) for value in row] for row in values]
 
     def write(self, *versions: tuple[Path, float]) -> None:
         """Write a file into each version directory, for this factor."""
@@ -237,9 +237,11 @@ def _write_openvino(path: Path, factor: float) -> None:
     import openvino
     import openvino.opset13 as operators
 
-    given = operators.parameter([-1, WIDTH], np.float32, name="X")
+    parameter = operators.parameter([-1, WIDTH], np.float32, name="X")
     factors = operators.constant(np.full((1, WIDTH), factor, dtype=np.float32))
-    model = openvino.Model([operators.result(operators.multiply(given, factors))], [given], "m")
+    model = openvino.Model(
+        [operators.result(operators.multiply(parameter, factors))], [parameter], "m"
+    )
     model.inputs[0].tensor.set_names({"X"})
     model.outputs[0].tensor.set_names({"Y"})
     openvino.save_model(model, path / "model.xml", compress_to_fp16=False)

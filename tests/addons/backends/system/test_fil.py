@@ -90,9 +90,9 @@ def client(server: Server) -> Iterator[Any]:
 
 
 def predict(client: Any, model: str, rows: Any = ROWS) -> Any:
-    given = triton.InferInput("input__0", list(rows.shape), "FP32")
-    given.set_data_from_numpy(rows)
-    return client.infer(model, [given]).as_numpy("output__0")
+    tensor = triton.InferInput("input__0", list(rows.shape), "FP32")
+    tensor.set_data_from_numpy(rows)
+    return client.infer(model, [tensor]).as_numpy("output__0")
 
 
 def reason(client: Any, model: str) -> str:
@@ -105,17 +105,17 @@ def test_a_file_and_a_backend_are_enough(client: Any) -> None:
     expected = FORESTS["bare"].predict(ROWS[:4]) > 0.5
 
     assert expected.tolist() == predict(client, "bare", ROWS[:4]).tolist()
-    found = client.get_model_config("bare")
-    assert ("input__0", [FEATURES]) == (found["input"][0]["name"], found["input"][0]["dims"])
-    assert ("output__0", [1]) == (found["output"][0]["name"], found["output"][0]["dims"])
-    assert (4, True) == (found["max_batch_size"], "dynamic_batching" in found)
+    config = client.get_model_config("bare")
+    assert ("input__0", [FEATURES]) == (config["input"][0]["name"], config["input"][0]["dims"])
+    assert ("output__0", [1]) == (config["output"][0]["name"], config["output"][0]["dims"])
+    assert (4, True) == (config["max_batch_size"], "dynamic_batching" in config)
 
 
 @pytest.mark.row("K07")
 def test_classes_probabilities_and_values(client: Any) -> None:
     def close(model: str, expected: Any) -> None:
-        found = predict(client, model, ROWS[:4])
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        predictions = predict(client, model, ROWS[:4])
+        np.testing.assert_allclose(predictions, expected, rtol=1e-5)
 
     binary, classes = (FORESTS[m].predict(ROWS[:4]) for m in ("bare", "shares"))
     close("strict", binary > 0.9)
@@ -130,8 +130,8 @@ def test_a_missing_feature_is_not_a_number(client: Any) -> None:
     rows = ROWS[:2].copy()
     rows[0, 0] = np.nan
 
-    found = predict(client, "two_columns", rows)[:, 1]
-    np.testing.assert_allclose(found, FORESTS["bare"].predict(rows), rtol=1e-5)
+    predictions = predict(client, "two_columns", rows)[:, 1]
+    np.testing.assert_allclose(predictions, FORESTS["bare"].predict(rows), rtol=1e-5)
 
 
 @pytest.mark.row("K07")

@@ -73,8 +73,8 @@ INSTALLED = [kind for kind in KINDS if kind.is_installed]
 
 @pytest.fixture(scope="module", params=INSTALLED, ids=lambda kind: kind.backend)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+    parameter: Kind = request.param
+    return parameter
 
 
 def add(server: Server, name: str, version: Path, config: str) -> Path:
@@ -124,14 +124,14 @@ def ask(server: Server) -> Iterator[Ask]:
         def answer(rows: Any, model: str, names: tuple[str, str], is_grpc: bool = False) -> Any:
             shape = list(rows.shape)
             if is_grpc:
-                given = grpc_client.InferInput(names[0], shape, "FP32")
-                given.set_data_from_numpy(rows)
-                return grpc.infer(model, [given]).as_numpy(names[1]).tolist()
+                tensor = grpc_client.InferInput(names[0], shape, "FP32")
+                tensor.set_data_from_numpy(rows)
+                return grpc.infer(model, [tensor]).as_numpy(names[1]).tolist()
             # not the client, which threads cannot share
             data = {"name": names[0], "datatype": "FP32", "shape": shape, "data": rows.tolist()}
-            status, told = server.request_json(f"/v2/models/{model}/infer", {"inputs": [data]})
-            assert 200 == status, told
-            [output] = [one for one in told["outputs"] if one["name"] == names[1]]
+            status, answer = server.request_json(f"/v2/models/{model}/infer", {"inputs": [data]})
+            assert 200 == status, answer
+            [output] = [one for one in answer["outputs"] if one["name"] == names[1]]
             return np.reshape(output["data"], output["shape"]).tolist()
 
         yield answer
@@ -151,11 +151,11 @@ def reason(server: Server, model: str) -> str:
 @pytest.mark.row("K01", "K03", "K04")
 @pytest.mark.parametrize("is_grpc", [False, True], ids=["http", "grpc"])
 def test_it_answers_over_http_and_grpc(kind: Kind, ask: Ask, is_grpc: bool) -> None:
-    given = rows(1, -2, 3)
+    inputs = rows(1, -2, 3)
 
-    found = ask(given, "steady", (kind.input, kind.output), is_grpc)
+    outputs = ask(inputs, "steady", (kind.input, kind.output), is_grpc)
 
-    assert kind.expected(given, 2.0) == found
+    assert kind.expected(inputs, 2.0) == outputs
 
 
 @pytest.mark.row("K01", "K03", "K05")
@@ -164,12 +164,12 @@ def test_requests_of_several_clients_are_one_batch(kind: Kind, server: Server, a
     names = (kind.input, kind.output)
 
     with ThreadPoolExecutor(len(each)) as clients:
-        asked = [
+        futures = [
             clients.submit(ask, one, "batched", names, place == 0) for place, one in enumerate(each)
         ]
-        found = [one.result() for one in asked]
+        outputs = [one.result() for one in futures]
 
-    assert [kind.expected(one, 2.0) for one in each] == found
+    assert [kind.expected(one, 2.0) for one in each] == outputs
     statistics = server.statistics("batched")
     assert (4, 1) == (statistics["inference_count"], statistics["execution_count"])
 
@@ -179,38 +179,42 @@ def test_two_warm_instances_keep_answers_apart(kind: Kind, server: Server, ask: 
     each = [rows(*range(number, number + 1 + number % 3)) for number in range(1, 41)]
 
     with ThreadPoolExecutor(4) as clients:
-        found = list(clients.map(lambda one: ask(one, "pair", (kind.input, kind.output)), each))
+        outputs = list(clients.map(lambda one: ask(one, "pair", (kind.input, kind.output)), each))
 
-    assert [kind.expected(one, 2.0) for one in each] == found
+    assert [kind.expected(one, 2.0) for one in each] == outputs
     assert 2 == len(server.stub_pids("pair"))
 
 
 @pytest.mark.row("K01", "K04", "K07")
 @pytest.mark.parametrize("is_grpc", [False, True], ids=["http", "grpc"])
 def test_it_is_a_step_between_models_in_python(kind: Kind, ask: Ask, is_grpc: bool) -> None:
-    given = rows(1, -2)
+    inputs = rows(1, -2)
 
-    expected = [[value + 1 for value in row] for row in kind.expected(given + 1, 2.0)]
+    expected = [[value + 1 for value in row] for row in kind.expected(inputs + 1, 2.0)]
 
-    assert expected == ask(given, "pipeline", ("A", "D"), is_grpc)
+    assert expected == ask(inputs, "pipeline", ("A", "D"), is_grpc)
 
 
 @pytest.mark.row("K03", "K05", "K07")
 def test_another_file_is_served_after_a_reload_under_load(
     kind: Kind, server: Server, ask: Ask
 ) -> None:
-    given = rows(1)
-    before, after = kind.expected(given, 2.0), kind.expected(given, 7.0)
+    inputs = rows(1)
+    before, after = kind.expected(inputs, 2.0), kind.expected(inputs, 7.0)
     model = server.repository / "steady"
-    found: list[list[Any]] = [[], []]
+    answers_by_way: list[list[Any]] = [[], []]
     is_over = threading.Event()
 
     def go_on(is_grpc: bool) -> None:
         while not is_over.is_set():
-            found[is_grpc].append(ask(given, "steady", (kind.input, kind.output), is_grpc))
+            answers_by_way[is_grpc].append(
+                ask(inputs, "steady", (kind.input, kind.output), is_grpc)
+            )
 
     def has_asked(least: list[int]) -> bool:
-        return all(len(answers) > count for answers, count in zip(found, least, strict=True))
+        return all(
+            len(answers) > count for answers, count in zip(answers_by_way, least, strict=True)
+        )
 
     with ThreadPoolExecutor(2) as clients:
         asking = [clients.submit(go_on, is_grpc) for is_grpc in (False, True)]
@@ -219,12 +223,14 @@ def test_another_file_is_served_after_a_reload_under_load(
             put(server.directory.parent / "seven", model)
             assert "" == server.control_model("load", "steady")
             # those that were on their way
-            eventually(partial(has_asked, [len(one) + 2 for one in found]), 60, "requests after")
+            eventually(
+                partial(has_asked, [len(one) + 2 for one in answers_by_way]), 60, "requests after"
+            )
         finally:
             is_over.set()
         [one.result() for one in asking]
 
-    for answers in found:
+    for answers in answers_by_way:
         kinds = [before] * answers.count(before) + [after] * answers.count(after)
         assert kinds == answers
         assert after == answers[-1]
@@ -235,9 +241,9 @@ def test_a_broken_file_has_the_framework_s_reason(kind: Kind, server: Server) ->
     words = {name: breakage.words for name, breakage in kind.breakages.items()}
 
     for model, text in {**words, "missing": kind.missing or kind.file}.items():
-        found = reason(server, model)
-        assert text in found, model
-        assert "\nAt:" not in found
+        text_of_reason = reason(server, model)
+        assert text in text_of_reason, model
+        assert "\nAt:" not in text_of_reason
 
 
 def test_what_does_not_fit_is_refused_and_the_model_serves_on(kind: Kind, ask: Ask) -> None:

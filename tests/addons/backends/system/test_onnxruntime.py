@@ -107,10 +107,10 @@ def ask(client: Any, model: str, outputs: tuple[str, ...] = (), **inputs: Any) -
     for name, array in inputs.items():
         tensors.append(module.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
         tensors[-1].set_data_from_numpy(array)
-    wanted = [module.InferRequestedOutput(name) for name in outputs] or None
-    answer = client.infer(model, tensors, outputs=wanted)
-    found = answer.get_response()
-    entries = found["outputs"] if isinstance(found, dict) else found.outputs
+    requested = [module.InferRequestedOutput(name) for name in outputs] or None
+    answer = client.infer(model, tensors, outputs=requested)
+    document = answer.get_response()
+    entries = document["outputs"] if isinstance(document, dict) else document.outputs
     names = [entry["name"] if isinstance(entry, dict) else entry.name for entry in entries]
     return {name: answer.as_numpy(name).tolist() for name in names}
 
@@ -130,12 +130,12 @@ def reason(client: Any, model: str) -> str:
 
 @pytest.mark.row("K03")
 def test_a_file_alone_is_a_model_with_its_tensors_and_batches(server: Server, client: Any) -> None:
-    given = floats([1, 2, 3], [4, 5, 6])
+    array = floats([1, 2, 3], [4, 5, 6])
     expected = {"Y": [[2, 4, 6], [8, 10, 12]], "Z": [[-1, -2, -3], [-4, -5, -6]]}
 
-    assert expected == ask(client, "bare", X=given)
+    assert expected == ask(client, "bare", X=array)
     with grpc_client.InferenceServerClient(server.grpc_address) as other:
-        assert expected == ask(other, "bare", X=given)
+        assert expected == ask(other, "bare", X=array)
     config = client.get_model_config("bare")
     assert ("onnxruntime", "onnxruntime_onnx") == (config["backend"], config["platform"])
     assert (4, [4]) == (
@@ -215,7 +215,7 @@ def test_its_environment_may_be_its_own(server: Server, client: Any) -> None:
     ],
 )
 def test_what_cannot_be_served_has_a_reason(client: Any, model: str, text: str) -> None:
-    found = reason(client, model)
+    text_of_reason = reason(client, model)
 
-    assert text in found
-    assert "\nAt:" not in found  # lines of ours
+    assert text in text_of_reason
+    assert "\nAt:" not in text_of_reason  # lines of ours

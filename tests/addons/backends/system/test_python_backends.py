@@ -148,11 +148,11 @@ def client(server: Server) -> Iterator[Any]:
 
 def scaled(client: Any, model: str, values: list[float]) -> tuple[list[float], dict[str, str]]:
     """Return what OUT says, and what `initialize` was given."""
-    given = triton.InferInput("IN", [1, len(values)], "FP32")
-    given.set_data_from_numpy(np.array([values], dtype=np.float32))
-    answer = client.infer(model, [given])
-    told: dict[str, str] = json.loads(answer.as_numpy("TOLD")[0, 0])
-    return answer.as_numpy("OUT")[0].tolist(), told
+    tensor = triton.InferInput("IN", [1, len(values)], "FP32")
+    tensor.set_data_from_numpy(np.array([values], dtype=np.float32))
+    answer = client.infer(model, [tensor])
+    arguments: dict[str, str] = json.loads(answer.as_numpy("TOLD")[0, 0])
+    return answer.as_numpy("OUT")[0].tolist(), arguments
 
 
 def streamed(server: Server, model: str, **inputs: Any) -> list[Any]:
@@ -162,12 +162,12 @@ def streamed(server: Server, model: str, **inputs: Any) -> list[Any]:
         datatype = np_to_triton_dtype(array.dtype)
         tensors.append(grpc_client.InferInput(name, list(array.shape), datatype))
         tensors[-1].set_data_from_numpy(array)
-    found: list[Any] = []
+    responses: list[Any] = []
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        client.start_stream(lambda result, error: found.append(error or result))
+        client.start_stream(lambda result, error: responses.append(error or result))
         client.async_stream_infer(model, tensors)
         client.stop_stream()
-    return found
+    return responses
 
 
 def reason(client: Any, model: str) -> str:
@@ -179,11 +179,11 @@ def reason(client: Any, model: str) -> str:
 def test_a_backend_of_the_directory_runs_a_model_that_has_no_code(
     server: Server, client: Any
 ) -> None:
-    values, told = scaled(client, "scaled", [1.0, 2.0])
+    values, arguments = scaled(client, "scaled", [1.0, 2.0])
 
     assert [8.0, 11.0] == values
-    assert str(server.directory / "backends" / "scale" / "model.py") == told.pop("at")
-    config = json.loads(told.pop("model_config"))
+    assert str(server.directory / "backends" / "scale" / "model.py") == arguments.pop("at")
+    config = json.loads(arguments.pop("model_config"))
     assert ("scale", 8) == (config["backend"], config["max_batch_size"])
     assert {
         "model_instance_kind": "CPU",
@@ -192,7 +192,7 @@ def test_a_backend_of_the_directory_runs_a_model_that_has_no_code(
         "model_repository": str(server.repository / "scaled"),
         "model_version": "1",
         "model_name": "scaled",
-    } == told
+    } == arguments
 
 
 @pytest.mark.row("K21")
@@ -224,14 +224,14 @@ def test_another_code_of_a_backend_is_served_after_a_load(server: Server, client
 def test_each_backend_of_a_model_stands_in_the_table(server: Server) -> None:
     lines = [line for line in server.log_text().splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines if "cmdline" in line]
-    found = {name: (path, config) for name, path, config in rows}
+    rows_by_name = {name: (path, config) for name, path, config in rows}
 
     own, ours = str(server.directory / "backends"), str(SQUARE.parents[1])
-    assert f"{own}/scale/model.py" == found["scale"][0]
-    assert f"{own}/named/other.py" == found["named"][0]
-    assert f"{ours}/identity/model.py" == found["identity"][0]
+    assert f"{own}/scale/model.py" == rows_by_name["scale"][0]
+    assert f"{own}/named/other.py" == rows_by_name["named"][0]
+    assert f"{ours}/identity/model.py" == rows_by_name["identity"][0]
     assert {"offset": "5", "default-max-batch-size": "8"}.items() <= (
-        json.loads(found["scale"][1])["cmdline"].items()
+        json.loads(rows_by_name["scale"][1])["cmdline"].items()
     )
 
 
@@ -260,7 +260,7 @@ def test_identity_answers_with_its_inputs(server: Server, client: Any) -> None:
 
 @pytest.mark.row("K10")
 def test_repeat_answers_each_element(server: Server) -> None:
-    found = streamed(
+    responses = streamed(
         server,
         "repeat",
         IN=np.array([4, 2, 0, 1], dtype=np.int32),
@@ -268,25 +268,25 @@ def test_repeat_answers_each_element(server: Server) -> None:
         WAIT=np.array([5], dtype=np.uint32),
     )
 
-    answers = [(int(f.as_numpy("OUT")[0]), int(f.as_numpy("IDX")[0])) for f in found]
+    answers = [(int(f.as_numpy("OUT")[0]), int(f.as_numpy("IDX")[0])) for f in responses]
     assert [(4, 0), (2, 1), (0, 2), (1, 3)] == answers
 
 
 @pytest.mark.row("K10")
 def test_square_answers_as_often_as_it_is_told(server: Server) -> None:
-    found = streamed(server, "squared", IN=np.array([3], dtype=np.int32))
+    responses = streamed(server, "squared", IN=np.array([3], dtype=np.int32))
 
-    assert [3, 3, 3] == [int(each.as_numpy("OUT")[0]) for each in found]
+    assert [3, 3, 3] == [int(each.as_numpy("OUT")[0]) for each in responses]
 
 
 def said_of_two(server: Server, model: str) -> tuple[list[int], list[int]]:
     """Return what two sequences of one stream are answered, as clients' examples ask them."""
-    found: list[Any] = []
-    given = {1001: [11, 7, 5, 0], 1002: [-1, -2, -3, 100]}
+    responses: list[Any] = []
+    sequences = {1001: [11, 7, 5, 0], 1002: [-1, -2, -3, 100]}
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        client.start_stream(lambda result, error: found.append(error or result))
+        client.start_stream(lambda result, error: responses.append(error or result))
         for place in range(4):
-            for number, values in given.items():
+            for number, values in sequences.items():
                 tensor = grpc_client.InferInput("INPUT", [1, 1], "INT32")
                 tensor.set_data_from_numpy(np.array([[values[place]]], dtype=np.int32))
                 client.async_stream_infer(
@@ -298,8 +298,8 @@ def said_of_two(server: Server, model: str) -> tuple[list[int], list[int]]:
                     sequence_end=place == 3,
                 )
         client.stop_stream()
-    answers = {one.get_response().id: one.as_numpy("OUTPUT").item() for one in found}
-    first, second = ([answers[f"{number}_{place}"] for place in range(4)] for number in given)
+    answers = {one.get_response().id: one.as_numpy("OUTPUT").item() for one in responses}
+    first, second = ([answers[f"{number}_{place}"] for place in range(4)] for number in sequences)
     return first, second
 
 
@@ -317,6 +317,6 @@ def test_sequences_are_summed_and_the_number_added_at_the_end(server: Server, cl
 
 @pytest.mark.row("K11")
 def test_a_request_is_executed_until_it_has_counted_down(server: Server) -> None:
-    found = streamed(server, "counted", INPUT=np.array([[3]], dtype=np.int32))
+    responses = streamed(server, "counted", INPUT=np.array([[3]], dtype=np.int32))
 
-    assert [2, 1, 0] == [int(each.as_numpy("OUTPUT").item()) for each in found]
+    assert [2, 1, 0] == [int(each.as_numpy("OUTPUT").item()) for each in responses]

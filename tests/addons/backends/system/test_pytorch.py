@@ -50,17 +50,17 @@ def client(server: Server) -> Iterator[Any]:
         yield client
 
 
-def given(name: str, array: Any) -> Any:
-    found = triton.InferInput(name, list(array.shape), "FP32")
-    found.set_data_from_numpy(array)
-    return found
+def input_of(name: str, array: Any) -> Any:
+    tensor = triton.InferInput(name, list(array.shape), "FP32")
+    tensor.set_data_from_numpy(array)
+    return tensor
 
 
 @pytest.mark.row("K02")
 def test_an_exported_program_needs_no_configuration(client: Any) -> None:
     ones = np.ones((1, 2), dtype=np.float32)
 
-    answer = client.infer("bare", [given("x", 3 * ones), given("y", ones)])
+    answer = client.infer("bare", [input_of("x", 3 * ones), input_of("y", ones)])
 
     assert [[2, 2]] == answer.as_numpy("OUTPUT__0").tolist()
     assert 4 == client.get_model_config("bare")["max_batch_size"]
@@ -72,9 +72,9 @@ def test_the_example_names_colours(tmp_path: Path) -> None:
     subprocess.run([*python, str(tmp_path / "make.py")], check=True, capture_output=True)
 
     client = [*python, str(tmp_path / "client.py"), "--serve", "fe0201"]
-    told = subprocess.run(client, check=True, capture_output=True, text=True)
+    finished = subprocess.run(client, check=True, capture_output=True, text=True)
 
-    assert "fe0201: red\n" == told.stdout
+    assert "fe0201: red\n" == finished.stdout
 
 
 def test_torchscript_needs_one(client: Any) -> None:

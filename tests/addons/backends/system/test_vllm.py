@@ -125,43 +125,43 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def streamed(client: Any, found: list[Any], **inputs: Any) -> None:
+def streamed(client: Any, responses: list[Any], **inputs: Any) -> None:
     tensors = []
     for name, value in inputs.items():
         kind: Any = np.bool_ if isinstance(value, bool) else np.object_
         array = np.array([value], dtype=kind)
         tensors.append(grpc_client.InferInput(name, [1], np_to_triton_dtype(array.dtype)))
         tensors[-1].set_data_from_numpy(array)
-    client.start_stream(lambda result, error: found.append(error or result))
+    client.start_stream(lambda result, error: responses.append(error or result))
     client.async_stream_infer("talker", tensors)
 
 
 def answers(server: Server, **inputs: Any) -> list[Any]:
-    found: list[Any] = []
+    responses: list[Any] = []
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        streamed(client, found, **inputs)
+        streamed(client, responses, **inputs)
         client.stop_stream()
-    return found
+    return responses
 
 
-def texts(found: list[Any]) -> list[str]:
-    return [one.as_numpy("text_output")[0].decode() for one in found]
+def texts(responses: list[Any]) -> list[str]:
+    return [one.as_numpy("text_output")[0].decode() for one in responses]
 
 
 def test_a_stream_has_what_is_new(server: Server) -> None:
-    found = answers(
+    responses = answers(
         server, text_input="you are who", stream=True, sampling_parameters='{"max_tokens": 4}'
     )
 
-    assert ["who", " are", " you", " who"] == texts(found)
+    assert ["who", " are", " you", " who"] == texts(responses)
 
 
 def test_one_response_has_the_prompt_and_what_was_asked_for(server: Server) -> None:
-    asked = {"text_input": "b a", "sampling_parameters": '{"max_tokens": 2, "n": 2}'}
+    inputs = {"text_input": "b a", "sampling_parameters": '{"max_tokens": 2, "n": 2}'}
     more = {"return_finish_reason": True, "return_num_output_tokens": True}
 
-    [plain] = answers(server, **asked, **more, return_num_input_tokens=True)
-    [short] = answers(server, **asked, exclude_input_in_output=True)
+    [plain] = answers(server, **inputs, **more, return_num_input_tokens=True)
+    [short] = answers(server, **inputs, exclude_input_in_output=True)
 
     assert [b"b aa b", b"b aa b"] == plain.as_numpy("text_output").tolist()
     assert [b"length", b"length"] == plain.as_numpy("finish_reason").tolist()
@@ -220,12 +220,16 @@ def test_what_cannot_be_meant_is_the_request_s_error(server: Server) -> None:
 
 
 def test_the_engine_is_told_when_the_client_leaves(server: Server) -> None:
-    found: list[Any] = []
+    responses: list[Any] = []
     client = grpc_client.InferenceServerClient(server.grpc_address)
     streamed(
-        client, found, text_input="a", stream=True, sampling_parameters='{"max_tokens": 1000000}'
+        client,
+        responses,
+        text_input="a",
+        stream=True,
+        sampling_parameters='{"max_tokens": 1000000}',
     )
-    eventually(lambda: found, 30, "a first response")
+    eventually(lambda: responses, 30, "a first response")
 
     client.stop_stream(cancel_requests=True)
     client.close()

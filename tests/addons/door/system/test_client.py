@@ -84,8 +84,8 @@ def test_it_says_what_the_embedded_client_says(server: Server, door: zmqtriton.D
         assert other.models() == door.models()
         assert (ours.metadata(), ours.config()) == (theirs.metadata(), theirs.config())
         assert (ours.batch_ready, ours.is_ready()) == (theirs.batch_ready, theirs.is_ready())
-        given = {"INPUT0": np.ones((1, 16), np.float32), "INPUT1": [[0.5] * 16]}
-        [one], [two] = ours.infer(inputs=given), theirs.infer(inputs=given)
+        inputs = {"INPUT0": np.ones((1, 16), np.float32), "INPUT1": [[0.5] * 16]}
+        [one], [two] = ours.infer(inputs=inputs), theirs.infer(inputs=inputs)
         assert one._replace(outputs={}) == two._replace(outputs={})
         for name in ("OUTPUT0", "OUTPUT1"):
             assert np.array_equal(one.outputs[name], two.outputs[name])
@@ -94,11 +94,11 @@ def test_it_says_what_the_embedded_client_says(server: Server, door: zmqtriton.D
 
 @pytest.mark.parametrize("count", [0, 3, 1 << 22])
 def test_numbers_come_back(door: zmqtriton.Door, count: int) -> None:
-    given = np.random.default_rng(count).random(count, np.float32)
+    numbers = np.random.default_rng(count).random(count, np.float32)
 
-    [response] = door.model("identity_fp32", 1).infer(inputs={"INPUT0": given}, request_id="r")
+    [response] = door.model("identity_fp32", 1).infer(inputs={"INPUT0": numbers}, request_id="r")
 
-    assert np.array_equal(given, response.outputs["OUTPUT0"])
+    assert np.array_equal(numbers, response.outputs["OUTPUT0"])
     assert ("r", True, None) == (response.request_id, response.final, response.error)
 
 
@@ -112,9 +112,9 @@ def test_many_are_under_way_at_once(door: zmqtriton.Door) -> None:
     model = door.model("identity_fp32")
     answers = [model.infer(inputs={"INPUT0": [number]}) for number in range(2000)]
 
-    found = [next(answer).outputs["OUTPUT0"][0] for answer in reversed(answers)]
+    firsts = [next(answer).outputs["OUTPUT0"][0] for answer in reversed(answers)]
 
-    assert list(reversed(range(2000))) == found
+    assert list(reversed(range(2000))) == firsts
 
 
 def test_errors_are_raised_and_the_next_request_is_answered(door: zmqtriton.Door) -> None:
@@ -131,12 +131,12 @@ def test_errors_are_raised_and_the_next_request_is_answered(door: zmqtriton.Door
 
 def test_a_stream_is_iterated_and_read_no_faster_than_it_is_taken(door: zmqtriton.Door) -> None:
     stream = iter(door.model("tokens").infer(inputs={"COUNT": [1000]}))
-    found = [next(stream).outputs["INDEX"][0]]
+    indexes = [next(stream).outputs["INDEX"][0]]
     # what it holds back is the stream's alone
     assert door.model("tokens").is_ready()
-    found += [r.outputs["INDEX"][0] for r in stream if r.outputs]
+    indexes += [r.outputs["INDEX"][0] for r in stream if r.outputs]
 
-    assert list(range(1000)) == found
+    assert list(range(1000)) == indexes
 
 
 def test_what_is_dropped_is_cancelled(server: Server, door: zmqtriton.Door) -> None:
@@ -190,21 +190,21 @@ def test_coroutines_ask_side_by_side_and_cancel(server: Server, door: zmqtriton.
 
 
 def test_each_thread_has_a_connection_of_its_own(server: Server) -> None:
-    found = []
+    checks = []
 
     def ask(number: int) -> None:
         with opened(server) as door:
             model = door.model("identity_fp32")
             for _ in range(50):
                 [response] = model.infer(inputs={"INPUT0": [number]})
-                found.append(response.outputs["OUTPUT0"].tolist() == [number])
+                checks.append(response.outputs["OUTPUT0"].tolist() == [number])
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [True] * 400 == found
+    assert [True] * 400 == checks
 
 
 def test_models_are_loaded_and_unloaded(server: Server, door: zmqtriton.Door) -> None:
@@ -246,11 +246,11 @@ with zmqtriton.Door({path_of(server)!r}) as door:
     print(next(door.model("identity_fp32").infer(inputs={{"INPUT0": [2]}})).outputs["OUTPUT0"][0])
 print([name for name in sys.modules if name.startswith("zmqtriton_frontends.gateway")])
 """
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
 
-    assert "2.0\n[]\n" == found.stdout
+    assert "2.0\n[]\n" == process.stdout
 
 
 _PAGE = (ROOT / "docs" / "door.md").read_text("utf-8")
@@ -260,11 +260,11 @@ def test_the_program_of_the_page_works(server: Server) -> None:
     [program] = re.findall(r"```python\n(.+?)```", _PAGE, re.DOTALL)
     program = program.replace("/run/zmqtriton/door", path_of(server))
 
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     )
 
-    assert "(1.0, 2.0)\n" == found.stdout
+    assert "(1.0, 2.0)\n" == process.stdout
 
 
 #: What the program needs of libzmq's header, which only its development package has.
@@ -297,9 +297,9 @@ def test_the_program_in_c_works(server: Server, tmp_path: Path) -> None:
     words += [f"-Wl,-rpath,{library.parent}", "-Wl,--allow-shlib-undefined"]
     subprocess.run([compiler, *words], check=True)
 
-    found = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60)
+    process = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60)
 
-    assert "1 2\n" == found.stdout
+    assert "1 2\n" == process.stdout
 
 
 def test_the_bytes_of_the_page_are_those_on_the_wire(server: Server) -> None:

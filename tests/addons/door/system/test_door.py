@@ -110,19 +110,19 @@ def test_the_outputs_that_are_named_come_and_no_others(door: RawDoor) -> None:
     data = struct.pack("<16f", *range(16))
     fields = {"model": "add_sub", "version": "1", "inputs": inputs, "outputs": ["OUTPUT1"]}
 
-    kind, found, frames = door.ask("infer", fields, data, data)
+    kind, answer, frames = door.ask("infer", fields, data, data)
 
-    assert "response" == kind, found
-    assert ["OUTPUT1"] == [output["name"] for output in found["outputs"]]
+    assert "response" == kind, answer
+    assert ["OUTPUT1"] == [output["name"] for output in answer["outputs"]]
     assert [bytes(64)] == frames
 
 
 def test_an_output_can_be_its_largest_classes(door: RawDoor) -> None:
     fields = floats("identity_fp32", 3, outputs=[{"name": "OUTPUT0", "classes": 2}])
 
-    _, found, [frame] = door.ask("infer", fields, struct.pack("<3f", 5, 9, 7))
+    _, answer, [frame] = door.ask("infer", fields, struct.pack("<3f", 5, 9, 7))
 
-    assert [{"name": "OUTPUT0", "datatype": "BYTES", "shape": [2]}] == found["outputs"]
+    assert [{"name": "OUTPUT0", "datatype": "BYTES", "shape": [2]}] == answer["outputs"]
     assert b"9.000000:1" == frame[4 : 4 + frame[0]]
 
 
@@ -171,11 +171,11 @@ def test_a_restricted_verb_needs_its_key(door: RawDoor, keys: Any) -> None:
     fields = {} if keys is None else {"keys": keys}
 
     for verb in ("repository.index", "repository.load", "repository.unload"):
-        kind, found, _ = door.ask(verb, fields)
-        assert ("error", "UNAVAILABLE") == (kind, found["code"])
+        kind, error, _ = door.ask(verb, fields)
+        assert ("error", "UNAVAILABLE") == (kind, error["code"])
         is_wrong = keys == {"admin": "wrong"}
         why = "It has a wrong value" if is_wrong else "The request does not have it"
-        assert f"This protocol is restricted, expecting key 'admin'. {why}" == found["text"]
+        assert f"This protocol is restricted, expecting key 'admin'. {why}" == error["text"]
 
 
 def test_tensors_lie_in_the_shared_memory_of_the_client(server: Server, door: RawDoor) -> None:
@@ -186,8 +186,8 @@ def test_tensors_lie_in_the_shared_memory_of_the_client(server: Server, door: Ra
     try:
         region = {"name": "mine", "key": f"/{name}", "byte_size": 2 * size}
         assert ("answer", {}, []) == door.ask("shared_memory.register", region)
-        [found] = door.ask("shared_memory.status", {"name": "mine"})[1]["regions"]
-        assert (f"/{name}", 2 * size) == (found["key"], found["byte_size"])
+        [row] = door.ask("shared_memory.status", {"name": "mine"})[1]["regions"]
+        assert (f"/{name}", 2 * size) == (row["key"], row["byte_size"])
         place = {"region": "mine", "byte_size": size}
         fields = {
             "model": "identity_fp32",
@@ -228,10 +228,10 @@ def test_a_wrong_request_gets_the_words_and_status_of_http(
     document = {"inputs": [{**tensor, "data": [0]}]}
     status, answer = server.request_json(f"/v2/models/{model}/infer", document)
 
-    kind, found, _ = door.ask("infer", {"model": model, "inputs": [tensor]}, bytes(4))
+    kind, error, _ = door.ask("infer", {"model": model, "inputs": [tensor]}, bytes(4))
 
-    assert ("error", True) == (kind, found["final"])
-    assert (status, answer["error"]) == (found["http_status"], found["text"])
+    assert ("error", True) == (kind, error["final"])
+    assert (status, answer["error"]) == (error["http_status"], error["text"])
 
 
 _INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
@@ -268,10 +268,10 @@ _INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
 def test_a_malformed_request_says_what_is_wrong(
     door: RawDoor, fields: dict[str, Any], frames: int, text: str
 ) -> None:
-    kind, found, _ = door.ask("infer", fields, *[bytes(4)] * frames)
+    kind, error, _ = door.ask("infer", fields, *[bytes(4)] * frames)
 
-    assert ("error", found["code"] == "INVALID_ARG") == (kind, found["http_status"] == 400)
-    assert text in found["text"]
+    assert ("error", error["code"] == "INVALID_ARG") == (kind, error["http_status"] == 400)
+    assert text in error["text"]
 
 
 _GARBAGE = [
@@ -303,11 +303,11 @@ def test_garbage_gets_an_error_and_disturbs_nothing_else(server: Server, door: R
 
     for garbage in _GARBAGE:
         door.socket.send_multipart([garbage, b"frame", b""])
-        kind, number, found, _ = door.receive()
+        kind, number, error, _ = door.receive()
         assert "error" == kind, garbage[:20]
         assert number in (0, 1)
-        assert found["http_status"] in (400, 501)
-        assert found["text"]
+        assert error["http_status"] in (400, 501)
+        assert error["text"]
     door.socket.send_multipart([msgpack.packb([1, "infer", 1, {}]), *[b""] * 1025])
     assert "cannot have more than 1024 frames" in door.receive()[2]["text"]
 
@@ -371,9 +371,9 @@ def test_an_id_stands_for_one_request_at_a_time(server: Server, door: RawDoor) -
     await_execution(server, "twice")
     door.send("server.live", id=5)
 
-    kind, number, found, _ = door.receive()
+    kind, number, error, _ = door.receive()
     assert ("error", 0) == (kind, number)
-    assert "request with the id 5 that is not answered yet" in found["text"]
+    assert "request with the id 5 that is not answered yet" in error["text"]
     release_execution(server.journal, "twice")
     assert ("response", 5) == door.receive()[:2]
     door.send("server.live", id=5)
@@ -382,18 +382,18 @@ def test_an_id_stands_for_one_request_at_a_time(server: Server, door: RawDoor) -
 
 def test_a_client_that_names_itself_is_refused(server: Server) -> None:
     with RawDoor(path_of(server), identity=b"me") as client:
-        kind, found, _ = client.ask("server.live")
+        kind, error, _ = client.ask("server.live")
 
-    assert ("error", "INVALID_ARG") == (kind, found["code"])
-    assert "must not choose its routing id" in found["text"]
+    assert ("error", "INVALID_ARG") == (kind, error["code"])
+    assert "must not choose its routing id" in error["text"]
 
 
 def test_the_socket_is_for_its_user_and_group(server: Server) -> None:
-    found, directory = os.stat(path_of(server)), os.stat(Path(path_of(server)).parent)
+    status, directory = os.stat(path_of(server)), os.stat(Path(path_of(server)).parent)
 
-    assert stat.S_ISSOCK(found.st_mode)
-    assert (0o660, 0o710) == (stat.S_IMODE(found.st_mode), stat.S_IMODE(directory.st_mode))
-    assert {os.getgid()} == {found.st_gid, directory.st_gid}
+    assert stat.S_ISSOCK(status.st_mode)
+    assert (0o660, 0o710) == (stat.S_IMODE(status.st_mode), stat.S_IMODE(directory.st_mode))
+    assert {os.getgid()} == {status.st_gid, directory.st_gid}
 
 
 # -------------------------------------------------------------------- streams
@@ -402,7 +402,7 @@ def test_the_socket_is_for_its_user_and_group(server: Server) -> None:
 def test_a_stream_has_all_its_responses_in_order(door: RawDoor) -> None:
     for number in range(1, 5):
         door.send("infer", *tokens(200, request_id=f"s{number}"), id=number)
-    found: dict[int, list[int]] = {number: [] for number in range(1, 5)}
+    indexes: dict[int, list[int]] = {number: [] for number in range(1, 5)}
     finals = 0
 
     while finals < 4:
@@ -410,10 +410,10 @@ def test_a_stream_has_all_its_responses_in_order(door: RawDoor) -> None:
         assert kind in ("response", "end"), fields
         if kind == "response":
             assert f"s{number}" == fields["request_id"]
-            found[number] += struct.unpack("<i", frames[1])
+            indexes[number] += struct.unpack("<i", frames[1])
         finals += kind == "end" or fields["final"]
 
-    assert {number: list(range(200)) for number in found} == found
+    assert {number: list(range(200)) for number in indexes} == indexes
 
 
 def test_no_more_responses_come_than_were_granted(server: Server, door: RawDoor) -> None:
@@ -477,8 +477,8 @@ def test_who_reads_no_answers_has_a_bounded_share(server: Server) -> None:
 
 def _held_bytes(server: Server) -> int:
     with ctl.connect(ctl.ServerSelector(f"{server.directory.parent}/r")) as caller:
-        found = caller.call("status")["processes"]
-    [door] = [process for process in found if process["role"] == "door"]
+        processes = caller.call("status")["processes"]
+    [door] = [process for process in processes if process["role"] == "door"]
     # it looks once a second, and tells what has changed since
     memory = door.get("client_memory", {"requests_bytes": 0, "answers_bytes": 0})
     return int(memory["requests_bytes"] + memory["answers_bytes"])
@@ -492,9 +492,9 @@ def test_a_cancelled_request_ends_and_its_model_sees_it(server: Server, door: Ra
     await_execution(server, "cancelled")
     door.send("cancel", id=number)
 
-    kind, answered, found, _ = door.receive()
+    kind, answered, error, _ = door.receive()
 
-    assert ("error", number, "CANCELLED") == (kind, answered, found["code"])
+    assert ("error", number, "CANCELLED") == (kind, answered, error["code"])
     eventually(lambda: has_seen_cancellation(server.journal, "cancelled"), 30)
     release_execution(server.journal, "cancelled")
     door.send("cancel", id=number)  # it is answered: nothing comes

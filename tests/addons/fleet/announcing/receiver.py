@@ -22,7 +22,7 @@ class Receiver(PostReceiver):
     @property
     def last(self) -> dict[str, Any]:
         """The newest announcement, as a reader judges it; empty before the first."""
-        return max(self.received, key=lambda found: float(found["at_s"]), default={})
+        return max(self.received, key=lambda message: float(message["at_s"]), default={})
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         if self.status == 200:

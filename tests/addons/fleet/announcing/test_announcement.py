@@ -24,10 +24,15 @@ PROCESS = Process("node7", 4711, 1764000000)
 
 
 def settings(**changes: Any) -> FrontendSettings:
-    given: dict[str, Any] = {"id": "a", "http_port": 9000, "grpc_port": 9001, "metrics_port": 9002}
-    given |= {"http_address": "0.0.0.0", "grpc_address": "127.0.0.1", "metrics_address": "::1"}
-    given["allow_metrics"] = False
-    return frontend_settings("announcer", **{**given, **changes})
+    options: dict[str, Any] = {
+        "id": "a",
+        "http_port": 9000,
+        "grpc_port": 9001,
+        "metrics_port": 9002,
+    }
+    options |= {"http_address": "0.0.0.0", "grpc_address": "127.0.0.1", "metrics_address": "::1"}
+    options["allow_metrics"] = False
+    return frontend_settings("announcer", **{**options, **changes})
 
 
 def describe(**changes: Any) -> dict[str, Any]:
@@ -43,13 +48,13 @@ def test_a_server_that_listens_everywhere_is_announced_by_this_machines_address(
 
 
 def test_a_host_that_is_given_stands_in_all_addresses() -> None:
-    found = describe(announce_host="fd00::7", allow_metrics=True)["addresses"]
+    addresses = describe(announce_host="fd00::7", allow_metrics=True)["addresses"]
 
     assert {
         "http": "[fd00::7]:9000",
         "grpc": "[fd00::7]:9001",
         "metrics": "[fd00::7]:9002",
-    } == found
+    } == addresses
 
 
 def test_only_services_that_are_there_count_as_encrypted() -> None:
@@ -84,8 +89,8 @@ def test_each_version_of_a_model_has_an_entry() -> None:
     )
     catalogue.update(version("d", version=0))
 
-    def is_ready(found: ModelVersion) -> bool:
-        return found.is_ready
+    def is_ready(version: ModelVersion) -> bool:
+        return version.is_ready
 
     assert [
         {"name": "a", "version": "1", "state": "READY", "ready": True, "instances": 1},

@@ -14,7 +14,7 @@ from zmqtriton_addons.fleet.announcing.announcement_schedule import (
 INTERVAL_S = 5.0
 
 
-def told(now_s: float) -> AnnouncementSchedule:
+def succeeded_at(now_s: float) -> AnnouncementSchedule:
     schedule = AnnouncementSchedule(INTERVAL_S)
     schedule.has_changed()
     schedule.begin()
@@ -34,13 +34,13 @@ def test_news_is_told_at_once() -> None:
 
 
 def test_without_news_it_is_told_again_after_the_interval() -> None:
-    schedule = told(100.0)
+    schedule = succeeded_at(100.0)
 
     assert 100.0 + INTERVAL_S == schedule.due_s()
 
 
 def test_changes_soon_after_each_other_are_told_in_one() -> None:
-    schedule = told(100.0)
+    schedule = succeeded_at(100.0)
 
     schedule.has_changed()
     schedule.has_changed()
@@ -62,7 +62,7 @@ def test_what_changes_while_a_place_is_told_is_news() -> None:
 
 
 def test_pauses_grow_while_a_place_fails_and_news_does_not_shorten_them() -> None:
-    schedule, now_s, pauses = told(100.0), 100.0, []
+    schedule, now_s, pauses = succeeded_at(100.0), 100.0, []
     for _ in range(8):
         schedule.begin()
         schedule.failed(now_s, chance=1.0)
@@ -76,7 +76,7 @@ def test_pauses_grow_while_a_place_fails_and_news_does_not_shorten_them() -> Non
 
 
 def test_after_a_success_all_is_forgotten() -> None:
-    schedule = told(100.0)
+    schedule = succeeded_at(100.0)
     schedule.failed(105.0, chance=0.0)
 
     schedule.begin()

@@ -31,29 +31,29 @@ def test_a_machine_whose_network_comes_up_later_is_announced_by_its_address(
     addresses = iter(["node7", "10.0.0.7"])
     monkeypatch.setattr(places, "own_host", lambda place: next(addresses))
 
-    found = asyncio.run(_tell_twice(tmp_path / "server.json"))
+    announcements = asyncio.run(_tell_twice(tmp_path / "server.json"))
 
-    assert ["node7:9000", "10.0.0.7:9000"] == [each["addresses"]["http"] for each in found]
+    assert ["node7:9000", "10.0.0.7:9000"] == [each["addresses"]["http"] for each in announcements]
 
 
 async def _tell_twice(path: Path) -> list[dict[str, Any]]:
     courier = Courier(str(path), SETTINGS, Process("node7", 4711, 1.0))
     running = asyncio.ensure_future(courier.run())
-    found = []
+    announcements = []
     for state in ("starting", "ready"):
         courier.update({"state": state})
-        found.append(await asyncio.to_thread(eventually, partial(_read, path, state), 30))
+        announcements.append(await asyncio.to_thread(eventually, partial(_read, path, state), 30))
     running.cancel()
     await asyncio.wait([running])
-    return found
+    return announcements
 
 
 def _read(path: Path, state: str) -> dict[str, Any] | None:
     """Return the announcement of a state; None if it has not been made yet."""
     if not path.exists():
         return None
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found if found["state"] == state else None
+    announcement: dict[str, Any] = json.loads(path.read_text())
+    return announcement if announcement["state"] == state else None
 
 
 @pytest.mark.parametrize("ticks", range(4))

@@ -38,8 +38,8 @@ def test_the_end_of_a_server_is_not_told_over_what_its_successor_has_told(tmp_pa
 
     def tell(**announcement: Any) -> dict[str, Any]:
         open_place(str(path), "")(json.dumps(announcement).encode(), WITHIN_S)
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        document: dict[str, Any] = json.loads(path.read_text())
+        return document
 
     assert "ended" == tell(state="ended", started_s=1)["state"]
     assert "ready" == tell(state="ready", started_s=2)["state"]

@@ -43,10 +43,10 @@ def check(kind: str, text: str, directory: Path) -> None:
 def test_each_proxy_accepts_its_configuration(
     kind: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = run(kind, *PLAIN, *options)
+    finished = run(kind, *PLAIN, *options)
 
-    assert 0 == found.exit_code, found.output
-    check(kind, found.stdout, tmp_path)
+    assert 0 == finished.exit_code, finished.output
+    check(kind, finished.stdout, tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,10 +57,10 @@ def test_each_proxy_accepts_certificates(kind: str, tmp_path: Path) -> None:
     pem.write_text(certificate.read_text() + key.read_text())
     encrypted = (f"--certificate={pem}", f"--server-ca={authority.cert}")
 
-    found = run(kind, *ENCRYPTED, *encrypted, "--model=resnet")
+    finished = run(kind, *ENCRYPTED, *encrypted, "--model=resnet")
 
-    assert 0 == found.exit_code, found.output
-    check(kind, found.stdout, tmp_path)
+    assert 0 == finished.exit_code, finished.output
+    check(kind, finished.stdout, tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,8 +74,8 @@ def test_servers_on_loopback_are_called_by_their_address_and_others_as_clients_d
     }[kind]
     for address in ("127.0.0.1:9000", "[::1]:9000", "localhost:9000"):
         text = run(kind, "10.0.0.7:8000,grpc=8001", f"{address},grpc=9001").stdout
-        found = {line.split(word)[1].strip('";') for line in text.splitlines() if word in line}
-        assert {address} == found - {"$http_host"}
+        hosts = {line.split(word)[1].strip('";') for line in text.splitlines() if word in line}
+        assert {address} == hosts - {"$http_host"}
         assert "--http-allowed-origin" in text
     text = run(kind, "10.0.0.7:8000,grpc=8001", "desk.example:8000").stdout
     assert "--http-allowed-origin" not in text
@@ -106,10 +106,10 @@ def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
     announcement = {"format": 1, "state": "ended", "addresses": {"http": "10.0.0.1:8000"}}
     (tmp_path / "1.json").write_text(json.dumps(announcement))
 
-    found = run("haproxy", str(tmp_path), "10.0.0.2:8000")
+    finished = run("haproxy", str(tmp_path), "10.0.0.2:8000")
 
-    assert "left out: 10.0.0.1:8000 (ended)\n" == found.stderr
-    assert "10.0.0.1" not in found.stdout
+    assert "left out: 10.0.0.1:8000 (ended)\n" == finished.stderr
+    assert "10.0.0.1" not in finished.stdout
     assert 1 == run("haproxy", str(tmp_path)).exit_code
 
 
@@ -125,11 +125,11 @@ def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_named(words: tuple[str, ...], text: str) -> None:
-    found = run("haproxy", *words)
+    finished = run("haproxy", *words)
 
-    assert found.exit_code
-    assert text in found.stderr
-    assert "" == found.stdout
+    assert finished.exit_code
+    assert text in finished.stderr
+    assert "" == finished.stdout
 
 
 def test_a_mixture_of_servers_with_and_without_tls_is_for_haproxy_alone() -> None:

@@ -18,9 +18,9 @@ from zmqtriton_floor.errors import InvalidArgument
 
 
 def announcement(**changes: Any) -> dict[str, Any]:
-    given = {"format": 1, "started_s": 1, "at_s": 2, "interval_s": 5, "state": "ready"}
+    fields = {"format": 1, "started_s": 1, "at_s": 2, "interval_s": 5, "state": "ready"}
     addresses = {"http": "10.0.0.7:8000", "grpc": "10.0.0.7:8001", "metrics": "10.0.0.7:8002"}
-    return {**given, "addresses": addresses, "tls": [], "models": [], **changes}
+    return {**fields, "addresses": addresses, "tls": [], "models": [], **changes}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_odd_announcement_is_refused_with_a_reason(changes: dict[str, Any]) -
 
 
 def test_of_one_address_the_latest_run_and_its_latest_word_count() -> None:
-    told = [(1.0, 9.0), (2.0, 3.0), (2.0, 4.0), (1.0, 10.0)]
-    nodes = [Node("a:1", told=each) for each in told]
+    orders = [(1.0, 9.0), (2.0, 3.0), (2.0, 4.0), (1.0, 10.0)]
+    nodes = [Node("a:1", order=each) for each in orders]
 
-    assert [Node("a:1", told=(2.0, 4.0)), Node("b:1")] == merge([*nodes, Node("b:1")])
+    assert [Node("a:1", order=(2.0, 4.0)), Node("b:1")] == merge([*nodes, Node("b:1")])

@@ -76,9 +76,9 @@ def test_kubectl_is_asked_for_the_pods_of_a_selector(
 ) -> None:
     play(directory, json.dumps(PODS))
 
-    found = find_nodes([f"kubectl:{word}"])
+    nodes = find_nodes([f"kubectl:{word}"])
 
-    assert SERVERS == found
+    assert SERVERS == nodes
     expected = ["get", "pods", *words, "--output", "json"]
     assert expected == (directory / "words").read_text().split()
 

@@ -15,8 +15,8 @@ from zmqtriton_floor.errors import InvalidArgument
 
 
 def write(path: Path, http: str, **changes: object) -> Path:
-    found = {"format": 1, "interval_s": 5, "state": "ready", "addresses": {"http": http}}
-    path.write_text(json.dumps({**found, **changes}) + "\n")
+    document = {"format": 1, "interval_s": 5, "state": "ready", "addresses": {"http": http}}
+    path.write_text(json.dumps({**document, **changes}) + "\n")
     return path
 
 
@@ -34,10 +34,10 @@ def test_an_address_a_list_an_announcement_and_a_directory(tmp_path: Path) -> No
     write(directory / "f.json", "f:1", state="ended")
     (directory / ".draft").write_text("half a li")
 
-    found = names("a:1", str(listed), str(alone), str(directory))
+    nodes = names("a:1", str(listed), str(alone), str(directory))
 
     plain = [("a:1", ""), ("b:1", ""), ("c:1", "")]
-    assert [*plain, ("d:1", "ready"), ("e:1", "ready"), ("f:1", "ended")] == found
+    assert [*plain, ("d:1", "ready"), ("e:1", "ready"), ("f:1", "ended")] == nodes
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

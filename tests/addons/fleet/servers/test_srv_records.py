@@ -111,8 +111,8 @@ def test_a_name_with_a_wrong_label_is_refused(name: str) -> None:
 def test_the_servers_of_a_name_share_their_further_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     with name_server(0x8180) as address:
         monkeypatch.setattr(srv_records, "look_up", lambda name: look_up(name, [address]))
-        found = find_nodes([f"srv:{NAME},grpc=8001"])
+        nodes = find_nodes([f"srv:{NAME},grpc=8001"])
 
     assert [("a.example:8000", "a.example:8001"), ("b.example:8000", "b.example:8001")] == [
-        (node.http, node.grpc) for node in found
+        (node.http, node.grpc) for node in nodes
     ]

@@ -52,8 +52,8 @@ def server(tmp_path: Path, file: Path, receiver: Receiver) -> Iterator[Server]:
 
 def read(file: Path) -> dict[str, Any]:
     """The announcement that a reader finds, each time a whole one."""
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    announcement: dict[str, Any] = json.loads(file.read_text())
+    return announcement
 
 
 def operate(server: Server) -> Client:
@@ -64,15 +64,15 @@ def test_each_change_of_a_server_is_announced(
     server: Server, file: Path, receiver: Receiver
 ) -> None:
     eventually(lambda: read(file).get("id") and read(file)["state"] == "ready", 60)
-    found = read(file)
+    announcement = read(file)
     assert server.process is not None
-    assert server.process.pid == found["pid"]
+    assert server.process.pid == announcement["pid"]
     assert {
         "http": f"127.0.0.1:{server.http_port}",
         "grpc": server.grpc_address,
         "metrics": f"127.0.0.1:{server.metrics_port}",
-    } == found["addresses"]
-    [entry] = found["models"]
+    } == announcement["addresses"]
+    [entry] = announcement["models"]
     assert (MODEL, "1", "READY", True, 1) == tuple(
         entry[key] for key in ("name", "version", "state", "ready", "instances")
     )

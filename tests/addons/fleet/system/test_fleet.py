@@ -48,13 +48,13 @@ def servers(
         "--http-restricted-api=steering:admin-key=secret",
     ]
     with ExitStack() as stack:
-        found = []
+        servers = []
         for name in ("a", "b"):
             own = [f"--id={name}", f"--announce={announcements / name}.json"]
             directory = tmp_path_factory.mktemp(name) / "s"
             server = Server(directory, [MODEL, "add_sub"], options=[*options, *own])
-            found.append(stack.enter_context(server))
-        a, b = found
+            servers.append(stack.enter_context(server))
+        a, b = servers
         yield a, b
 
 
@@ -125,12 +125,12 @@ def test_clients_of_servers_on_loopback_use_the_name_of_the_proxy(
     with proxy_of(kind, announcements, tmp_path, model=MODEL) as proxy:
         before = [answered(server, "add_sub") for server in servers]
         # some with the header of a sequence, for which proxies have routes of their own
-        found = [infer_by_name(proxy.http_port, f"{n}" if n % 2 else "") for n in range(16)]
+        statuses = [infer_by_name(proxy.http_port, f"{n}" if n % 2 else "") for n in range(16)]
         page = {"Origin": "http://models.example", "Host": "models.example"}
         url = f"http://127.0.0.1:{proxy.http_port}/v2/logging"
         assert 403 == status_of(urllib.request.Request(url, b"{}", page)), "is still for no page"
 
-    assert [200] * 16 == found
+    assert [200] * 16 == statuses
     assert all(answered(s, "add_sub") > n for s, n in zip(servers, before, strict=True))
 
 

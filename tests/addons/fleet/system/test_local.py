@@ -55,8 +55,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory, journal: Path) -> Path:
 def fleet(repository: Path) -> Iterator[FleetProcess]:
     find("haproxy")
     options = ["--engine=local", "--replicas=add_sub=1", f"--replicas={MOVING}=1"]
-    with FleetProcess(*options, repository=repository) as found:
-        yield found
+    with FleetProcess(*options, repository=repository) as process:
+        yield process
 
 
 def nodes_with(fleet: FleetProcess, model: str) -> list[int]:

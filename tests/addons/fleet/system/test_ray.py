@@ -31,8 +31,8 @@ PER_SECOND, CLIENTS = 50, 8
 # of one test alone: it kills nodes, and adds others
 @pytest.fixture
 def cluster() -> Iterator[RayCluster]:
-    with RayCluster(3) as found:
-        yield found
+    with RayCluster(3) as started:
+        yield started
 
 
 def test_a_fleet_is_whole_again_after_the_death_of_a_server_and_of_a_node(

@@ -42,8 +42,8 @@ def _ask_from_a_loop(headers: dict[str, str]) -> object:
 
 @pytest.fixture(params=[_ask_from_a_thread, _ask_from_a_loop], ids=["thread", "loop"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    found: Ask = request.param
-    return found
+    way: Ask = request.param
+    return way
 
 
 @pytest.mark.parametrize("headers", [{"x": "a\nb"}, {"x": "é"}, {"ü": "a"}])

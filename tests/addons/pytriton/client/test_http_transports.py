@@ -81,8 +81,8 @@ def _ask_from_a_loop(
 
 @pytest.fixture(params=[_ask_from_a_thread, _ask_from_a_loop], ids=["thread", "loop"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    found: Ask = request.param
-    return found
+    way: Ask = request.param
+    return way
 
 
 GET = HttpRequest("GET", "/")

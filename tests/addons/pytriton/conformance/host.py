@@ -172,22 +172,22 @@ _CHANGING = (
 )
 
 
-def normal(found: Any) -> Any:
+def normal(answer: Any) -> Any:
     """An answer as it is in every run and of either package: without paths, ports and frames."""
-    if isinstance(found, str):
-        return _text(found)
-    if isinstance(found, list):
-        return [normal(one) for one in _in_order(found)]
-    if isinstance(found, dict):
-        return {key: normal(value) for key, value in found.items() if key != "workspace-path"}
-    return found
+    if isinstance(answer, str):
+        return _text(answer)
+    if isinstance(answer, list):
+        return [normal(one) for one in _in_order(answer)]
+    if isinstance(answer, dict):
+        return {key: normal(value) for key, value in answer.items() if key != "workspace-path"}
+    return answer
 
 
-def _in_order(found: list[Any]) -> list[Any]:
+def _in_order(answers: list[Any]) -> list[Any]:
     """Responses of a stream by the ids of their requests: they may come in any order."""
-    if not all(isinstance(one, dict) and "infer_response" in one for one in found):
-        return found
-    return sorted(found, key=lambda one: one["infer_response"].get("id", ""))
+    if not all(isinstance(one, dict) and "infer_response" in one for one in answers):
+        return answers
+    return sorted(answers, key=lambda one: one["infer_response"].get("id", ""))
 
 
 def _text(text: str) -> str:

@@ -38,15 +38,15 @@ def differing() -> list[str]:
 def complaints(answers: dict[str, Any], table: str) -> list[str]:
     """Return what is wrong with our answers to a table, a line each."""
     theirs, ours, names = recorded(table), recorded(INTENDED), set(differing())
-    found = [f"{name}: recorded, but not played" for name in theirs if name not in answers]
+    faults = [f"{name}: recorded, but not played" for name in theirs if name not in answers]
     for name, answer in answers.items():
         is_theirs = written(theirs.get(name)) == written(answer)
         if is_theirs and name in names:
-            found.append(f"{name}: take it out of {DIFFERENCES.name}, it no longer differs")
+            faults.append(f"{name}: take it out of {DIFFERENCES.name}, it no longer differs")
         expected = ours.get(name) if name in names else theirs.get(name)
         if not is_theirs and written(expected) != written(answer):
-            found.append(f"{name}: expected {written(expected)}, got {written(answer)}")
-    return found
+            faults.append(f"{name}: expected {written(expected)}, got {written(answer)}")
+    return faults
 
 
 def written(answer: Any) -> str:

@@ -59,18 +59,18 @@ def record_ours() -> None:
     differing = frozenset(lists.differing())
     with tempfile.TemporaryDirectory() as directory:  # noqa: SIM117 - one is inside the other
         with hosting(Package(), SCRIPTS, Path(directory)) as host:
-            found = all_of(host, Path(directory))
-    ours = {name: answer for name, answer in sorted(found.items()) if name in differing}
+            answers = all_of(host, Path(directory))
+    ours = {name: answer for name, answer in sorted(answers.items()) if name in differing}
     lists.write(lists.INTENDED, ours)
     sys.stdout.write(f"{len(ours)} of PyTriton's cases that differ on purpose\n")
 
 
 def all_of(host: Host, directory: Path) -> dict[str, Any]:
     """Our answers to everything."""
-    found = {case.name: host.play(case) for table in TABLES.values() for case in table.CASES}
+    answers = {case.name: host.play(case) for table in TABLES.values() for case in table.CASES}
     for name in PROGRAMS:
-        found |= run_program(Package(), name, directory, host if PROGRAMS[name] else None)
-    return found
+        answers |= run_program(Package(), name, directory, host if PROGRAMS[name] else None)
+    return answers
 
 
 def main() -> None:

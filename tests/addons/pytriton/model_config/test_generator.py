@@ -39,9 +39,9 @@ def generator(config: ModelConfig | None = None, **options: Any) -> ModelConfigG
     )
 
 
-def loaded(found: ModelConfigGenerator) -> dict[str, Any]:
+def loaded(model: ModelConfigGenerator) -> dict[str, Any]:
     """Return the configuration as the server reads it for a load."""
-    config = load_config("m", Path("m"), None, override=found.to_json(), auto_complete=False)
+    config = load_config("m", Path("m"), None, override=model.to_json(), auto_complete=False)
     return to_dict(config)
 
 
@@ -134,11 +134,11 @@ def test_a_model_batches_up_to_four_requests_dynamically() -> None:
 
 @pytest.mark.row("J04")
 def test_a_model_may_not_batch() -> None:
-    found = generator(ModelConfig(batching=False, max_batch_size=16))
+    written = generator(ModelConfig(batching=False, max_batch_size=16))
 
-    assert 0 == loaded(found)["max_batch_size"]
-    assert "dynamic_batching" not in loaded(found)
-    assert found.to_text().endswith("max_batch_size: 0\n")
+    assert 0 == loaded(written)["max_batch_size"]
+    assert "dynamic_batching" not in loaded(written)
+    assert written.to_text().endswith("max_batch_size: 0\n")
 
 
 @pytest.mark.row("J04")
@@ -150,8 +150,8 @@ def test_a_model_has_a_response_cache_or_is_decoupled() -> None:
 
 @pytest.mark.row("J04")
 def test_each_callable_is_an_instance() -> None:
-    found = generator(instances=3)
-    config = load_config("m", Path("m"), None, override=found.to_json(), auto_complete=False)
+    written = generator(instances=3)
+    config = load_config("m", Path("m"), None, override=written.to_json(), auto_complete=False)
 
     assert 3 == len(instance_specs(config))
     assert ["KIND_CPU"] == [group["kind"] for group in to_dict(config)["instance_group"]]
@@ -260,10 +260,10 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ],
     )
     path = tmp_path / "model" / "config.pbtxt"
-    found = ModelConfigGenerator(config)
-    found.to_file(path)
+    written = ModelConfigGenerator(config)
+    written.to_file(path)
 
-    assert config == ModelConfigParser.from_dict(json.loads(found.to_json()))
+    assert config == ModelConfigParser.from_dict(json.loads(written.to_json()))
     read = ModelConfigParser.from_file(config_path=path)
     assert config.model_warmup is not None
     assert read.model_warmup is not None
@@ -280,7 +280,7 @@ def test_a_model_without_batches_stays_one_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("sample", "text"),
     [
         (
             WarmupInput(np.float32, (1,)),
@@ -290,8 +290,8 @@ def test_a_model_without_batches_stays_one_in_a_file(tmp_path: Path) -> None:
         (WarmupInput(np.float32, (), zero_data=True), "Dimension for a not defined."),
     ],
 )
-def test_a_warm_up_without_data_is_not_written(given: WarmupInput, text: str) -> None:
-    config = TritonModelConfig("m", model_warmup=[ModelWarmup("w", 1, {"a": given}, 1)])
+def test_a_warm_up_without_data_is_not_written(sample: WarmupInput, text: str) -> None:
+    config = TritonModelConfig("m", model_warmup=[ModelWarmup("w", 1, {"a": sample}, 1)])
 
     with pytest.raises(PyTritonBadParameterError) as caught:
         ModelConfigGenerator(config).get_config()

@@ -37,7 +37,7 @@ def test_zeros_have_the_type(dtype: Any) -> None:
 
 @pytest.mark.row("J05")
 @pytest.mark.parametrize(
-    ("dtype", "least", "most"),
+    ("dtype", "low", "high"),
     [
         (np.int8, -128, 127),
         (np.uint8, 0, 255),
@@ -48,11 +48,11 @@ def test_zeros_have_the_type(dtype: Any) -> None:
         (np.float32, 0, 1),
     ],
 )
-def test_random_numbers_have_the_range_of_small_types(dtype: Any, least: int, most: int) -> None:
+def test_random_numbers_have_the_range_of_small_types(dtype: Any, low: int, high: int) -> None:
     data = generate_warmup_data(WarmupInput(dtype, (1000,), random_data=True), 10)
 
     assert dtype == data.dtype
-    assert least <= data.min() < data.max() <= most
+    assert low <= data.min() < data.max() <= high
 
 
 def test_random_booleans_are_both() -> None:

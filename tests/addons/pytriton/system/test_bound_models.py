@@ -76,12 +76,12 @@ def bound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bound]:
     with Triton(config=config) as triton:
         triton.bind("Lengths", lengths, texts, floats, config=ModelConfig(max_batch_size=8))
         triton.bind("Counting", counting, floats, floats, config=ModelConfig(decoupled=True))
-        found = Bound(triton, f"localhost:{http}", f"grpc://localhost:{grpc}")
+        served = Bound(triton, f"localhost:{http}", f"grpc://localhost:{grpc}")
         # What is opened at first use is no leak of the test that happens to be the first.
         for _ in range(2):
-            _count_from_a_thread(found.grpc)
-            asyncio.run(_count_from_a_task(found.grpc))
-        yield found
+            _count_from_a_thread(served.grpc)
+            asyncio.run(_count_from_a_task(served.grpc))
+        yield served
 
 
 def _count_from_a_thread(url: str) -> list[list[float]]:

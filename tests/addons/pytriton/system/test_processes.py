@@ -43,13 +43,13 @@ def test_instances_are_processes_where_that_is_asked_for(served: Served) -> None
         "processes", [_own_pid, _own_pid], inputs=[FLOATS], outputs=[NUMBER], processes=True
     )
 
-    found = {served.ask("processes", INPUT_1=ones(1, 1))["OUTPUT_1"][0] for _ in range(20)}
-    assert os.getpid() not in found
-    (victim, *_) = found
+    pids = {served.ask("processes", INPUT_1=ones(1, 1))["OUTPUT_1"][0] for _ in range(20)}
+    assert os.getpid() not in pids
+    (victim, *_) = pids
     os.kill(victim, signal.SIGKILL)
     eventually(lambda: _answers_without(served, victim), within_s=60)
     served.triton.unbind("processes")
-    eventually(lambda: not any(map(psutil.pid_exists, found)), within_s=60)
+    eventually(lambda: not any(map(psutil.pid_exists, pids)), within_s=60)
 
 
 def test_its_end_is_seen_though_a_fork_holds_what_it_was_started_with(served: Served) -> None:
@@ -105,8 +105,8 @@ def test_garbage_of_the_users_process_is_not_destroyed_in_another(served: Served
 
 
 def _answers_without(served: Served, victim: int, model: str = "processes") -> bool:
-    found = [served.ask(model, INPUT_1=ones(1, 1)) for _ in range(10)]
-    return all(victim not in answer.get("OUTPUT_1", [victim]) for answer in found)
+    answers = [served.ask(model, INPUT_1=ones(1, 1)) for _ in range(10)]
+    return all(victim not in answer.get("OUTPUT_1", [victim]) for answer in answers)
 
 
 def test_a_process_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:

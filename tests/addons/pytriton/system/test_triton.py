@@ -88,9 +88,9 @@ def test_several_callables_are_several_instances(served: Served) -> None:
 
         @batch
         def __call__(self, **inputs: np.ndarray) -> list[np.ndarray]:
-            (given,) = inputs.values()
+            (rows,) = inputs.values()
             both.wait()  # neither passes alone
-            return [given * self._factor]
+            return [rows * self._factor]
 
     served.triton.bind(
         model_name="Linear",
@@ -222,17 +222,17 @@ def test_a_callable_that_exits_fails_its_request_alone(served: Served, *, decoup
     assert _outcomes(served, 1) == "[[1.0]]"
 
 
-def _outcomes(served: Served, given: float) -> str:
+def _outcomes(served: Served, factor: float) -> str:
     """The answers of the model `leave`, or the error."""
     assert served.triton._connection is not None
-    model, found = served.triton._connection.model("leave"), []
+    model, texts = served.triton._connection.model("leave"), []
     try:
-        for response in model.infer(inputs={"INPUT_1": given * ones(1, 1)}):
-            found += [str(array.tolist()) for array in response.outputs.values()]
-            found += [str(response.error)] if response.error else []
+        for response in model.infer(inputs={"INPUT_1": factor * ones(1, 1)}):
+            texts += [str(array.tolist()) for array in response.outputs.values()]
+            texts += [str(response.error)] if response.error else []
     except ZmqTritonError as error:
-        found.append(error.text)
-    return "".join(found)
+        texts.append(error.text)
+    return "".join(texts)
 
 
 def test_outputs_are_checked_only_where_that_is_asked_for(served: Served) -> None:

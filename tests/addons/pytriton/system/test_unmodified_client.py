@@ -68,8 +68,8 @@ def _outcomes(python: str | Path, package: str, server: Server, directory: Path)
     ]
     finished = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
     assert finished.returncode == 0, finished.stderr
-    found: dict[str, Any] = json.loads(finished.stdout)
-    return found
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
 
 
 @pytest.mark.row("J50")

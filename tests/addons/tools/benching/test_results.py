@@ -17,9 +17,9 @@ def report(**figures: Any) -> dict[str, Any]:
 def statistics(requests: int, queue_ns: int) -> dict[str, Any]:
     part = {"count": requests, "ns": queue_ns}
     compute = {f"compute_{step}": part for step in ("input", "infer", "output")}
-    found = {"success": part, "queue": part, **compute}
+    statistics = {"success": part, "queue": part, **compute}
     version = {"inference_count": requests, "execution_count": requests // 2}
-    return {"model_stats": [{**version, "inference_stats": found}]}
+    return {"model_stats": [{**version, "inference_stats": statistics}]}
 
 
 def test_the_reports_of_all_processes_become_one_row() -> None:

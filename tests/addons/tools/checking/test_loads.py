@@ -45,15 +45,15 @@ def test_what_a_load_refuses_is_found_with_its_reason(table: ModuleType, tmp_pat
     Repository(name, table.MODELS, ()).write(tmp_path / "models")
     place = tmp_path / "models"
 
-    found = check_all(parse([f"--model-repository={place}", *table.OPTIONS])).models
+    findings = check_all(parse([f"--model-repository={place}", *table.OPTIONS])).models
 
     wrong = []
     for model, answer in recorded(name).items():
-        if model not in found:
+        if model not in findings:
             continue  # loads the directory of another case with a configuration of its own
         # What this machine lacks, GPUs, keeps a load from succeeding and is a warning here.
-        lacking = [p for p in found[model].warnings if p.is_host_specific]
-        problems = [*found[model].errors, *lacking]
+        lacking = [p for p in findings[model].warnings if p.is_host_specific]
+        problems = [*findings[model].errors, *lacking]
         if (answer["status"] == 200) == bool(problems):
             wrong.append(f"{model}: {answer.get('error', 'loads')} but {problems}")
         elif problems and not is_explained(answer["error"], problems, place):

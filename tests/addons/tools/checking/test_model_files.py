@@ -30,15 +30,15 @@ NET = """<?xml version="1.0"?>
 RULES = CheckOptions(backend_places=backend_places())
 
 
-def io(backend: str, given: str, found: str) -> str:
+def io(backend: str, input_name: str, output_name: str) -> str:
     return (
         f'backend: "{backend}"\n'
-        f'input [ {{ name: "{given}" data_type: TYPE_FP32 dims: [ 3 ] }} ]\n'
-        f'output [ {{ name: "{found}" data_type: TYPE_FP32 dims: [ 3 ] }} ]\n'
+        f'input [ {{ name: "{input_name}" data_type: TYPE_FP32 dims: [ 3 ] }} ]\n'
+        f'output [ {{ name: "{output_name}" data_type: TYPE_FP32 dims: [ 3 ] }} ]\n'
     )
 
 
-def told(directory: Path, config: str = "") -> list[str]:
+def problems_of(directory: Path, config: str = "") -> list[str]:
     """Return the problems, without the ends that name places."""
     directory.mkdir(exist_ok=True)
     (directory / "config.pbtxt").write_text(config)
@@ -56,14 +56,14 @@ def test_names_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
     onnx_models.scaling(tmp_path / "m" / "1" / "model.onnx")
     onnx_models.adding_default(tmp_path / "d" / "1" / "model.onnx")
 
-    assert [] == told(tmp_path / "m")
-    assert [] == told(tmp_path / "m", io("onnxruntime", "X", "Y"))
+    assert [] == problems_of(tmp_path / "m")
+    assert [] == problems_of(tmp_path / "m", io("onnxruntime", "X", "Y"))
     assert [
         "2 unexpected inference input 'V', allowed inputs are: X",
         "3 unexpected inference output 'W', allowed outputs are: Y, Z",
-    ] == told(tmp_path / "m", io("onnxruntime", "V", "W"))
+    ] == problems_of(tmp_path / "m", io("onnxruntime", "V", "W"))
     # a default of the file may be given, too
-    assert [] == told(tmp_path / "d", io("onnxruntime", "BIAS", "OUT"))
+    assert [] == problems_of(tmp_path / "d", io("onnxruntime", "BIAS", "OUT"))
 
 
 def test_controls_and_states_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
@@ -81,23 +81,23 @@ sequence_batching {
 }
 """
 
-    assert [] == told(tmp_path / "m", sequences)
+    assert [] == problems_of(tmp_path / "m", sequences)
     wrong = sequences.replace('"READY"', '"BUSY"').replace("BEFORE", "OLD").replace("AFTER", "NEW")
     assert [
         "6 configuration specified sequence control 'BUSY', but model does not provide that input",
         "9 unexpected inference input 'OLD', allowed inputs are: BEFORE, READY, VALUE",
         "9 unexpected inference output 'NEW', allowed outputs are: AFTER, BUSY, PLACE, ROWS, TOTAL",
-    ] == told(tmp_path / "m", wrong)
+    ] == problems_of(tmp_path / "m", wrong)
 
 
 def test_names_that_a_model_of_openvino_does_not_have(tmp_path: Path) -> None:
     put(put(tmp_path / "m", "model.xml", NET), "model.bin", "1234")
 
-    assert [] == told(tmp_path / "m", io("openvino", "also", "Y"))
+    assert [] == problems_of(tmp_path / "m", io("openvino", "also", "Y"))
     assert [
         "2 unexpected inference input 'V', allowed inputs are: X, also",
         "3 unexpected inference output 'X', allowed outputs are: Y",
-    ] == told(tmp_path / "m", io("openvino", "V", "X"))
+    ] == problems_of(tmp_path / "m", io("openvino", "V", "X"))
 
 
 def test_signatures_and_names_that_a_saved_model_does_not_have(tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_signatures_and_names_that_a_saved_model_does_not_have(tmp_path: Path) -
     put(tmp_path / "m", "model.savedmodel/saved_model.pb", b"\x08\x01" + message(2, entry))
     other = 'parameters { key: "TF_SIGNATURE_DEF" value { string_value: "two" } }'
 
-    assert [] == told(tmp_path / "m")
+    assert [] == problems_of(tmp_path / "m")
     assert [
         "2 unexpected inference input 'V', allowed inputs are: x",
         "3 unexpected inference output 'x', allowed outputs are: y",
-    ] == told(tmp_path / "m", io("tensorflow", "V", "x"))
-    [text] = told(tmp_path / "m", other)
+    ] == problems_of(tmp_path / "m", io("tensorflow", "V", "x"))
+    [text] = problems_of(tmp_path / "m", other)
     assert text.endswith("has no signature 'two'; it has serving_default")
 
 
@@ -171,7 +171,7 @@ def test_a_file_of_another_format_is_a_problem(
 ) -> None:
     write(tmp_path / "m")
 
-    problems = told(tmp_path / "m", config)
+    problems = problems_of(tmp_path / "m", config)
 
     assert any(text in problem for problem in problems), problems
 
@@ -182,8 +182,8 @@ def test_a_class_may_have_weights_of_any_format(tmp_path: Path) -> None:
     with zipfile.ZipFile(put(tmp_path / "s", "x", "") / "1" / "model.pt", "w") as archive:
         archive.writestr("model/code/x", "")
 
-    assert [] == told(tmp_path / "m", io("pytorch", "a", "b"))
-    assert [] == told(tmp_path / "s", io("pytorch", "a", "b"))
+    assert [] == problems_of(tmp_path / "m", io("pytorch", "a", "b"))
+    assert [] == problems_of(tmp_path / "s", io("pytorch", "a", "b"))
 
 
 def test_a_message_that_is_cut_anywhere_is_none(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def write(root: Path, name: str, config: str, model: str = "") -> Path:
     return root / name
 
 
-def told(directory: Path, rules: CheckOptions | None = None) -> list[tuple[int, str, str]]:
+def errors_of(directory: Path, rules: CheckOptions | None = None) -> list[tuple[int, str, str]]:
     return [(p.line, p.text, p.suggestion) for p in check_model(directory, rules).errors]
 
 
@@ -68,7 +68,7 @@ model_repository_agents { agents [ { name: "checksums" } ] }
             "unable to find 'libtritonrepoagent_checksums.so' for repo agent 'checksums', "
             "searched: /opt/tritonserver/repoagents",
         ),
-    ] == [(line, text) for line, text, _ in told(model)]
+    ] == [(line, text) for line, text, _ in errors_of(model)]
     (warning,) = check_model(model).warnings
     text = "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
     assert (6, text) == (warning.line, warning.text)
@@ -77,10 +77,10 @@ model_repository_agents { agents [ { name: "checksums" } ] }
 def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
     model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
 
-    found = check_model(model).errors
+    errors = check_model(model).errors
 
-    assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.suggestion) for p in found]
-    assert all(p.path == str(model / "config.pbtxt") for p in found)
+    assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.suggestion) for p in errors]
+    assert all(p.path == str(model / "config.pbtxt") for p in errors)
 
 
 def test_a_text_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_model_that_completes_its_configuration_may_leave_it_open(tmp_path: Pa
     closed = write(tmp_path, "closed", config)
     opened = write(tmp_path, "opened", config, "def auto_complete_config(): ...")
 
-    assert [] == told(opened)
-    assert 2 == len(told(closed))
-    assert 2 == len(told(opened, CheckOptions(auto_complete=False)))
+    assert [] == errors_of(opened)
+    assert 2 == len(errors_of(closed))
+    assert 2 == len(errors_of(opened, CheckOptions(auto_complete=False)))
 
 
 def test_files_and_versions_are_looked_for(tmp_path: Path) -> None:
@@ -198,13 +198,13 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("zmqtriton_addons.tools.checking.models.find_config", refuse)
 
-    assert [f"[Errno 13] Permission denied: '{model}'"] == [t for _, t, _ in told(model)]
+    assert [f"[Errno 13] Permission denied: '{model}'"] == [t for _, t, _ in errors_of(model)]
 
 
 def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
     value = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}'
     (tmp_path / "broken.tar.gz").write_bytes(b"no archive")
-    asked = {
+    parameters = {
         "path": ("EXECUTION_ENV_PATH", "/nowhere"),
         "archive": ("EXECUTION_ENV_PATH", f"{tmp_path}/broken.tar.gz"),
         "named": ("PYTHON_EXECUTABLE", "python2.99"),
@@ -212,18 +212,18 @@ def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
         "build": ("PYTHON_REQUIREMENTS", "yes"),
     }
 
-    found = {
+    findings = {
         name: check_model(write(tmp_path, name, GOOD + value.format(*parameter)))
-        for name, parameter in asked.items()
+        for name, parameter in parameters.items()
     }
 
-    texts = {name: [p.text for p in one.errors] for name, one in found.items()}
+    texts = {name: [p.text for p in one.errors] for name, one in findings.items()}
     assert ["Failed to get the canonical path for /nowhere."] == texts["path"]
     assert "cannot be unpacked" in texts["archive"][0]
     assert "there is no such interpreter on PATH" in texts["named"][0]
     assert "is no program that can be run" in texts["program"][0]
     assert "has no requirements.txt or pyproject.toml" in texts["build"][0]
-    assert all(4 == one.errors[0].line for one in found.values())
+    assert all(4 == one.errors[0].line for one in findings.values())
 
 
 def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(b":\0")
     rules = CheckOptions(backend_places=backend_places(str(tmp_path / "none")))
 
-    assert [] == told(tmp_path / "m", rules)
+    assert [] == errors_of(tmp_path / "m", rules)
 
     monkeypatch.setattr("zmqtriton_addons.tools.checking.models.find_spec", lambda name: None)
     (warning,) = check_model(tmp_path / "m", rules).warnings
@@ -259,7 +259,7 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
 
     text = 'backend: "onnxruntime"\ndefault_model_filename: "modle.onnx"'
     (tmp_path / "m" / "config.pbtxt").write_text(text)
-    (problem,) = told(tmp_path / "m", rules)
+    (problem,) = errors_of(tmp_path / "m", rules)
     assert (2, "model.onnx") == (problem[0], problem[2])
 
 
@@ -268,10 +268,10 @@ def test_a_configuration_with_another_name_is_told(tmp_path: Path, name: str) ->
     write(tmp_path, "m", GOOD, "")
     (tmp_path / "m" / "config.pbtxt").rename(tmp_path / "m" / name)
 
-    found = check_model(tmp_path / "m")
+    findings = check_model(tmp_path / "m")
 
     text = f"'{tmp_path / 'm' / name}' is not read; did you mean 'config.pbtxt'?"
-    assert text in [one.text for one in found.warnings]
+    assert text in [one.text for one in findings.warnings]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_count_of_zero_is_told_of_the_group_that_has_it(tmp_path: Path, form: 
     write(tmp_path, "m", GOOD + groups, "")
     lines_before = GOOD.count("\n")
 
-    found = check_model(tmp_path / "m")
+    findings = check_model(tmp_path / "m")
 
-    told = "'count: 0' means the usual number of instances, not none"
-    assert [lines_before + 2] == [one.line for one in found.warnings if one.text == told]
+    warning_text = "'count: 0' means the usual number of instances, not none"
+    assert [lines_before + 2] == [one.line for one in findings.warnings if one.text == warning_text]

@@ -27,8 +27,8 @@ def ensemble(member: str, datatype: str = "FP32", version: int = -1) -> str:
     return ENSEMBLE.format(datatype, member, version)
 
 
-def checked(*directories: Path, wanted: tuple[str, ...] = ()) -> Report:
-    return check_repositories(directories, CheckOptions(), wanted)
+def checked(*directories: Path, names: tuple[str, ...] = ()) -> Report:
+    return check_repositories(directories, CheckOptions(), names)
 
 
 def test_an_ensemble_is_compared_with_what_it_calls(tmp_path: Path) -> None:
@@ -38,16 +38,16 @@ def test_an_ensemble_is_compared_with_what_it_calls(tmp_path: Path) -> None:
     write(tmp_path, "unfit", ensemble("member", "INT8"))
     write(tmp_path, "late", ensemble("member", version=7))
 
-    found = checked(tmp_path).models
+    models = checked(tmp_path).models
 
-    assert ["good", "late", "lost", "member", "unfit"] == list(found)
-    assert [] == found["good"].errors
-    (lost,) = found["lost"].errors
+    assert ["good", "late", "lost", "member", "unfit"] == list(models)
+    assert [] == models["good"].errors
+    (lost,) = models["lost"].errors
     assert (6, "member") == (lost.line, lost.suggestion)
-    (unfit,) = found["unfit"].errors
+    (unfit,) = models["unfit"].errors
     assert 8 == unfit.line
     assert "inconsistent data type" in unfit.text
-    (late,) = found["late"].errors
+    (late,) = models["late"].errors
     text = "ensemble 'late' depends on 'member' whose required version 7 is not loaded."
     assert (7, text) == (late.line, late.text)
 
@@ -63,9 +63,9 @@ def test_all_that_is_wrong_in_an_ensemble_is_told(tmp_path: Path) -> None:
   } ]"""
     write(tmp_path, "mixed", text.replace(" ]\n}", f"{second}\n}}"))
 
-    found = checked(tmp_path).models
+    models = checked(tmp_path).models
 
-    told = [(p.line, p.text.partition(": ")[2] or p.text) for p in found["unfit"].errors]
+    problems = [(p.line, p.text.partition(": ")[2] or p.text) for p in models["unfit"].errors]
     assert [
         (
             8,
@@ -77,20 +77,20 @@ def test_all_that_is_wrong_in_an_ensemble_is_told(tmp_path: Path) -> None:
             "in ensemble unfit, ensemble tensor Y is mapped from non-existing output C in model "
             "member",
         ),
-    ] == told
-    assert [8, 9, 10, 11] == [problem.line for problem in found["mixed"].errors]
+    ] == problems
+    assert [8, 9, 10, 11] == [problem.line for problem in models["mixed"].errors]
 
 
 def test_ensembles_that_call_each_other_are_a_circle(tmp_path: Path) -> None:
     write(tmp_path, "one", ensemble("two"))
     write(tmp_path, "two", ensemble("one"))
 
-    found = checked(tmp_path).models
+    models = checked(tmp_path).models
 
     assert ["circular dependency between ensembles: one -> ... -> two -> one"] == [
-        p.text for p in found["one"].errors
+        p.text for p in models["one"].errors
     ]
-    assert 4 == found["two"].errors[0].line
+    assert 4 == models["two"].errors[0].line
 
 
 def test_a_name_that_two_repositories_have_is_told_with_its_other_place(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_names_of_models_that_are_asked_or_loaded_must_exist(tmp_path: Path) -> 
     for name in ("encoder", "decoder"):
         write(tmp_path, name, GOOD, MODEL)
 
-    report = checked(tmp_path, wanted=("n", "encoder"))
+    report = checked(tmp_path, names=("n", "encoder"))
 
     (warning,) = report.models["m"].warnings
     assert (4, "decoder") == (warning.line, warning.suggestion)
@@ -155,14 +155,16 @@ def test_code_is_read_and_never_run(tmp_path: Path) -> None:
 
     report = checked(tmp_path)
 
-    found = {name: one.problems for name, one in report.models.items()}
-    assert [] == found["fine"] + found["runs"]
+    problems = {name: one.problems for name, one in report.models.items()}
+    assert [] == problems["fine"] + problems["runs"]
     assert not (tmp_path / "ran").exists()
-    (wrong,) = found["wrong"]
+    (wrong,) = problems["wrong"]
     assert (2, str(tmp_path / "wrong/1/model.py")) == (wrong.line, wrong.path)
     assert wrong.text.startswith("SyntaxError: ")
     missing = "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"
-    assert [f"{missing}; is it the class 'TritonPythonModle'?"] == [p.text for p in found["other"]]
+    assert [f"{missing}; is it the class 'TritonPythonModle'?"] == [
+        p.text for p in problems["other"]
+    ]
 
 
 def test_modules_that_this_python_lacks_are_named(tmp_path: Path) -> None:
@@ -172,12 +174,12 @@ def test_modules_that_this_python_lacks_are_named(tmp_path: Path) -> None:
     write(tmp_path, "tries", GOOD, f"try:\n    import nothing\nexcept ImportError: ...\n{MODEL}")
     write(tmp_path, "finds", GOOD, f"import sys\nsys.path.append('x')\nimport nothing\n{MODEL}")
 
-    found = checked(tmp_path).models
+    models = checked(tmp_path).models
 
-    told = [(one.line, one.text) for one in found["m"].warnings]
-    assert [1, 2] == [line for line, _ in told]
-    assert "has no module 'nothing_of_this_name', which is imported here" in told[0][1]
-    assert [] == found["tries"].warnings + found["finds"].warnings
+    warnings = [(one.line, one.text) for one in models["m"].warnings]
+    assert [1, 2] == [line for line, _ in warnings]
+    assert "has no module 'nothing_of_this_name', which is imported here" in warnings[0][1]
+    assert [] == models["tries"].warnings + models["finds"].warnings
 
 
 def test_tensors_that_the_configuration_lacks_are_named(tmp_path: Path) -> None:
@@ -189,10 +191,10 @@ def test_tensors_that_the_configuration_lacks_are_named(tmp_path: Path) -> None:
     write(tmp_path, "m", GOOD, body)
     write(tmp_path, "asks", GOOD, body.replace('"a"', '"A"') + "pb_utils.InferenceRequest()\n")
 
-    found = checked(tmp_path).models
+    models = checked(tmp_path).models
 
     assert [
         (3, "the configuration has no input 'a'; it names A"),
         (4, "the configuration has no output 'Z'; it names B"),
-    ] == [(one.line, one.text) for one in found["m"].warnings]
-    assert [] == found["asks"].warnings
+    ] == [(one.line, one.text) for one in models["m"].warnings]
+    assert [] == models["asks"].warnings

@@ -14,7 +14,7 @@ CLASS = "class TritonPythonModel:\n"
 EXECUTE = "    def execute(self, requests): ...\n"
 
 
-def told(tmp_path: Path, text: str) -> list[tuple[str, int, str]]:
+def facts_of(tmp_path: Path, text: str) -> list[tuple[str, int, str]]:
     path = tmp_path / "model.py"
     path.write_text(text)
     return [(kind, line, said) for kind, line, _, said in findings(str(path))]
@@ -42,7 +42,7 @@ def told(tmp_path: Path, text: str) -> list[tuple[str, int, str]]:
     ],
 )
 def test_what_may_be_right_is_not_complained_of(tmp_path: Path, text: str) -> None:
-    assert [] == told(tmp_path, text)
+    assert [] == facts_of(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_methods_that_cannot_be_called_are_warned_of(
 ) -> None:
     execute = "" if "execute" in method else EXECUTE
 
-    assert [("warning", 2, text)] == told(tmp_path, f"{CLASS}    {method}\n{execute}")
+    assert [("warning", 2, text)] == facts_of(tmp_path, f"{CLASS}    {method}\n{execute}")
 
 
 def test_a_model_without_execute_is_warned_of(tmp_path: Path) -> None:
-    (finding,) = told(tmp_path, CLASS + "    def initialize(self, args): ...\n")
+    (finding,) = facts_of(tmp_path, CLASS + "    def initialize(self, args): ...\n")
 
     path = tmp_path / "model.py"
     assert ("warning", 1, f"Python model {path} does not implement `execute` method.") == finding
@@ -107,11 +107,11 @@ def test_files_that_are_too_much_do_not_keep_others_from_being_read(tmp_path: Pa
         file.truncate(1 << 30)
     paths[4:4] = [tmp_path / "pipe", tmp_path / "huge", tmp_path / "gone"]
 
-    found = check_sources(paths)
+    facts = check_sources(paths)
 
-    assert paths == list(found)
-    assert all(found[path] for path in paths)
-    assert "problem" == found[paths[-1]][0].kind
+    assert paths == list(facts)
+    assert all(facts[path] for path in paths)
+    assert "problem" == facts[paths[-1]][0].kind
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_files_that_are_too_much_do_not_keep_others_from_being_read(tmp_path: Pa
     ],
 )
 def test_misspelt_methods_are_guessed(tmp_path: Path, method: str, texts: list[str]) -> None:
-    found = told(tmp_path, f"{CLASS}    def {method}(self): ...\n")
+    facts = facts_of(tmp_path, f"{CLASS}    def {method}(self): ...\n")
 
-    assert len(texts) == len(found)
-    assert all(text in said for text, (_, _, said) in zip(texts, found, strict=True))
+    assert len(texts) == len(facts)
+    assert all(text in said for text, (_, _, said) in zip(texts, facts, strict=True))

@@ -58,8 +58,8 @@ def test_all_models_are_loaded_unless_told_otherwise(
 
 def _requests(text: str) -> list[tuple[str, bytes]]:
     """Return what the curl lines of the guide send."""
-    found = re.findall(r"curl -sN? (\S+) -d '(.*?)'", text, re.DOTALL)
-    return [(f"http://{url}", body.encode()) for url, body in found]
+    calls = re.findall(r"curl -sN? (\S+) -d '(.*?)'", text, re.DOTALL)
+    return [(f"http://{url}", body.encode()) for url, body in calls]
 
 
 def _post(url: str, body: bytes) -> tuple[int, str]:

@@ -19,12 +19,12 @@ MIB = 1 << 20
 
 def texts(findings: Iterable[Finding]) -> list[str]:
     """Return the findings, of which each is one line and says what helps."""
-    found = list(findings)
-    for finding in found:
+    listed = list(findings)
+    for finding in listed:
         assert finding.advice.endswith((".", ":", "?"))
         assert finding.commands
         assert "\n" not in finding.text
-    return [f"{finding.severity.value}: {finding.text}" for finding in found]
+    return [f"{finding.severity.value}: {finding.text}" for finding in listed]
 
 
 def only(findings: Iterable[Finding]) -> str:

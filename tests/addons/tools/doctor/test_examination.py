@@ -57,13 +57,13 @@ def test_a_server_that_would_not_start_is_judged_by_its_options(
         *("--http-port=0", "--grpc-port=0", "--metrics-port=0", "--model-env=APP_*"),
     ]
 
-    found = texts(examined(find_target(selector, [], words)))
+    printed = texts(examined(find_target(selector, [], words)))
     wrong = texts(examined(find_target(selector, [str(tmp_path)], ["--htpp-port=1"])))
 
     repository = "the model repository /nowhere/models cannot be used: No such file or directory"
-    assert f"error: {repository}" in found
-    assert any(text.startswith("error: the log cannot be written") for text in found)
-    assert any("those that --model-env names: APP_*" in text for text in found)
+    assert f"error: {repository}" in printed
+    assert any(text.startswith("error: the log cannot be written") for text in printed)
+    assert any("those that --model-env names: APP_*" in text for text in printed)
     assert any("unrecognized option '--htpp-port'" in text for text in wrong)
 
 
@@ -77,10 +77,10 @@ def test_options_of_the_unit_that_are_no_words_are_told(
 ) -> None:
     monkeypatch.setenv("ZMQTRITON_OPTIONS", "--id='a")
 
-    found = texts(examined(find_target(ServerSelector(str(tmp_path)), [], [])))
+    printed = texts(examined(find_target(ServerSelector(str(tmp_path)), [], [])))
 
     expected = "a server cannot start with these options: No closing quotation in --id='a"
-    assert f"error: {expected}" in found
+    assert f"error: {expected}" in printed
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
@@ -89,15 +89,15 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_judged(tmp_path: Path) -> N
     words = ["--model-repository=/nowhere/models", "--http-port=0", "--grpc-port=0"]
 
     target = find_target(ServerSelector(str(tmp_path / "run")), [], words, tmp_path)
-    found = lines(examined(target, tmp_path))
+    printed = lines(examined(target, tmp_path))
 
     reason = "ValueError: not enough values to unpack (expected 3, got 1)"
     assert [
         f"note: could not be read: {subject}: {reason}"
         for subject in ("the memory of the machine", "the cores")
-    ] == [text for text in found if "could not be read" in text]
-    assert any("the model repository /nowhere/models cannot be used" in text for text in found)
-    assert any("allows 100 file descriptors" in text for text in found)
+    ] == [text for text in printed if "could not be read" in text]
+    assert any("the model repository /nowhere/models cannot be used" in text for text in printed)
+    assert any("allows 100 file descriptors" in text for text in printed)
 
 
 def test_what_was_found_before_a_subject_failed_is_kept() -> None:

@@ -68,10 +68,10 @@ def test_a_log_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     well = texts(files.judge_log(f"{tmp_path}/server.log"))
     disk(monkeypatch, free=5 * MIB)
 
-    found = only(files.judge_log(f"{tmp_path}/server.log"))
+    text = only(files.judge_log(f"{tmp_path}/server.log"))
 
     assert [] == well
-    assert f"warning: the disk of {tmp_path}, for the log, has 5 MiB left" == found
+    assert f"warning: the disk of {tmp_path}, for the log, has 5 MiB left" == text
 
 
 def test_a_place_for_runtime_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +107,9 @@ def test_a_cache_of_environments(
     without = texts(environments.judge_cache([], options))
 
     path = options["environment-directory"]
-    for severity, found in (("error:", with_one), ("note:", without)):
+    for severity, judged in (("error:", with_one), ("note:", without)):
         places = (severity, path) if flags else (path,)
-        assert [text[: len(expected.format(*places))] for text in found] == (
+        assert [text[: len(expected.format(*places))] for text in judged] == (
             [expected.format(*places)] if expected else []
         )
 
@@ -117,9 +117,9 @@ def test_a_cache_of_environments(
 def test_a_cache_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
 
-    found = only(environments.judge_cache([], {"environment-directory": str(tmp_path)}))
+    text = only(environments.judge_cache([], {"environment-directory": str(tmp_path)}))
 
-    assert f"note: environments of models cannot be kept in {tmp_path}: this user may" in found
+    assert f"note: environments of models cannot be kept in {tmp_path}: this user may" in text
 
 
 # ---------------------------------------------------------------------- models
@@ -137,13 +137,13 @@ def test_pythons_that_models_lack(tmp_path: Path) -> None:
     model(repository, "gone", "EXECUTION_ENV_PATH", "/nowhere/env.tar.gz")
     model(repository, "missing", "PYTHON_EXECUTABLE", "python3.99")
 
-    found = texts(environments.judge_pythons([str(repository)], {}))
+    judged = texts(environments.judge_pythons([str(repository)], {}))
 
-    assert 3 == len(found)
-    assert "error: model aged has no usable Python" in found[0]
-    assert "is Python 3.7; models need 3.8 or newer" in found[0]
-    assert "model gone has no usable Python: Failed to get the canonical path" in found[1]
-    assert "PYTHON_EXECUTABLE 'python3.99': there is no such interpreter" in found[2]
+    assert 3 == len(judged)
+    assert "error: model aged has no usable Python" in judged[0]
+    assert "is Python 3.7; models need 3.8 or newer" in judged[0]
+    assert "model gone has no usable Python: Failed to get the canonical path" in judged[1]
+    assert "PYTHON_EXECUTABLE 'python3.99': there is no such interpreter" in judged[2]
 
 
 def test_uv_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,10 +154,10 @@ def test_uv_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    found = only(environments.judge_pythons([str(repository)], options))
+    text = only(environments.judge_pythons([str(repository)], options))
 
     assert [] == well
-    assert "error: uv is missing, which builds the environments of built" == found
+    assert "error: uv is missing, which builds the environments of built" == text
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_uv_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_which_variables_models_get_is_said(names: list[str], expected: str, command: str) -> None:
-    (found,) = environments.judge_variables({"model-env": names})
+    (finding,) = environments.judge_variables({"model-env": names})
 
-    assert [f"note: {expected}"] == texts([found])
-    assert (command,) == found.commands
+    assert [f"note: {expected}"] == texts([finding])
+    assert (command,) == finding.commands
     assert [] == texts(environments.judge_variables({})), "an older server does not say"

@@ -79,11 +79,11 @@ def _allow_few_processes() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 def test_few_processes_for_a_user_who_is_not_root() -> None:
     with child(user=NOBODY, preexec_fn=_allow_few_processes) as pid:
-        found = only(processes.judge_limits(pid, {}))
+        text = only(processes.judge_limits(pid, {}))
     with child(preexec_fn=_allow_few_processes) as pid:
         of_root = texts(processes.judge_limits(pid, {}))
 
-    assert "warning: this user may have 50 processes and threads, which is few" == found
+    assert "warning: this user may have 50 processes and threads, which is few" == text
     assert [] == of_root, "root may have as many as it likes"
 
 
@@ -108,18 +108,18 @@ def test_a_process_that_is_stopped() -> None:
 def test_a_process_that_waits_for_a_disk(tmp_path: Path) -> None:
     write(tmp_path / "proc/8/status", "Name:\tx\nState:\tD (disk sleep)\n")
 
-    found = only(processes.judge_stopped({8: "broker"}, tmp_path))
+    text = only(processes.judge_stopped({8: "broker"}, tmp_path))
 
-    assert "note: broker (pid 8) waits for a disk or a driver" == found
+    assert "note: broker (pid 8) waits for a disk or a driver" == text
 
 
 def test_memory_in_swap(tmp_path: Path) -> None:
     for pid, swapped in ((6, 0), (7, 204800)):
         write(tmp_path / f"proc/{pid}/status", f"State:\tS (sleeping)\nVmSwap:\t  {swapped} kB\n")
 
-    found = only(processes.judge_swap({6: "http", 7: "m_0_0"}, tmp_path))
+    text = only(processes.judge_swap({6: "http", 7: "m_0_0"}, tmp_path))
 
-    assert "warning: 200.0 MiB of the server's memory are in swap, most of m_0_0" == found
+    assert "warning: 200.0 MiB of the server's memory are in swap, most of m_0_0" == text
     assert [] == texts(processes.judge_swap({6: "http"}, tmp_path))
 
 
@@ -135,10 +135,10 @@ def machine(root: Path, *, available_kib: int = 8 << 20, overcommit: int = 0) ->
 def test_little_memory_and_no_overcommitment(tmp_path: Path) -> None:
     machine(tmp_path, available_kib=100 << 10, overcommit=2)
 
-    found = texts(memory.judge_memory(0, tmp_path))
+    judged = texts(memory.judge_memory(0, tmp_path))
 
-    assert "warning: the machine has 100.0 MiB of 16.0 GiB of memory left" == found[0]
-    assert "note: the kernel promises no more memory than it has" in found[1]
+    assert "warning: the machine has 100.0 MiB of 16.0 GiB of memory left" == judged[0]
+    assert "note: the kernel promises no more memory than it has" in judged[1]
 
 
 @pytest.mark.row("L13")
@@ -194,9 +194,9 @@ def test_fewer_cores_than_the_machine_has(tmp_path: Path) -> None:
 def test_many_instances(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
 
-    found = only(memory.judge_cores(0, 4 * cores + 1, tmp_path))
+    text = only(memory.judge_cores(0, 4 * cores + 1, tmp_path))
 
-    assert f"note: {4 * cores + 1} instances share {cores} cores" == found
+    assert f"note: {4 * cores + 1} instances share {cores} cores" == text
 
 
 def test_what_a_triton_has_left_in_shared_memory(tmp_path: Path) -> None:
@@ -205,19 +205,19 @@ def test_what_a_triton_has_left_in_shared_memory(tmp_path: Path) -> None:
     nothing = texts(memory.judge_shared_memory({}, tmp_path))
     write(folder / "triton_python_backend_shm_region_1", "x" * 2 * MIB)
 
-    found = only(memory.judge_shared_memory({}, tmp_path))
+    text = only(memory.judge_shared_memory({}, tmp_path))
 
     assert [] == nothing
-    assert "note: an NVIDIA Triton has left 2.0 MiB in /dev/shm (1 files)" == found
+    assert "note: an NVIDIA Triton has left 2.0 MiB in /dev/shm (1 files)" == text
 
 
 def test_full_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     disk(monkeypatch, free=MIB)
 
-    found = only(memory.judge_shared_memory({"allow-client-shm": True}, tmp_path))
+    text = only(memory.judge_shared_memory({"allow-client-shm": True}, tmp_path))
 
-    assert "warning: /dev/shm has 1.0 MiB of 64.0 MiB left, and clients may" in found
+    assert "warning: /dev/shm has 1.0 MiB of 64.0 MiB left, and clients may" in text
     assert [] == texts(memory.judge_shared_memory({}, tmp_path))
 
 
@@ -237,9 +237,9 @@ def install_cupy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cupy_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_cupy(tmp_path, monkeypatch)
 
-    found = only(programs.judge_gpus(0, tmp_path, no_driver))
+    text = only(programs.judge_gpus(0, tmp_path, no_driver))
 
-    assert "note: cupy 13.9 is installed, and no GPU can be seen" == found
+    assert "note: cupy 13.9 is installed, and no GPU can be seen" == text
 
 
 def test_a_driver_that_does_not_answer_and_one_that_is_missing(tmp_path: Path) -> None:
@@ -279,15 +279,15 @@ def test_an_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     well = texts(programs.judge_kernel())
     monkeypatch.setattr(os, "pidfd_open", fail)
 
-    found = only(programs.judge_kernel())
+    text = only(programs.judge_kernel())
 
     assert [] == well
-    assert f"not implemented (kernel {os.uname().release}, glibc" in found
-    assert found.startswith("error: pidfd_open() does not work here: ")
+    assert f"not implemented (kernel {os.uname().release}, glibc" in text
+    assert text.startswith("error: pidfd_open() does not work here: ")
 
 
 def test_a_clock_that_is_wrong() -> None:
-    found = only(programs.judge_clock(1.0e9))
+    text = only(programs.judge_clock(1.0e9))
 
-    assert "warning: the clock of this machine is wrong: it is before this program" in found
+    assert "warning: the clock of this machine is wrong: it is before this program" in text
     assert [] == texts(programs.judge_clock(time.time()))

@@ -20,10 +20,10 @@ def test_a_library_of_another_version(tmp_path: Path, monkeypatch: pytest.Monkey
     write(tmp_path / "falcon-3.0.dist-info" / "METADATA", metadata)
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    found = only(programs.judge_packages())
+    text = only(programs.judge_packages())
 
     assert [] == well
-    assert "error: the library falcon is 3.0; zmqtriton needs falcon" in found
+    assert "error: the library falcon is 3.0; zmqtriton needs falcon" in text
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_another_installation_on_the_path(tmp_path: Path, monkeypatch: pytest.Mo
     write(other, "#!/bin/sh\n")
     other.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{beside}")
-    found = only(programs.judge_installations())
+    text = only(programs.judge_installations())
     other.unlink()
     other.symlink_to(f"{beside}/zmqtriton")
 
     assert [] == well
-    assert f"note: PATH has another installation: {other}" == found
+    assert f"note: PATH has another installation: {other}" == text
     assert [] == texts(programs.judge_installations()), "a link to this one"
 
 
@@ -88,6 +88,6 @@ def test_an_encoding_other_than_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: "")
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
 
-    found = only(programs.judge_interpreter())
+    text = only(programs.judge_interpreter())
 
-    assert "warning: texts are encoded as ascii here, not as UTF-8" == found
+    assert "warning: texts are encoded as ascii here, not as UTF-8" == text

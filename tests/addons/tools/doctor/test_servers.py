@@ -69,9 +69,9 @@ def test_a_proxy_before_a_server_on_loopback(tmp_path: Path) -> None:
     elsewhere = ports(8000, **{"http-address": "0.0.0.0"})
     named = ports(8000, **{"http-allowed-host": ["models.example"]})
 
-    told = only(servers.judge_reverse_proxies(ports(8000), tmp_path))
+    text = only(servers.judge_reverse_proxies(ports(8000), tmp_path))
 
-    assert "note: haproxy runs here, and a server on loopback answers 421 to names" in told
+    assert "note: haproxy runs here, and a server on loopback answers 421 to names" in text
     for options in (elsewhere, named, ports(8000, **{"allow-http": False}), {}):
         assert [] == texts(servers.judge_reverse_proxies(options, tmp_path))
     assert [] == texts(servers.judge_reverse_proxies(ports(8000), tmp_path / "without"))
@@ -102,9 +102,9 @@ def test_a_runtime_directory_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_a_server_that_says_nothing(tmp_path: Path) -> None:
-    found = only(servers.judge_runtime_directories([], silent=tmp_path))
+    text = only(servers.judge_runtime_directories([], silent=tmp_path))
 
-    assert f"error: the server in {tmp_path} is alive and does not answer" == found
+    assert f"error: the server in {tmp_path} is alive and does not answer" == text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -113,10 +113,10 @@ def test_a_server_of_another_user_is_told(tmp_path: Path) -> None:
         end.bind(str(tmp_path / "ctl"))
         end.listen()
         with as_user(NOBODY):
-            found = only(servers.judge_runtime_directories([tmp_path]))
+            finding = only(servers.judge_runtime_directories([tmp_path]))
 
     text = f"a server in {tmp_path} would be another user's, and this user may not ask it"
-    assert f"note: {text}" == found
+    assert f"note: {text}" == finding
 
 
 # -------------------------------------------------------------------- systemd
@@ -134,14 +134,14 @@ def test_settings_of_systemd(tmp_path: Path) -> None:
     write(drop_in, "[Service]\nTimeoutStopSec=20\nLimitNOFILE=512:1024\nKillMode=process\n")
     (tmp_path / "opt/zmqtriton/bin/zmqtriton").unlink()
 
-    found = texts(systemd.judge_units(options, tmp_path, is_running=True))
+    judged = texts(systemd.judge_units(options, tmp_path, is_running=True))
 
     assert [] == well
     assert "--exit-timeout-secs=90" == systemd.read_unit_options(tmp_path)
-    assert "starts /opt/zmqtriton/bin/zmqtriton, which does not exist" in found[0]
-    assert "kills the server 20 s after a stop, and the server may take 60 s" in found[1]
-    assert "allows 1024 file descriptors" in found[2]
-    assert "has KillMode=process" in found[3]
+    assert "starts /opt/zmqtriton/bin/zmqtriton, which does not exist" in judged[0]
+    assert "kills the server 20 s after a stop, and the server may take 60 s" in judged[1]
+    assert "allows 1024 file descriptors" in judged[2]
+    assert "has KillMode=process" in judged[3]
 
 
 def test_the_unit_as_it_is_delivered_is_well(tmp_path: Path) -> None:
@@ -175,15 +175,15 @@ def test_a_repository_that_the_models_user_cannot_read(tmp_path: Path) -> None:
     model(tmp_path / "models", "m")
     tmp_path.chmod(0o700)
 
-    found = only(servers.judge_stub_users(["nobody"], [str(tmp_path / "models")]))
+    text = only(servers.judge_stub_users(["nobody"], [str(tmp_path / "models")]))
 
-    assert "error: models cannot run as nobody: it cannot r" in found
+    assert "error: models cannot run as nobody: it cannot r" in text
 
 
 def test_a_user_that_does_not_exist() -> None:
-    found = only(servers.judge_stub_users(["no-such-user"], []))
+    text = only(servers.judge_stub_users(["no-such-user"], []))
 
-    assert "there is no user 'no-such-user'" in found
+    assert "there is no user 'no-such-user'" in text
 
 
 def test_a_proxy_that_catches_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +199,6 @@ def test_a_proxy_that_catches_this_machine(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_home_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nowhere")
 
-    found = only(servers.judge_home())
+    text = only(servers.judge_home())
 
-    assert "note: the home directory cannot be used: there is no /nowhere" == found
+    assert "note: the home directory cannot be used: there is no /nowhere" == text

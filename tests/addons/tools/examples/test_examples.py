@@ -66,9 +66,9 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
     assert 0 == main(["example", name, str(directory)])
 
     assert "changed" == (directory / places[-1]).read_text()
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert [True] * len(places) == [
-        f"{directory}/{place}" in told and (directory / place).exists() for place in places
+        f"{directory}/{place}" in output and (directory / place).exists() for place in places
     ]
 
 
@@ -117,9 +117,9 @@ def test_patterns_of_images_are_told_by_the_ensemble_and_by_the_model(tmp_path: 
         printed = run(tmp_path / "image" / "client.py", "--url", f"127.0.0.1:{server.http_port}")
 
     # The client compares what the two answer.
-    told = dict(line.split(": ") for line in printed.splitlines())
+    rows = dict(line.split(": ") for line in printed.splitlines())
     assert {f"{label}.png": label for label in LABELS} == {
-        name: text.split()[0] for name, text in told.items()
+        name: text.split()[0] for name, text in rows.items()
     }
 
 

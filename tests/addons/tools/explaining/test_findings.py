@@ -130,13 +130,15 @@ REASONS: list[tuple[Reason, str]] = [
 @pytest.mark.row("L12")
 @pytest.mark.parametrize(("reason", "cause"), REASONS)
 def test_each_reason_of_the_server_is_explained(reason: Reason, cause: str) -> None:
-    found = first(Facts("m", index=[unavailable(reason)]))
+    finding = first(Facts("m", index=[unavailable(reason)]))
 
-    assert found.text.startswith("not ready: ")
-    assert cause in found.text
-    assert found.advice
-    assert all(command.split()[0] in ("zmqtriton-ctl", "nvidia-smi") for command in found.commands)
-    assert found.commands
+    assert finding.text.startswith("not ready: ")
+    assert cause in finding.text
+    assert finding.advice
+    assert all(
+        command.split()[0] in ("zmqtriton-ctl", "nvidia-smi") for command in finding.commands
+    )
+    assert finding.commands
 
 
 @pytest.mark.row("L12")
@@ -145,12 +147,12 @@ def test_each_kind_of_reason_has_a_row_made_of_its_values(kind: Kind) -> None:
     values = {name: 7 if name.endswith(("_s", "limit", "deaths")) else "7" for name in kind.values}
     cause = Reason.of(Kind.OTHER, "the cause")
 
-    found = explain_reason("m", Reason.of(kind, "the text", cause, **values))
+    explanation = explain_reason("m", Reason.of(kind, "the text", cause, **values))
 
     assert kind in ROWS
-    assert found.text
-    assert found.advice
-    assert found.commands
+    assert explanation.text
+    assert explanation.advice
+    assert explanation.commands
 
 
 def test_an_ensemble_names_its_member_and_why_that_is_not_ready() -> None:
@@ -159,12 +161,12 @@ def test_an_ensemble_names_its_member_and_why_that_is_not_ready() -> None:
     ensemble = unavailable(lost)
     member = unavailable(raised("OSError", "gone"), "member")
 
-    found = first(Facts("m", index=[ensemble, member]))
+    finding = first(Facts("m", index=[ensemble, member]))
     missing = first(Facts("m", index=[ensemble]))
     late = first(Facts("m", index=[ensemble, {**READY, "name": "member"}]))
 
-    assert "not ready: its member 'member' is not ready: it raises OSError: gone" in found.text
-    assert "zmqtriton-ctl explain member" == found.commands[0]
+    assert "not ready: its member 'member' is not ready: it raises OSError: gone" in finding.text
+    assert "zmqtriton-ctl explain member" == finding.commands[0]
     assert "its member 'member' does not exist; did you mean 'members'?" in missing.text
     assert "it is now" in late.text
 
@@ -206,28 +208,28 @@ def test_a_failed_reload_is_told_of_a_model_that_still_serves() -> None:
     cause = raised("ValueError", "bad")
     reason = Reason.of(Kind.LAST_LOAD_FAILED, f"still served: {cause.text}", cause)
 
-    found = first(Facts("m", index=[{**READY, "why": reason.document()}]))
+    finding = first(Facts("m", index=[{**READY, "why": reason.document()}]))
 
-    assert "ready, but the last load failed, the earlier version serves: it raises" in found.text
+    assert "ready, but the last load failed, the earlier version serves: it raises" in finding.text
 
 
 def test_instances_that_have_died_are_told_with_their_reasons() -> None:
     end = {"last_reason": OUT_OF_MEMORY.text, "why": OUT_OF_MEMORY.document()}
     died = stub("BACKOFF", restarts=2, **end)
 
-    found = find_all(Facts("m", index=[READY], status={"processes": [died, stub()]}))
+    findings = find_all(Facts("m", index=[READY], status={"processes": [died, stub()]}))
 
-    assert "m_0 has died and waits for its restart: the kernel has killed it" in found[0].text
-    assert "1 of 2 instances are ready, others are BACKOFF" == found[1].text
+    assert "m_0 has died and waits for its restart: the kernel has killed it" in findings[0].text
+    assert "1 of 2 instances are ready, others are BACKOFF" == findings[1].text
 
 
 def test_requests_that_fail_are_told_with_the_last_reason() -> None:
     text = f"{FAILED}KeyError: 'x'\\n\\nAt:\\n  m.py(3): execute"
     status = {"counts": [counts(failed=2, faults=2, succeeded=3)]}
 
-    found = first(Facts("m", index=[READY], status=status, log=[{"text": text}]))
+    finding = first(Facts("m", index=[READY], status=status, log=[{"text": text}]))
 
-    assert "2 of 5 requests failed, the last because it raises KeyError: 'x' (m.py" in found.text
+    assert "2 of 5 requests failed, the last because it raises KeyError: 'x' (m.py" in finding.text
 
 
 def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
@@ -304,7 +306,7 @@ def test_of_a_model_that_is_well_its_counts_are_told() -> None:
     row = counts(succeeded=3, executions=3, failed=1, failures={"CANCELED": 1, "BACKEND": 0})
     status = {"processes": [stub()], "counts": [row]}
 
-    found = find_all(Facts("m", index=[READY], status=status))
+    findings = find_all(Facts("m", index=[READY], status=status))
 
     text = "ready, 1 of 1 instance ready, 3 requests answered, 1 canceled: nothing is wrong"
-    assert [text] == [finding.text for finding in found]
+    assert [text] == [finding.text for finding in findings]

@@ -81,12 +81,12 @@ def test_every_variety_is_checked_tested_served_and_answered(
     run(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert [] == curls["tensors"]  # JSON has no FP16
     with server:
-        asked = [
+        arguments = [
             [name, f"client_{name}.py", f"127.0.0.1:{port}"]
             for name in VARIETIES
             for port in (server.grpc_port if "stream" in name else server.http_port,)
         ]
-        printed = json.loads(run(sys.executable, "-B", "-c", _CLIENTS, json.dumps(asked)))
+        printed = json.loads(run(sys.executable, "-B", "-c", _CLIENTS, json.dumps(arguments)))
         assert {name: expected for name, (_, expected) in VARIETIES.items()} == printed
         for name in VARIETIES:
             for curl in curls[name]:

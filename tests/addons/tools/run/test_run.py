@@ -68,8 +68,8 @@ class Running:
 
     def lines(self, command: str) -> list[list[str]]:
         """The words of the lines that are printed to be typed."""
-        found = re.findall(rf"^  ({command} .*)$", self.text, re.MULTILINE)
-        return [shlex.split(line) for line in found]
+        commands = re.findall(rf"^  ({command} .*)$", self.text, re.MULTILINE)
+        return [shlex.split(line) for line in commands]
 
     def ask(self, *values: float) -> tuple[int, dict[str, list[float]]]:
         """Ask as the line with curl does, with these values."""
@@ -100,8 +100,8 @@ def run(directory: Path, *words: str) -> Iterator[Running]:
             env=_environment(),
         )
     try:
-        told = re.compile("Started HTTPService(?s:.*)(is served|is not served yet)")
-        eventually(lambda: told.search(output.read_text()), 60, "what to do, after the port")
+        pattern = re.compile("Started HTTPService(?s:.*)(is served|is not served yet)")
+        eventually(lambda: pattern.search(output.read_text()), 60, "what to do, after the port")
         yield Running(process, output)
     finally:
         process.send_signal(signal.SIGINT)
@@ -129,8 +129,10 @@ def test_a_file_is_served_and_every_save_is_loaded(file: Path) -> None:
         assert (200, {"Y": [2, 2, 2]}) == server.ask()
         [[_, *words]] = server.lines("zmqtriton-ctl")
         ctl = [sys.executable, "-m", "zmqtriton.ctl.main", *words]
-        told = subprocess.run(ctl, capture_output=True, text=True, env=_environment(), check=True)
-        assert "Y  FP32" in told.stdout
+        finished = subprocess.run(
+            ctl, capture_output=True, text=True, env=_environment(), check=True
+        )
+        assert "Y  FP32" in finished.stdout
 
         save(helper, "import numpy as np\nFACTOR = np.float32(30)\n")
         eventually(lambda: server.ask() == (200, {"Y": [30, 30, 30]}), 30, "the new helper")

@@ -37,14 +37,16 @@ def doctor(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def faults(document: str) -> list[Any]:
     """Return what is worse than a note; some of that may be true of whatever machine tests."""
-    found = [each for each in json.loads(document) if each["severity"] != "note"]
+    findings = [each for each in json.loads(document) if each["severity"] != "note"]
     of_machine = (
         "the machine has",
         "the control group",
         "the kernel has killed",
         "of the server's",
     )
-    return [each["text"] for each in found if not any(text in each["text"] for text in of_machine)]
+    return [
+        each["text"] for each in findings if not any(text in each["text"] for text in of_machine)
+    ]
 
 
 @pytest.mark.row("L13")

@@ -41,10 +41,10 @@ def findings(server: Server, *words: str) -> dict[str, list[Any]]:
     """By model, the most important first."""
     done = ctl(server, "explain", *words, "-o", "json")
     assert done.exit_code == 0, done.stderr
-    found: dict[str, list[Any]] = {}
+    by_model: dict[str, list[Any]] = {}
     for one in json.loads(done.stdout):
-        found.setdefault(one["model"], []).append(one)
-    return found
+        by_model.setdefault(one["model"], []).append(one)
+    return by_model
 
 
 def tells(server: Server, model: str, cause: str) -> None:
@@ -97,12 +97,12 @@ NOT_READY = {
 def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
     eventually(lambda: "LOADING" not in models(server), 60, "the end of all loads")
 
-    found = findings(server)
+    by_model = findings(server)
 
-    causes = {model: all_[0]["text"] for model, all_ in found.items()}
+    causes = {model: all_[0]["text"] for model, all_ in by_model.items()}
     assert NOT_READY.keys() == causes.keys() - {"dies", "loads_long"}
     assert {} == {m: causes[m] for m in NOT_READY if NOT_READY[m] not in causes[m]}
-    for all_ in found.values():
+    for all_ in by_model.values():
         assert all_[0]["advice"]
         assert all_[0]["commands"]
 

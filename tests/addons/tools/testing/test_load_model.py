@@ -235,11 +235,11 @@ def test_coroutines_are_awaited(write_model: WriteModel, config: str) -> None:
 
 def test_sequences_get_their_controls_and_their_states() -> None:
     with load_model(MODELS_DIRECTORY / "sequences") as model:
-        asked = [
+        requests = [
             InferenceRequest({"VALUE": [[2]]}, correlation_id=7, sequence_start=True),
             InferenceRequest({"VALUE": [[3]]}, correlation_id=7, sequence_end=True),
         ]
-        answers = [model.infer(request) for request in asked]
+        answers = [model.infer(request) for request in requests]
         with pytest.raises(ZmqTritonError, match="must specify a non-zero or non-empty"):
             model.infer(VALUE=[[1]])
 

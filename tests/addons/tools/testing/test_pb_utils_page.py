@@ -50,7 +50,7 @@ def test_stream_of_any_number_of_responses(directory: Path) -> None:
 
 
 def test_calls_of_another_model(directory: Path) -> None:
-    with load_model(directory, bls={"roots": lambda given: {"Y": given["X"] + 1}}) as model:
+    with load_model(directory, bls={"roots": lambda inputs: {"Y": inputs["X"] + 1}}) as model:
         assert [2, 3] == model.infer(X=[1, 2])["Y"].tolist()
 
 

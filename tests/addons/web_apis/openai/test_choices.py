@@ -34,10 +34,10 @@ def test_a_character_may_be_cut_between_responses() -> None:
     choices = Choices(NAMES, "")
     whole = "é😀".encode()
 
-    found = [choices.take(response(text_output=[whole[i : i + 1]])) for i in range(len(whole))]
+    parts = [choices.take(response(text_output=[whole[i : i + 1]])) for i in range(len(whole))]
 
     assert "é😀" == choices.all[0].text
-    assert ["", "é", "", "", "", "😀"] == [one.text for (one,) in found]
+    assert ["", "é", "", "", "", "😀"] == [one.text for (one,) in parts]
     assert [] == choices.end()
 
 

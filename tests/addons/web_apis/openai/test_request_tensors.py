@@ -66,9 +66,9 @@ def test_a_stream_is_asked_for_only_where_there_can_be_one() -> None:
 
 
 def test_sampling_parameters_are_json() -> None:
-    found = inputs(VLLM, temperature=0.5, stop=["a", "b"], n=2, user="me")
+    tensors = inputs(VLLM, temperature=0.5, stop=["a", "b"], n=2, user="me")
 
-    sampling = json.loads(found["sampling_parameters"][0])
+    sampling = json.loads(tensors["sampling_parameters"][0])
     assert {"temperature": 0.5, "stop": ["a", "b"], "n": 2} == sampling
 
 

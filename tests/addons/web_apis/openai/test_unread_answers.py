@@ -28,8 +28,8 @@ ECHOED = StreamItem(response(text_output=[b"-"] * 16), None, False)
 @pytest.mark.parametrize("is_echoed", [False, True])
 def test_large_answers_have_room_before_they_are_made(is_streamed: bool, is_echoed: bool) -> None:
     """Ask for large texts of the model, or for a prompt that is repeated for each text."""
-    asked = {"prompt": "x" * (SIZE // 16), "n": 16, "echo": True} if is_echoed else {"prompt": "y"}
-    body = json.dumps({"model": "text", "stream": is_streamed, **asked}).encode()
+    fields = {"prompt": "x" * (SIZE // 16), "n": 16, "echo": True} if is_echoed else {"prompt": "y"}
+    body = json.dumps({"model": "text", "stream": is_streamed, **fields}).encode()
     ask = raw_request("POST", "/v1/completions", body, Connection="close")
 
     async def scenario(harness: HttpHarness) -> None:

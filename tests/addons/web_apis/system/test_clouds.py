@@ -299,8 +299,8 @@ def test_vertex_ai_redirects(clouds: Clouds) -> None:
     assert b"nv_inference_count{" in redirect("metrics").body
     for target in ("x", "/v2", "v2/", "v2/logging", "v2/models/add_sub/generate"):
         assert (400, b"") == (redirect(target).status, redirect(target).body)
-    asked = {"X-Vertex-Ai-Triton-Redirect": "v2"}
-    assert 405 == _ask(clouds.vertex, "GET", "/predict", None, asked).status
+    headers = {"X-Vertex-Ai-Triton-Redirect": "v2"}
+    assert 405 == _ask(clouds.vertex, "GET", "/predict", None, headers).status
 
 
 def test_the_log_names_the_endpoints(clouds: Clouds) -> None:

@@ -121,12 +121,12 @@ def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
     ) as stream:
         chunks = list(stream)
 
-    *told, last = chunks
-    assert "one two three" == "".join(c.choices[0].delta.content or "" for c in told)
+    *first, last = chunks
+    assert "one two three" == "".join(c.choices[0].delta.content or "" for c in first)
     # word by word, between who speaks and why it ends
-    assert "assistant" == told[0].choices[0].delta.role
-    assert [None] * 4 + ["stop"] == [c.choices[0].finish_reason for c in told]
-    assert {None} == {c.usage for c in told}
+    assert "assistant" == first[0].choices[0].delta.role
+    assert [None] * 4 + ["stop"] == [c.choices[0].finish_reason for c in first]
+    assert {None} == {c.usage for c in first}
     assert ([], (7, 3, 10)) == (last.choices, tokens(last.usage))
     assert 1 == len({(c.id, c.created, c.object) for c in chunks})
 
@@ -315,8 +315,8 @@ def test_requests_are_counted_as_others_are(client: openai.OpenAI, server: Serve
 def counts(server: Server) -> tuple[int, int]:
     """Return the successes and failures of the model."""
     with urllib.request.urlopen(f"{server.url}/v2/models/parrot/stats", timeout=60) as answer:
-        found = json.load(answer)["model_stats"][0]["inference_stats"]
-    return found["success"]["count"], found["fail"]["count"]
+        counts = json.load(answer)["model_stats"][0]["inference_stats"]
+    return counts["success"]["count"], counts["fail"]["count"]
 
 
 @pytest.mark.row("L08")

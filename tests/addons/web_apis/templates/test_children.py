@@ -34,8 +34,8 @@ def play(scenario: Callable[[Children], Awaitable[None]]) -> None:
 
 
 def processes() -> list[psutil.Process]:
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def ask(children: Children, model: str, template: str) -> Awaitable[str]:

@@ -9,14 +9,19 @@ _SEES = "return [say(sorted(json.loads(request.parameters()).items()))]"
 
 
 def header(name: str, why: str, **headers: str) -> Case:
-    given = {key.replace("_", "-"): value for key, value in headers.items()}
-    return Case(f"header_{name}", coded(_SEES, model="classes")._replace(headers=given), "C32", why)
+    own_headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    return Case(
+        f"header_{name}", coded(_SEES, model="classes")._replace(headers=own_headers), "C32", why
+    )
 
 
 def metadata(name: str, why: str, **pairs: str) -> Case:
-    given = {key.replace("_", "-"): value for key, value in pairs.items()}
+    own_metadata = {key.replace("_", "-"): value for key, value in pairs.items()}
     return Case(
-        f"metadata_{name}", called(_SEES, model="classes")._replace(metadata=given), "D45", why
+        f"metadata_{name}",
+        called(_SEES, model="classes")._replace(metadata=own_metadata),
+        "D45",
+        why,
     )
 
 

@@ -51,10 +51,10 @@ MODELS = (
 
 
 def raw(name: str, model: str, body: bytes, why: str, length: str = "0", **headers: str) -> Case:
-    given = {"Inference-Header-Content-Length": length}
-    given.update({key.replace("_", "-"): value for key, value in headers.items()})
+    own_headers = {"Inference-Header-Content-Length": length}
+    own_headers.update({key.replace("_", "-"): value for key, value in headers.items()})
     return Case(
-        f"raw_body_{name}", Http("POST", f"/v2/models/{model}/infer", body, given), "C24", why
+        f"raw_body_{name}", Http("POST", f"/v2/models/{model}/infer", body, own_headers), "C24", why
     )
 
 

@@ -22,10 +22,10 @@ def made(name: str, expression: str, says: str, why: str, row: str = "A50") -> C
 
 
 def request(name: str, arguments: str, why: str, says: str = "made.correlation_id()") -> Case:
-    given = "inputs=[t], requested_output_names=['Y'], model_name='m'"
+    defaults = "inputs=[t], requested_output_names=['Y'], model_name='m'"
     return made(
         f"request_{name}",
-        f"pb_utils.InferenceRequest(**{{**dict({given}), {arguments}}})",
+        f"pb_utils.InferenceRequest(**{{**dict({defaults}), {arguments}}})",
         says,
         why,
     )

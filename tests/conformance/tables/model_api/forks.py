@@ -35,7 +35,7 @@ def forked(text: str, before: str = "") -> str:
     )
 
 
-def asked(text: str, model: str = "coded_other", says: str = SAYS) -> str:
+def call_and_say(text: str, model: str = "coded_other", says: str = SAYS) -> str:
     return asks(text, model) + "answer = asked.exec()\n" + says
 
 
@@ -43,19 +43,19 @@ CASES = (
     Case("forked", coded(forked("return [say(1)]")), "A31", "a fork alone"),
     Case(
         "asked_from_a_fork",
-        coded(forked(asked("return [say(7)]"))),
+        coded(forked(call_and_say("return [say(7)]"))),
         "A31",
         "another model answers a fork",
     ),
     Case(
         "asked_from_a_fork_for_an_error",
-        coded(forked(asked("raise ValueError('on purpose')"))),
+        coded(forked(call_and_say("raise ValueError('on purpose')"))),
         "A31",
         "another model fails",
     ),
     Case(
         "asked_from_a_fork_an_unknown_model",
-        coded(forked(asked("x", "unknown").replace("int(error.code()), ", ""))),
+        coded(forked(call_and_say("x", "unknown").replace("int(error.code()), ", ""))),
         "A31",
         "no such model",
     ),
@@ -95,7 +95,7 @@ CASES = (
     ),
     Case(
         "asked_from_a_fork_for_one_of_many",
-        coded(forked(asked(TWO, "coded_decoupled").replace("int(error.code()), ", ""))),
+        coded(forked(call_and_say(TWO, "coded_decoupled").replace("int(error.code()), ", ""))),
         "A31",
         "exec without decoupled=True",
     ),

@@ -104,12 +104,12 @@ def test_a_watcher_is_told_the_status_and_each_change() -> None:
     async def scenario() -> list[int]:
         gateway = FakeGateway(version_info("m"))
         watcher = Watcher(Health(gateway))
-        told = [await watcher.next()]
+        statuses = [await watcher.next()]
         gateway.catalogue.update(version_info("m", ready_instances=0))
-        told.append(await watcher.next())
+        statuses.append(await watcher.next())
         gateway.catalogue.update(version_info("m"))
-        told.append(await watcher.next())
-        return told
+        statuses.append(await watcher.next())
+        return statuses
 
     assert asyncio.run(scenario()) == [SERVING, NOT_SERVING, SERVING]
 
@@ -120,14 +120,14 @@ def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.Mon
 
     async def scenario() -> list[int]:
         gateway = FakeGateway(version_info("m", is_asked=1), version_info("n"))
-        told = []
+        statuses = []
         watcher = Watcher(Health(gateway))
         for is_ready in (False, True, False):
             gateway.control_results["is_ready"] = is_ready
-            told.append(await watcher.next())
+            statuses.append(await watcher.next())
         await watcher.leave()
         assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
-        return told
+        return statuses
 
     assert asyncio.run(scenario()) == [NOT_SERVING, SERVING, NOT_SERVING]
 

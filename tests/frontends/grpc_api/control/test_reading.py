@@ -26,16 +26,16 @@ def load_of(data: bytes) -> tuple[Any, dict[str, memoryview], int]:
 
 
 def written(**files: int) -> tuple[Any, bytes]:
-    asked: Any = LOAD(model_name="m")
-    asked.parameters["config"].string_param = "{}"
+    load: Any = LOAD(model_name="m")
+    load.parameters["config"].string_param = "{}"
     for name, size in files.items():
-        asked.parameters[f"file:{name}"].bytes_param = bytes([size % 251]) * size
-    return asked, asked.SerializeToString()
+        load.parameters[f"file:{name}"].bytes_param = bytes([size % 251]) * size
+    return load, load.SerializeToString()
 
 
 @pytest.mark.parametrize("sizes", [(5,), (70_000,), (3_000_000, 0, 17_000, 100, 1 << 20)])
 def test_a_load_is_read_whole_and_its_large_files_are_not_copied(sizes: tuple[int, ...]) -> None:
-    asked, data = written(**{f"f{number}": size for number, size in enumerate(sizes)})
+    load, data = written(**{f"f{number}": size for number, size in enumerate(sizes)})
 
     request, files, _ = load_of(data)
 
@@ -43,18 +43,18 @@ def test_a_load_is_read_whole_and_its_large_files_are_not_copied(sizes: tuple[in
     assert {f"file:f{n}" for n, size in enumerate(sizes) if size > 16_384} >= set(files)
     for name, content in files.items():
         request.parameters[name].bytes_param = bytes(content)
-    assert asked == request
+    assert load == request
 
 
 def test_others_have_turns_while_a_load_of_many_files_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading, "_TURN_S", 0.0)
-    asked, data = written(**{f"f{number}": 200 for number in range(4000)})
+    load, data = written(**{f"f{number}": 200 for number in range(4000)})
 
     request, files, turns = load_of(data)
 
-    assert asked == request
+    assert load == request
     assert not files
     assert turns >= len(data) // 16_384 // 2
 

@@ -73,10 +73,10 @@ def test_typed_contents_become_a_tensors_bytes_in_turns(datatype: str) -> None:
     data = REQUEST(model_name="m", id="x", inputs=inputs).SerializeToString()
     call = FakeCall()
 
-    found = body_of(data, call)
+    body = body_of(data, call)
 
-    assert expected(data) == found
-    assert len(found.inputs[0].data) == call.requests.held
+    assert expected(data) == body
+    assert len(body.inputs[0].data) == call.requests.held
 
 
 def test_others_have_turns_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +127,10 @@ def test_any_request_is_read_as_by_protobuf_or_refused_as_by_it(seed: int) -> No
         except InvalidArgument as error:
             right = type(error)
         try:
-            found: Any = body_of(bytes(data))
+            outcome: Any = body_of(bytes(data))
         except InvalidArgument as error:
-            found = type(error)
-        assert right == found
+            outcome = type(error)
+        assert right == outcome
         data[at] = before
 
 

@@ -65,11 +65,11 @@ class Noted:
 
 def written(model: str, *kib: int) -> bytes:
     """Return a request with tensors of these sizes."""
-    asked: Any = message("inference.ModelInferRequest")(model_name=model)
+    request: Any = message("inference.ModelInferRequest")(model_name=model)
     for number, size in enumerate(kib):
-        asked.inputs.add(name=f"INPUT{number}", datatype="FP32", shape=[size * KIB // 4])
-        asked.raw_input_contents.append(bytes(size * KIB))
-    return bytes(asked.SerializeToString())
+        request.inputs.add(name=f"INPUT{number}", datatype="FP32", shape=[size * KIB // 4])
+        request.raw_input_contents.append(bytes(size * KIB))
+    return bytes(request.SerializeToString())
 
 
 async def settle() -> None:

@@ -66,9 +66,9 @@ def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: 
     async def run() -> FakeGateway:
         models = (version_info("m"), version_info("n", 3), version_info("d", decoupled=True))
         gateway = FakeGateway(*models, settings=call.get("settings"))
-        told = FakeCall()
-        told.metadata = call.get("metadata", [])
-        conversation = Conversation(gateway, told)
+        fake_call = FakeCall()
+        fake_call.metadata = call.get("metadata", [])
+        conversation = Conversation(gateway, fake_call)
         try:
             await asyncio.wait_for(test(conversation), 10)
         finally:
@@ -140,7 +140,7 @@ def large(model: str, request_id: str) -> Any:
     )
 
 
-def asked(conversation: Conversation) -> list[str]:
+def sent_ids(conversation: Conversation) -> list[str]:
     return [request.body.request_id for request in conversation.gateway.requests]
 
 
@@ -152,14 +152,14 @@ def test_a_request_that_waits_for_memory_is_not_overtaken() -> None:
         conversation.half_close()
         answers = asyncio.ensure_future(conversation.get())
         await settle()
-        assert [] == asked(conversation)
+        assert [] == sent_ids(conversation)
 
         room.set()
         await answers
         conversation.gateway.fake_streams.put("next", final())
         await conversation.rest()
 
-        assert ["large", "next", "last"] == asked(conversation)
+        assert ["large", "next", "last"] == sent_ids(conversation)
 
     converse(test)
 
@@ -248,19 +248,19 @@ def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
 
 
 @pytest.mark.row("D34")
-@pytest.mark.parametrize("wanted", [True, False])
-def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) -> None:
+@pytest.mark.parametrize("is_final_wanted", [True, False])
+def test_an_end_without_a_response_is_sent_to_those_who_want_it(is_final_wanted: bool) -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.fake_streams.put("a", item(b"x"), final())
-        asked = request("d", "a")
-        asked.parameters[EMPTY_FINAL].bool_param = wanted
-        conversation.send(asked)
+        stream_request = request("d", "a")
+        stream_request.parameters[EMPTY_FINAL].bool_param = is_final_wanted
+        conversation.send(stream_request)
         conversation.half_close()
 
         responses = await conversation.rest()
 
-        assert [False, True][: 1 + wanted] == [is_final(r) for r in responses]
-        if wanted:
+        assert [False, True][: 1 + is_final_wanted] == [is_final(r) for r in responses]
+        if is_final_wanted:
             inner = responses[1].infer_response
             assert (inner.id, inner.model_name, inner.model_version) == ("a", "d", "")
             assert not inner.outputs
@@ -379,10 +379,10 @@ def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses() -> None:
 
 def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def test(conversation: Conversation) -> None:
-        def fail(asked: CheckedRequest) -> ResponseBody:
-            if asked.body.request_id == "a":
+        def fail(checked: CheckedRequest) -> ResponseBody:
+            if checked.body.request_id == "a":
                 raise ZeroDivisionError
-            return echo(asked)
+            return echo(checked)
 
         conversation.gateway.respond = fail
         conversation.send(request("m", "a"), request("m", "b"))
@@ -579,15 +579,17 @@ def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
         settings={"grpc_header_forward_pattern": "^x-"},
     )
 
-    assert [{"x-key": "v"}, {"x-key": "v"}] == [asked.body.parameters for asked in gateway.requests]
+    assert [{"x-key": "v"}, {"x-key": "v"}] == [
+        checked.body.parameters for checked in gateway.requests
+    ]
 
 
 @pytest.mark.row("C55")
 def test_outputs_of_a_stream_may_become_classes() -> None:
     async def test(conversation: Conversation) -> None:
-        wanted = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
-        conversation.send(request("m", "", outputs=[wanted], raw_input_contents=[bytes(4)]))
-        conversation.send(request("d", "", outputs=[wanted], raw_input_contents=[bytes(4)]))
+        output = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
+        conversation.send(request("m", "", outputs=[output], raw_input_contents=[bytes(4)]))
+        conversation.send(request("d", "", outputs=[output], raw_input_contents=[bytes(4)]))
 
         assert b"0.000000:0" == text(await conversation.get())
         number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)

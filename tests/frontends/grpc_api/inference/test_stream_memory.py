@@ -48,8 +48,8 @@ class Silent(FakeGateway):
 
 def written(model: str, count: int) -> Memory:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
-    asked: Any = REQUEST(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * count)])
-    return Memory(asked.SerializeToString())
+    request: Any = REQUEST(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * count)])
+    return Memory(request.SerializeToString())
 
 
 @pytest.mark.parametrize("model", ["m", "d"])
@@ -58,9 +58,9 @@ def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
 
     async def requests() -> AsyncIterator[Any]:
         for count in (10_000, 1):
-            asked = [written(model, count)]
-            watched.append(weakref.ref(asked[0]))
-            yield asked.pop()
+            requests = [written(model, count)]
+            watched.append(weakref.ref(requests[0]))
+            yield requests.pop()
         await asyncio.Event().wait()
 
     async def run() -> None:

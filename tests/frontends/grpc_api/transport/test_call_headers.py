@@ -52,19 +52,19 @@ def test_a_request_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("text", "seconds"),
     [("1H", 3600.0), ("2M", 120.0), ("3S", 3.0), ("4m", 0.004), ("5u", 5e-6), ("99999999n", 0.1)],
 )
-def test_timeouts_have_units(given: str, seconds: float) -> None:
-    opening = read(grpc_timeout=given)
+def test_timeouts_have_units(text: str, seconds: float) -> None:
+    opening = read(grpc_timeout=text)
 
     assert opening is not None
     assert seconds == pytest.approx(opening.timeout_s)
 
 
 def test_metadata_in_base64_are_bytes() -> None:
-    for given in ("AAH/", "AAE", "AAE="):
-        opening = read(**{"key_bin": given})
+    for text in ("AAH/", "AAE", "AAE="):
+        opening = read(**{"key_bin": text})
         assert opening is not None
         ((name, value),) = opening.metadata()
         assert "key-bin" == name
@@ -72,9 +72,9 @@ def test_metadata_in_base64_are_bytes() -> None:
         assert b"\x00\x01" == value[:2]
 
 
-@pytest.mark.parametrize("given", ["", "S", "123456789S", "-1S", "1s", "1.5S"])
-def test_what_is_no_timeout_is_refused(given: str) -> None:
-    assert b"13" == refusal(grpc_timeout=given)[b"grpc-status"]
+@pytest.mark.parametrize("text", ["", "S", "123456789S", "-1S", "1s", "1.5S"])
+def test_what_is_no_timeout_is_refused(text: str) -> None:
+    assert b"13" == refusal(grpc_timeout=text)[b"grpc-status"]
 
 
 def test_other_refusals_say_why() -> None:

@@ -56,9 +56,9 @@ def client(server: GrpcServerThread) -> Iterator[Any]:
 def numbers(count: int) -> tuple[Any, Any]:
     """An input of the model m, and its values."""
     values = np.arange(count, dtype=np.float32)
-    given = triton.InferInput("INPUT0", [count], "FP32")
-    given.set_data_from_numpy(values)
-    return given, values
+    tensor = triton.InferInput("INPUT0", [count], "FP32")
+    tensor.set_data_from_numpy(values)
+    return tensor, values
 
 
 # -------------------------------------------------------------- what clients do
@@ -88,10 +88,10 @@ def test_the_sync_client_can_do_everything_that_is_offered(
 
 
 def test_an_inference_with_raw_data_comes_back(client: Any) -> None:
-    given, values = numbers(5)
-    wanted = triton.InferRequestedOutput("OUTPUT0")
+    tensor, values = numbers(5)
+    output = triton.InferRequestedOutput("OUTPUT0")
 
-    result = client.infer("m", [given], outputs=[wanted], request_id="one", parameters={"k": 1})
+    result = client.infer("m", [tensor], outputs=[output], request_id="one", parameters={"k": 1})
 
     assert result.as_numpy("OUTPUT0").tolist() == values.tolist()
     assert (result.get_response().id, result.get_response().model_version) == ("one", "1")
@@ -99,34 +99,34 @@ def test_an_inference_with_raw_data_comes_back(client: Any) -> None:
 
 def test_words_come_back(client: Any) -> None:
     words = np.array([b"\xff\x00", "ünï".encode(), b""], dtype=np.object_)
-    given = triton.InferInput("INPUT0", [3], "BYTES")
-    given.set_data_from_numpy(words)
+    tensor = triton.InferInput("INPUT0", [3], "BYTES")
+    tensor.set_data_from_numpy(words)
 
-    result = client.infer("words", [given])
+    result = client.infer("words", [tensor])
 
     assert result.as_numpy("OUTPUT0").tolist() == words.tolist()
 
 
 def test_sixteen_megabytes_come_back(client: Any) -> None:
-    given, values = numbers(4 << 20)
+    tensor, values = numbers(4 << 20)
 
-    result = client.infer("m", [given], client_timeout=60)
+    result = client.infer("m", [tensor], client_timeout=60)
 
     assert np.array_equal(result.as_numpy("OUTPUT0"), values)
 
 
 def test_a_compressed_request_is_understood(client: Any) -> None:
-    given, values = numbers(1000)
+    tensor, values = numbers(1000)
 
-    result = client.infer("m", [given], compression_algorithm="gzip")
+    result = client.infer("m", [tensor], compression_algorithm="gzip")
 
     assert np.array_equal(result.as_numpy("OUTPUT0"), values)
 
 
 def test_the_aio_client_gets_a_hundred_answers_at_once(server: GrpcServerThread) -> None:
     async def ask(connected: Any, count: int) -> list[float]:
-        given, _ = numbers(count)
-        result = await connected.infer("m", [given])
+        tensor, _ = numbers(count)
+        result = await connected.infer("m", [tensor])
         answer: list[float] = result.as_numpy("OUTPUT0").tolist()
         return answer
 
@@ -419,19 +419,19 @@ def test_a_watch_pushes_changes_and_ends_with_the_server(server: GrpcServerThrea
         watch = channel.unary_stream(
             "/grpc.health.v1.Health/Watch", response_deserializer=kind.FromString
         )
-        told = watch(b"", timeout=20)
-        assert next(told).status == 1
+        statuses = watch(b"", timeout=20)
+        assert next(statuses).status == 1
 
         server.run_function(
             lambda: server.gateway.catalogue.update(version_info("m", ready_instances=0))
         )
-        assert next(told).status == 2
+        assert next(statuses).status == 2
         server.run_function(lambda: server.gateway.catalogue.update(version_info("m")))
-        assert next(told).status == 1
+        assert next(statuses).status == 1
 
         server.begin_stop(within_s=10)()
-        assert [response.status for response in told] == [2]
-        assert told.code() is grpc.StatusCode.OK
+        assert [response.status for response in statuses] == [2]
+        assert statuses.code() is grpc.StatusCode.OK
 
 
 def test_a_watch_for_no_message_gets_a_status(server: GrpcServerThread) -> None:

@@ -66,11 +66,11 @@ def server() -> Iterator[GrpcServerThread]:
 
 def ask(connection: h2.Connection, path: str = INFER) -> None:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name="m", inputs=[tensor], raw_input_contents=[bytes(4)]
     )
     flags = h2.END_STREAM if path == INFER else 0
-    data = h2.data_frame(1, asked.SerializeToString(), flags=flags)
+    data = h2.data_frame(1, request.SerializeToString(), flags=flags)
     connection.send(h2.headers_frame(1, path), data)
 
 
@@ -80,13 +80,13 @@ def connect(server: GrpcServerThread, first: bytes = WIDE) -> h2.Connection:
 
 def answer(received: bytes) -> bytes:
     """Return what the frames of stream 1 carry."""
-    found, position = [], 0
+    parts, position = [], 0
     while position + 9 <= len(received):
         size = int.from_bytes(received[position : position + 3], "big")
         if received[position + 3] == h2.DATA:
-            found.append(received[position + 9 : position + 9 + size])
+            parts.append(received[position + 9 : position + 9 + size])
         position += 9 + size
-    return b"".join(found)
+    return b"".join(parts)
 
 
 def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: GrpcServerThread) -> None:

@@ -21,9 +21,11 @@ from zmqtriton_frontends.process.ledger import Book, Share
 
 
 def test_a_message_in_one_piece_is_there_at_once() -> None:
-    found = Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(False, 5) + b"hello"))
+    messages = Assembly(Unfinished(Share(Book(2 << 30)))).feed(
+        memoryview(prefix(False, 5) + b"hello")
+    )
 
-    assert [(False, b"hello")] == found
+    assert [(False, b"hello")] == messages
 
 
 @pytest.mark.parametrize("seed", range(10))

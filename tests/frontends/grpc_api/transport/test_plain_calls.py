@@ -40,12 +40,12 @@ class Client:
 def test_a_call_is_told_and_its_client_goes_when_it_has_read_that() -> None:
     client = Client()
 
-    found = client.send(client.headers(1), h2.data_frame(1, b"a request"))
+    sent = client.send(client.headers(1), h2.data_frame(1, b"a request"))
 
     # it need not send another call, nor the rest of this one
-    assert [(h2.GOAWAY, 0), (h2.PING, 0), (h2.HEADERS, 1), (h2.RESET, 1)] == kinds(found)
-    assert frames.END_STREAM | frames.END_HEADERS == found[2].flags
-    assert _TOLD == client.read(found[2])
+    assert [(h2.GOAWAY, 0), (h2.PING, 0), (h2.HEADERS, 1), (h2.RESET, 1)] == kinds(sent)
+    assert frames.END_STREAM | frames.END_HEADERS == sent[2].flags
+    assert _TOLD == client.read(sent[2])
     assert not client.calls.is_complete
     client.send(_READ)
     assert client.calls.is_complete
@@ -56,9 +56,9 @@ def test_calls_that_come_before_the_first_answer_is_read_are_told_too() -> None:
     client.send(client.headers(1), h2.data_frame(1, bytes(1000)))
 
     heads = [client.headers(number) for number in (3, 5)]
-    found = client.send(h2.data_frame(1, bytes(9000)), *heads)
+    sent = client.send(h2.data_frame(1, bytes(9000)), *heads)
 
-    answers = [frame for frame in found if frame.kind == h2.HEADERS]
+    answers = [frame for frame in sent if frame.kind == h2.HEADERS]
     assert [3, 5] == [answer.stream for answer in answers]
     assert [_TOLD, _TOLD] == [client.read(answer) for answer in answers]
     client.send(_READ)
@@ -68,18 +68,18 @@ def test_calls_that_come_before_the_first_answer_is_read_are_told_too() -> None:
 def test_what_is_no_call_is_not_told_that_it_succeeded() -> None:
     client = Client()
 
-    found = client.send(client.headers(1, content_type="text/plain"))
+    sent = client.send(client.headers(1, content_type="text/plain"))
 
-    assert [{":status": "415"}] == [client.read(one) for one in found if one.kind == h2.HEADERS]
+    assert [{":status": "415"}] == [client.read(one) for one in sent if one.kind == h2.HEADERS]
 
 
 def test_however_many_calls_come_few_are_answered() -> None:
     client = Client()
 
-    found = client.send(*(client.headers(number) for number in range(1, 20_001, 2)))
+    sent = client.send(*(client.headers(number) for number in range(1, 20_001, 2)))
 
-    assert 100 == sum(frame.kind == h2.HEADERS for frame in found)
-    assert len(found) < 1000
+    assert 100 == sum(frame.kind == h2.HEADERS for frame in sent)
+    assert len(sent) < 1000
     assert client.calls.is_complete
 
 
@@ -87,7 +87,7 @@ def test_however_many_calls_come_few_are_answered() -> None:
 def test_what_is_not_http2_is_over_at_once(data: bytes) -> None:
     calls = PlainCalls()
 
-    found = frames_of(calls.answer(data))
+    sent = frames_of(calls.answer(data))
 
-    assert (h2.GOAWAY, 0) == kinds(found)[-1]
+    assert (h2.GOAWAY, 0) == kinds(sent)[-1]
     assert calls.is_complete

@@ -47,10 +47,10 @@ def status(number: int) -> bytes:
 
 def request(count: int = 1) -> bytes:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
-    asked = message("inference.ModelInferRequest")(
+    request = message("inference.ModelInferRequest")(
         model_name="m", inputs=[tensor], raw_input_contents=[bytes(4 * count)]
     )
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_who_goes_on_amid_a_frame_is_waited_for(monkeypatch: pytest.MonkeyPatch)
 def test_who_never_calls_anything_is_told_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
     monkeypatch.setattr(native_connection, "_FIRST_CALL_S", 0.1)
-    told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
+    goaway = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
     with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
-        assert told in connection.read_until(told, within_s=60)
+        assert goaway in connection.read_until(goaway, within_s=60)
 
 
 def test_headers_that_are_no_request_reset_their_stream(server: GrpcServerThread) -> None:
@@ -299,7 +299,7 @@ def test_where_there_are_too_many_connections_the_oldest_idle_one_has_to_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native_server, "_MAX_CONNECTIONS", 2)
-    told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
+    goaway = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
     with (
         serving(FakeGateway(version_info("m"))) as server,
         connect(server) as first,
@@ -313,6 +313,6 @@ def test_where_there_are_too_many_connections_the_oldest_idle_one_has_to_go(
             third.send(h2.frame(h2.PING, 0, 0, b"any body"))
             assert b"any body" in third.read_until(b"any body")
 
-        assert told in first.read_until(told)
+        assert goaway in first.read_until(goaway)
         second.send(h2.frame(h2.PING, 0, 0, b"still on"))
         assert b"still on" in second.read_until(b"still on")

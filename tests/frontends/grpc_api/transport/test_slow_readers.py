@@ -31,10 +31,10 @@ STEP_BYTES = 512 << 10
 def ask(request_id: str) -> bytes:
     """Return a stream with one request."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    asked: Any = message("inference.ModelInferRequest")(
+    request: Any = message("inference.ModelInferRequest")(
         model_name="d", id=request_id, inputs=[tensor], raw_input_contents=[bytes(4)]
     )
-    return h2.headers_frame(1, STREAM) + h2.data_frame(1, asked.SerializeToString())
+    return h2.headers_frame(1, STREAM) + h2.data_frame(1, request.SerializeToString())
 
 
 def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:

@@ -48,8 +48,8 @@ class Serving:
         self._loop.run_forever()
         connection.read_now()
 
-    def until_in(self, connection: h2.Connection, wanted: bytes) -> None:
-        while wanted not in connection.received:
+    def until_in(self, connection: h2.Connection, text: bytes) -> None:
+        while text not in connection.received:
             self.until_answered(connection)
 
     def close(self) -> None:
@@ -60,10 +60,10 @@ class Serving:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setattr(turns, "ROUND_S", 0.001)  # a fast machine needs more than one, too
     loop = uvloop.new_event_loop()
-    found = Serving(loop)
-    loop.run_until_complete(found.start())
-    yield found
-    found.close()
+    server = Serving(loop)
+    loop.run_until_complete(server.start())
+    yield server
+    server.close()
     loop.close()
 
 

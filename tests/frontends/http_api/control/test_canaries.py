@@ -31,17 +31,17 @@ def post(path: str, document: Any = None, **settings: Any) -> tuple[Any, FakeGat
     ],
 )
 def test_each_path_is_a_call(path: str, document: dict[str, Any] | None, verb: str) -> None:
-    found, served = post(path, document, model_control_mode="explicit")
+    answer, served = post(path, document, model_control_mode="explicit")
 
-    assert (200, FOUND) == (found.status_code, found.json)
+    assert (200, FOUND) == (answer.status_code, answer.json)
     assert [(verb, {**(document or {}), "model": "identity"})] == served.calls
 
 
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/promote", f"{PATH}/abort"])
 def test_without_the_right_to_steer_nothing_changes(path: str) -> None:
-    found, served = post(path, {"version": 2, "weight": 10})
+    answer, served = post(path, {"version": 2, "weight": 10})
 
-    assert 403 == found.status_code
+    assert 403 == answer.status_code
     assert [] == served.calls
 
 
@@ -54,7 +54,7 @@ def test_everybody_may_look() -> None:
 
 
 def test_a_body_that_is_no_object_is_refused() -> None:
-    found, served = post(PATH, [1], model_control_mode="explicit")
+    answer, served = post(PATH, [1], model_control_mode="explicit")
 
-    assert 400 == found.status_code
+    assert 400 == answer.status_code
     assert [] == served.calls

@@ -54,8 +54,17 @@ def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Itera
     """Return the places where a value does not fit a schema of ours."""
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
-    known = {"type", "properties", "required", "items", "enum", "minimum", "minLength", "pattern"}
-    assert schema.keys() <= known | {"additionalProperties", "description"}
+    keywords = {
+        "type",
+        "properties",
+        "required",
+        "items",
+        "enum",
+        "minimum",
+        "minLength",
+        "pattern",
+    }
+    assert schema.keys() <= keywords | {"additionalProperties", "description"}
     kinds: dict[str, Any] = {
         "object": dict,
         "array": list,
@@ -64,9 +73,9 @@ def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Itera
         "number": (int, float),
         "boolean": bool,
     }
-    wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(isinstance(value, kinds[kind]) for kind in wanted):
-        yield f"{value!r} is no {wanted}"
+    names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if not any(isinstance(value, kinds[kind]) for kind in names):
+        yield f"{value!r} is no {names}"
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{value!r} is not among {schema['enum']}"

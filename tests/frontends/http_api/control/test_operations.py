@@ -32,9 +32,9 @@ def post(served: FakeGateway, document: Any, **headers: str) -> Any:
 def test_who_may_load_models_may_scale_them() -> None:
     served = gateway(model_control_mode="explicit")
 
-    found = post(served, {"count": 2})
+    answer = post(served, {"count": 2})
 
-    assert (200, INSTANCES) == (found.status_code, found.json)
+    assert (200, INSTANCES) == (answer.status_code, answer.json)
     assert [("scale", {"count": 2, "model": "identity"})] == served.calls
 
 
@@ -60,10 +60,10 @@ def test_the_key_of_loads_guards_it_too() -> None:
 def test_otherwise_it_is_the_operator_s_alone() -> None:
     served = gateway()
 
-    found = post(served, {"count": 2})
+    answer = post(served, {"count": 2})
 
-    assert 403 == found.status_code
-    assert "--model-control-mode=explicit" in found.json["error"]
+    assert 403 == answer.status_code
+    assert "--model-control-mode=explicit" in answer.json["error"]
     assert [] == served.calls
     assert INSTANCES == Client(served).request("GET", SCALE).json
 
@@ -73,10 +73,10 @@ def test_otherwise_it_is_the_operator_s_alone() -> None:
     [({}, "number of instances is missing"), ([2], "must be a JSON object"), (None, "JSON object")],
 )
 def test_what_is_no_change_is_refused(document: Any, text: str) -> None:
-    found = post(gateway(model_control_mode="explicit"), document)
+    answer = post(gateway(model_control_mode="explicit"), document)
 
-    assert 400 == found.status_code
-    assert text in found.json["error"]
+    assert 400 == answer.status_code
+    assert text in answer.json["error"]
 
 
 DRAIN = "/v2/models/identity/drain"
@@ -97,9 +97,9 @@ def test_who_has_the_key_drains(path: str, call: tuple[str, dict[str, str]]) -> 
     body = json.dumps({"then": "unload"}).encode()
 
     refused = Client(served).request("POST", path, body)
-    found = Client(served).request("POST", path, body, {"steer-key": "secret"})
+    answer = Client(served).request("POST", path, body, {"steer-key": "secret"})
 
-    assert (403, 200) == (refused.status_code, found.status_code)
+    assert (403, 200) == (refused.status_code, answer.status_code)
     assert [call] == served.calls
 
 

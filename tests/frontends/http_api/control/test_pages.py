@@ -32,14 +32,14 @@ class Tags(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
     def loaded(self) -> Iterator[str]:
-        for tag, attributes in self.found:
+        for tag, attributes in self.tags:
             for name in ("src", "href"):
                 target = attributes.get(name)
                 if tag in ("link", "script", "img") and target and not target.startswith("data:"):
@@ -127,10 +127,12 @@ def test_one_look_loads_little_and_at_once() -> None:
 @pytest.mark.parametrize("page", ["front.html", "docs.html"])
 def test_a_page_holds_no_code_and_no_style(page: str) -> None:
     text = read(page)
-    tags = Tags(text).found
+    tags = Tags(text).tags
 
     assert [] == [tag for tag, _ in tags if tag in ("style", "iframe", "object", "base")]
-    assert [] == [name for _, found in tags for name in found if name.startswith(("on", "style"))]
+    assert [] == [
+        name for _, attributes in tags for name in attributes if name.startswith(("on", "style"))
+    ]
     assert [] == re.findall(r"<script[^>]*>[^<]", text)
     assert {200} == {get(target).status_code for target in Tags(text).loaded()}
 

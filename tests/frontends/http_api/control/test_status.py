@@ -75,22 +75,22 @@ def get(gateway: Gateway, path: str, **headers: str) -> Any:
 
 
 def test_it_has_what_each_process_takes() -> None:
-    found = get(Gateway(), STATUS).json
+    document = get(Gateway(), STATUS).json
 
-    _, good, other, _ = found["processes"]
+    _, good, other, _ = document["processes"]
     assert (12.5, 4096) == (good["cpu_percent"], good["memory_bytes"])
     assert (None, None) == (other["cpu_percent"], other["memory_bytes"])
     assert good["uptime_s"] > 0
-    assert FOUND["environments"] == found["environments"]
+    assert FOUND["environments"] == document["environments"]
 
 
 def test_without_a_metrics_process_it_has_all_else() -> None:
     gateway = Gateway()
     gateway.answers["latest"] = gateway.answers["history"] = Unsupported("--allow-metrics=false")
 
-    found = get(gateway, STATUS).json
-    assert 4 == len(found["processes"])
-    assert {None} == {model["requests_per_s"] for model in found["models"]}
+    document = get(gateway, STATUS).json
+    assert 4 == len(document["processes"])
+    assert {None} == {model["requests_per_s"] for model in document["models"]}
     refused = get(gateway, HISTORY)
     assert (501, {"error": "--allow-metrics=false"}) == (refused.status_code, refused.json)
 
@@ -165,15 +165,15 @@ def test_a_token_for_some_models_shows_those(tokens: str) -> None:
     gateway = Gateway(tokens=tokens, model_control_mode="explicit")
     token = {"authorization": "Bearer infer"}
 
-    found = get(gateway, STATUS, **token).json
+    document = get(gateway, STATUS, **token).json
 
-    assert [None, "good"] == [process.get("model") for process in found["processes"]]
-    assert ["good"] == [model["name"] for model in found["models"]]
-    assert not {"repositories", "environments"} & {key for key in found if found[key]}
-    assert (False, False) == (found["server"]["may_load"], found["server"]["may_restart"])
+    assert [None, "good"] == [process.get("model") for process in document["processes"]]
+    assert ["good"] == [model["name"] for model in document["models"]]
+    assert not {"repositories", "environments"} & {key for key in document if document[key]}
+    assert (False, False) == (document["server"]["may_load"], document["server"]["may_restart"])
     get(gateway, HISTORY, **token)
-    _, asked = gateway.calls[-1]
-    assert ("good",) == asked["visible_models"]
+    _, arguments = gateway.calls[-1]
+    assert ("good",) == arguments["visible_models"]
 
 
 def test_the_log_is_for_those_who_control_all_models(tokens: str) -> None:
@@ -202,8 +202,8 @@ def test_the_log_is_closed_to_other_machines_unless_it_is_guarded() -> None:
 def test_lines_of_the_log_are_chosen() -> None:
     gateway = Gateway(http_bound_address="127.0.0.1")
 
-    found = get(gateway, f"{LOGS}?since=7&lines=2").json
-    assert ["8", "9"] == [line["text"] for line in found["lines"]]
+    document = get(gateway, f"{LOGS}?since=7&lines=2").json
+    assert ["8", "9"] == [line["text"] for line in document["lines"]]
 
     get(gateway, f"{LOGS}?model=good&after=3&lines=5")
     assert ("logs", {"model": "good", "after": 3, "lines": 5}) == gateway.calls[-1]

@@ -110,9 +110,9 @@ def test_others_go_on_while_many_numbers_are_written() -> None:
         return await large
 
     text, status = asyncio.run(scenario())
-    found = json.loads(text)
-    assert (200, ["id", "model_name", "model_version", "n", "x"]) == (status, list(found))
-    assert np.array_equal(numbers, np.array(found["x"]), equal_nan=True)
+    document = json.loads(text)
+    assert (200, ["id", "model_name", "model_version", "n", "x"]) == (status, list(document))
+    assert np.array_equal(numbers, np.array(document["x"]), equal_nan=True)
 
 
 def test_what_takes_long_and_json_cannot_carry_is_an_error() -> None:

@@ -23,15 +23,15 @@ def inputs(*configs: dict[str, Any], max_batch_size: int = 0) -> Any:
 TEXT = inputs(tensor_config("text_input", "STRING", [1]), tensor_config("N", "INT32", [1]))
 
 
-def refusal(document: Any, wanted: Any = TEXT) -> str:
+def refusal(document: Any, declarations: Any = TEXT) -> str:
     with pytest.raises(InvalidArgument) as caught:
-        read(document, wanted)
+        read(document, declarations)
     return caught.value.text
 
 
 def shape(value: Any, dims: list[int], max_batch_size: int = 0) -> list[int]:
-    wanted = inputs(tensor_config("X", "FP32", dims), max_batch_size=max_batch_size)
-    return read({"X": value}, wanted).inputs[0].shape
+    declarations = inputs(tensor_config("X", "FP32", dims), max_batch_size=max_batch_size)
+    return read({"X": value}, declarations).inputs[0].shape
 
 
 @pytest.mark.row("C60")
@@ -93,24 +93,24 @@ def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: li
 
 @pytest.mark.row("C61")
 def test_an_empty_array_is_a_dimension_of_nothing() -> None:
-    wanted = inputs(tensor_config("X", "FP32", [-1]))
+    declarations = inputs(tensor_config("X", "FP32", [-1]))
 
-    assert read({"X": []}, wanted).inputs == [Tensor("X", FP32, [0], b"")]
+    assert read({"X": []}, declarations).inputs == [Tensor("X", FP32, [0], b"")]
 
 
 def test_numbers_become_bytes_of_the_inputs_datatype() -> None:
-    wanted = inputs(tensor_config("X", "FP32", [-1]))
+    declarations = inputs(tensor_config("X", "FP32", [-1]))
 
-    (tensor,) = read({"X": [1, 2.5]}, wanted).inputs
+    (tensor,) = read({"X": [1, 2.5]}, declarations).inputs
 
     assert np.frombuffer(tensor.data, np.float32).tolist() == [1.0, 2.5]
 
 
 @pytest.mark.row("C60")
 def test_an_input_called_parameters_makes_the_key_ambiguous() -> None:
-    wanted = inputs(tensor_config("parameters", "STRING", [1]))
+    declarations = inputs(tensor_config("parameters", "STRING", [1]))
 
-    assert refusal({"parameters": "x"}, wanted) == (
+    assert refusal({"parameters": "x"}, declarations) == (
         "Keyword 'parameters' for nested schema also given as input tensor name"
     )
 

@@ -22,19 +22,19 @@ def nested(depth: int) -> bytes:
 
 @pytest.mark.row("C27")
 def test_nan_and_infinity_are_read_as_numbers() -> None:
-    found = json_documents.parse(b'{"data": [NaN, Infinity, -Infinity, 1]}')
+    document = json_documents.parse(b'{"data": [NaN, Infinity, -Infinity, 1]}')
 
-    assert math.isnan(found["data"][0])
-    assert found["data"][1:] == [math.inf, -math.inf, 1]
+    assert math.isnan(document["data"][0])
+    assert document["data"][1:] == [math.inf, -math.inf, 1]
 
 
 @pytest.mark.parametrize("around", [b"%s", b"[NaN, %s]"])
 def test_integers_beyond_64_bits_become_floats_with_either_parser(around: bytes) -> None:
     text = around % b"[18446744073709551615, 18446744073709551616, -9223372036854775809]"
 
-    found = json_documents.parse(text)
+    document = json_documents.parse(text)
 
-    numbers = found if around == b"%s" else found[1]
+    numbers = document if around == b"%s" else document[1]
     assert numbers == [2**64 - 1, float(2**64), float(-(2**63) - 1)]
     assert [type(number) for number in numbers] == [int, float, float]
 
@@ -134,9 +134,9 @@ def test_an_array_that_is_written_in_pieces_is_whole() -> None:
     array = np.arange(150_000, dtype=np.float64)
     array[::70_000] = math.nan
 
-    found = json.loads(json_documents.write({"data": array}))
+    document = json.loads(json_documents.write({"data": array}))
 
-    assert np.array_equal(array, np.array(found["data"]), equal_nan=True)
+    assert np.array_equal(array, np.array(document["data"]), equal_nan=True)
 
 
 @pytest.mark.parametrize("colon", [b":", b" :", b"\n\t :"])

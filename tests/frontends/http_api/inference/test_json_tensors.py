@@ -129,9 +129,9 @@ def test_booleans_come_back_as_they_went(values: list[bool]) -> None:
 def test_a_long_tensor_has_the_same_digits_as_a_short_one(count: int) -> None:
     data = np.full(count, 0.1, np.float32).tobytes()
 
-    found = json_from_bytes("A", BY_NAME["FP32"].number, data)
+    values = json_from_bytes("A", BY_NAME["FP32"].number, data)
 
-    assert list(found) == [0.10000000149011612] * count
+    assert list(values) == [0.10000000149011612] * count
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])

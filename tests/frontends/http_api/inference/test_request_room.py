@@ -29,11 +29,11 @@ def test_whole_requests_have_room_until_they_are_answered(kib: int, has_room: bo
         try:
             for client in clients:
                 await asyncio.to_thread(client.sendall, _ask(kib))
-            most = LIMIT // (kib << 10)
+            limit = LIMIT // (kib << 10)
             while len(gateway.requests) + requests.refused < CLIENTS:
                 await asyncio.sleep(0.01)
 
-            assert min(CLIENTS, most) >= len(gateway.requests)
+            assert min(CLIENTS, limit) >= len(gateway.requests)
             assert requests.held == (len(gateway.requests) * (kib << 10) if has_room else 0)
             for number in list(gateway.held_replies):
                 gateway.release_held(number)

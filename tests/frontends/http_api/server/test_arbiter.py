@@ -69,11 +69,11 @@ def plug(server: FakeServer) -> socket.socket:
 
 
 def read_all(plug: socket.socket) -> bytes:
-    found = b""
+    data = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := plug.recv(65536):
-            found += piece
-    return found
+            data += piece
+    return data
 
 
 def start_held(server: FakeServer, client: http.client.HTTPConnection) -> None:
@@ -108,9 +108,9 @@ def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
         for _ in range(3):
             client.request("POST", INFER, BODY)
             response = client.getresponse()
-            found = json.loads(response.read())
+            document = json.loads(response.read())
 
-            assert found["outputs"][0]["data"] == [1.5, 2.5]
+            assert document["outputs"][0]["data"] == [1.5, 2.5]
             assert response.getheader("Server") is None
             assert response.getheader("Connection") is None
     assert [m.address for m in server.listening] == [f"127.0.0.1:{server.port}"]
@@ -121,10 +121,10 @@ def test_pipelined_requests_are_answered_in_order(server: FakeServer) -> None:
         raw.sendall(b"".join(request_head() + BODY for _ in range(3)))
         raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 
-        found = read_all(raw)
+        data = read_all(raw)
 
-    assert found.count(b"HTTP/1.1 200 OK") == 4
-    assert found.rindex(b'"extensions"') > found.rindex(b'"outputs"')
+    assert data.count(b"HTTP/1.1 200 OK") == 4
+    assert data.rindex(b'"extensions"') > data.rindex(b'"outputs"')
 
 
 def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer) -> None:

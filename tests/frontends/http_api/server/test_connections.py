@@ -76,7 +76,7 @@ def test_a_connection_on_which_nothing_ever_comes_is_closed() -> None:
 
 def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.connections.room.most = 2
+        party.connections.room.limit = 2
         _, busy = await party.connect(POST % 100_000 + b"x")
         party.advance(1)
         reader, idle = await party.connect()
@@ -171,7 +171,7 @@ def test_a_client_that_has_left_has_its_request_ended(
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], object]) -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.connections.room.most = 2
+        party.connections.room.limit = 2
         # one more than there may be is taken before nothing is accepted any more
         busy = [await party.connect(POST % 100_000 + b"x") for _ in range(3)]
         reader, waiting = await party.connect(POST % 2 + b"ab")
@@ -191,7 +191,7 @@ def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], 
 
 def test_while_all_are_busy_others_wait_until_one_has_become_idle() -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.connections.room.most = 1
+        party.connections.room.limit = 1
         busy = [await party.connect(POST % 3 + b"x") for _ in range(2)]
         reader, waiting = await party.connect(POST % 2 + b"ab")
         for _, writer in busy:
@@ -391,10 +391,10 @@ def test_new_requests_are_refused_on_connections_that_are_open() -> None:
         party.connections.refuse_requests()
         writer.write(POST % 2 + b"ab")
 
-        found = await reader.readuntil(b"}")
+        answer = await reader.readuntil(b"}")
 
-        assert found.startswith(b"HTTP/1.1 503 ")
-        assert found.endswith(b'{"error":"Server exiting"}')
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert answer.endswith(b'{"error":"Server exiting"}')
         assert party.bodies == [b"ab"]
         writer.close()
 

@@ -355,8 +355,8 @@ def test_the_timeout_of_equal_requests_counts_for_each_anew(request_bytes: bytes
             writer.write(request_bytes)
             assert (await read(reader))[9:12] == b"200"
 
-        for asked, come in zip(asked_ns, house.gateway.requests, strict=True):
-            assert asked + 2_500_000_000 < come.options.deadline_ns
+        for asked_at_ns, come in zip(asked_ns, house.gateway.requests, strict=True):
+            assert asked_at_ns + 2_500_000_000 < come.options.deadline_ns
         writer.close()
 
     run_scenario(scenario)
@@ -366,12 +366,12 @@ def test_the_timeout_of_equal_requests_counts_for_each_anew(request_bytes: bytes
 def test_requests_on_one_connection_are_answered_in_their_order() -> None:
     async def scenario(house: HttpHarness) -> None:
         bodies = [json.dumps({"id": str(i), "inputs": [VALUES]}).encode() for i in range(60)]
-        asked = [raw_request("POST", INFER, body) for body in bodies]
-        asked[20::7] = map(chunked, bodies[20::7])
-        asked[25::7] = [packed("gzip", gzip.compress(body)) for body in bodies[25::7]]
-        reader, writer = await house.connections.connect(b"".join(asked))
+        heads = [raw_request("POST", INFER, body) for body in bodies]
+        heads[20::7] = map(chunked, bodies[20::7])
+        heads[25::7] = [packed("gzip", gzip.compress(body)) for body in bodies[25::7]]
+        reader, writer = await house.connections.connect(b"".join(heads))
 
-        got = [json.loads((await read(reader)).partition(b"\r\n\r\n")[2]) for _ in asked]
+        got = [json.loads((await read(reader)).partition(b"\r\n\r\n")[2]) for _ in heads]
         assert [answer["id"] for answer in got] == [str(i) for i in range(60)]
         writer.close()
 

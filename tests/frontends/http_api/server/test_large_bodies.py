@@ -127,11 +127,11 @@ def test_requests_of_all_sizes_are_answered_in_their_order() -> None:
 
     async def scenario(house: HttpHarness) -> None:
         Arena(house)
-        asked = [LARGE, raw_request("POST", INFER, small), ODD, LARGE, LARGE]
+        heads = [LARGE, raw_request("POST", INFER, small), ODD, LARGE, LARGE]
         reader, writer = await house.connections.connect()
-        writer.write(b"".join(asked))
+        writer.write(b"".join(heads))
 
-        got = [await read(reader) for _ in asked]
+        got = [await read(reader) for _ in heads]
         assert [True, False, True, True, True] == [BEST in answer for answer in got]
         writer.close()
 
@@ -309,7 +309,7 @@ def test_who_leaves_without_reading_leaves_nothing_behind(is_chunked: bool) -> N
             writer.transport.abort()
             await house.connections.run_loop()
 
-            assert [] == [found for found in gc.get_objects() if type(found) is Connection]
+            assert [] == [one for one in gc.get_objects() if type(one) is Connection]
         finally:
             gc.enable()
 

@@ -203,7 +203,7 @@ def answers() -> Answers:
 
 
 @pytest.mark.parametrize(
-    ("name", "statuses"), [(name, found) for found, group in HEADS.items() for name in group]
+    ("name", "statuses"), [(name, statuses) for statuses, group in HEADS.items() for name in group]
 )
 @pytest.mark.row("C34")
 def test_an_odd_head_means_one_thing(

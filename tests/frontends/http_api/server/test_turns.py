@@ -20,8 +20,8 @@ LONG = raw_request("POST", "/v2/models/identity/infer", BODY.ljust(10 << 10))
 SHORT = raw_request("POST", "/v2/models/identity/infer", BODY)
 
 
-@pytest.mark.parametrize(("asked", "number"), [(LONG, 1), (SHORT * 3, 3)])
-def test_a_turn_of_the_loop_ends_after_some_inferences(asked: bytes, number: int) -> None:
+@pytest.mark.parametrize(("data", "number"), [(LONG, 1), (SHORT * 3, 3)])
+def test_a_turn_of_the_loop_ends_after_some_inferences(data: bytes, number: int) -> None:
     async def scenario(harness: HttpHarness) -> None:
         turn, begun = [0], Counter[int]()
 
@@ -46,7 +46,7 @@ def test_a_turn_of_the_loop_ends_after_some_inferences(asked: bytes, number: int
             ]
             await asyncio.sleep(0.1)
             for client in clients:  # while the loop does nothing else
-                client.sendall(asked)
+                client.sendall(data)
             while len(harness.gateway.requests) < CLIENTS * number:
                 await asyncio.sleep(0.01)
         counting.cancel()

@@ -19,27 +19,27 @@ def sample(*readings: dict[str, Any]) -> Any:
 
 
 def test_rates_and_means() -> None:
-    found = sample(
+    rates = sample(
         reading(succeeded=10, failed=5, queued=10, queue_ns=20_000_000, inferences=40, executions=8)
     )
 
     assert (2.0, 1.0, 2.0, 5.0) == (
-        found.requests_per_s,
-        found.failures_per_s,
-        found.queue_ms,
-        found.batch,
+        rates.requests_per_s,
+        rates.failures_per_s,
+        rates.queue_ms,
+        rates.batch,
     )
 
 
 def test_without_requests_there_are_no_latencies() -> None:
-    found = sample(reading(pending=3))
+    rates = sample(reading(pending=3))
 
-    assert (0.0, 3) == (found.requests_per_s, found.pending)
+    assert (0.0, 3) == (rates.requests_per_s, rates.pending)
     assert (None, None, None, None) == (
-        found.latency_p50_ms,
-        found.latency_p99_ms,
-        found.queue_ms,
-        found.batch,
+        rates.latency_p50_ms,
+        rates.latency_p99_ms,
+        rates.queue_ms,
+        rates.batch,
     )
 
 
@@ -47,7 +47,7 @@ def test_generations_of_a_version_are_added_up() -> None:
     one = reading(succeeded=5, p50_ns=1_000_000, p99_ns=2_000_000)
     other = reading(succeeded=15, p50_ns=3_000_000, p99_ns=4_000_000)
 
-    found = sample(one, other)
+    rates = sample(one, other)
 
-    assert 4.0 == found.requests_per_s
-    assert (3.0, 4.0) == (found.latency_p50_ms, found.latency_p99_ms), "those of the busier one"
+    assert 4.0 == rates.requests_per_s
+    assert (3.0, 4.0) == (rates.latency_p50_ms, rates.latency_p99_ms), "those of the busier one"

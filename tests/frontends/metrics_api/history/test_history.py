@@ -27,19 +27,19 @@ def filled(*samples: dict[str, ModelSample] | None) -> History:
 
 
 def columns(history: History, name: str = "m:1") -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = history.document(HOUR_S)["models"][name]
-    return found
+    own_columns: dict[str, list[Any]] = history.document(HOUR_S)["models"][name]
+    return own_columns
 
 
 def test_it_is_in_columns_of_the_same_length() -> None:
     history = filled({"m:1": BUSY}, {}, None)
 
-    found = history.document(HOUR_S)
+    document = history.document(HOUR_S)
 
-    assert [0.0, 5.0, 10.0] == found["times"]
-    assert [50.0] * 3 == found["server"]["cpu_percent"]
-    assert [1024.0] * 3 == found["server"]["memory_bytes"]
-    of_model = found["models"]["m:1"]
+    assert [0.0, 5.0, 10.0] == document["times"]
+    assert [50.0] * 3 == document["server"]["cpu_percent"]
+    assert [1024.0] * 3 == document["server"]["memory_bytes"]
+    of_model = document["models"]["m:1"]
     assert [2.5, 0.0, None] == of_model["requests_per_s"]
     assert [1.25, None, None] == of_model["latency_p50_ms"], "without requests there is none"
     assert [2.0, 2.0, None] == of_model["instances"]
@@ -66,10 +66,10 @@ def test_it_keeps_one_hour_and_forgets_what_was_idle_for_as_long() -> None:
 
     history.add(0.0, SERVER, {"m:1": BUSY}, {})
 
-    found = history.document(2 * HOUR_S)
-    assert ["m:1"] == [*found["models"]]
-    assert LENGTH == len(found["times"])
-    assert 5.0 == found["times"][0]
+    document = history.document(2 * HOUR_S)
+    assert ["m:1"] == [*document["models"]]
+    assert LENGTH == len(document["times"])
+    assert 5.0 == document["times"][0]
 
 
 def test_the_model_that_was_idle_for_longest_makes_room() -> None:
@@ -86,10 +86,10 @@ def test_an_answer_has_those_models_that_had_most_requests() -> None:
     busiest = {"m1:1": ModelSample(failures_per_s=9.0)}
     history = filled({**MANY, **busiest}, {"m2:1": BUSY}, {"m3:1": ModelSample(pending=1)})
 
-    found = history.document(HOUR_S)
+    document = history.document(HOUR_S)
 
-    assert (MAX_SHOWN, 3) == (len(found["models"]), found["models_left_out"])
-    assert ["m1:1", "m2:1"] == [*found["models"]][:2]
+    assert (MAX_SHOWN, 3) == (len(document["models"]), document["models_left_out"])
+    assert ["m1:1", "m2:1"] == [*document["models"]][:2]
 
 
 def test_the_totals_have_the_models_that_are_left_out_too() -> None:
@@ -105,11 +105,11 @@ def test_the_totals_have_the_models_that_are_left_out_too() -> None:
 def test_who_may_see_some_models_gets_their_part_of_the_totals() -> None:
     history = filled({**MANY, "own:1": BUSY, "own:2": BUSY}, {"m1:1": BUSY})
 
-    found = history.document(HOUR_S, is_visible=lambda name: name == "own")
+    document = history.document(HOUR_S, is_visible=lambda name: name == "own")
 
-    assert {"own:1", "own:2"} == found["models"].keys()
-    assert 0 == found["models_left_out"]
-    assert [5.0, 0.0] == found["server"]["requests_per_s"]
+    assert {"own:1", "own:2"} == document["models"].keys()
+    assert 0 == document["models_left_out"]
+    assert [5.0, 0.0] == document["server"]["requests_per_s"]
 
 
 def test_the_times_are_those_of_the_clock_as_it_is_now() -> None:

@@ -49,12 +49,12 @@ def test_what_is_not_known_of_an_interval_is_none() -> None:
         gateway.answer = answer
         asyncio.run(sampler.sample())
 
-    found = ask(sampler, "history")
-    of_model = found["models"]["m:1"]
+    document = ask(sampler, "history")
+    of_model = document["models"]["m:1"]
     assert [1.0, None, None] == of_model["requests_per_s"]
     assert [1, None, None] == of_model["instances"]
-    assert all(found["server"]["memory_bytes"])
-    assert [1.0, None, None] == found["server"]["requests_per_s"]
+    assert all(document["server"]["memory_bytes"])
+    assert [1.0, None, None] == document["server"]["requests_per_s"]
 
 
 def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None:
@@ -62,9 +62,9 @@ def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None
     sampler = Sampler(gateway)  # type: ignore[arg-type]
 
     asyncio.run(sampler.sample())
-    found = ask(sampler, "latest")
-    assert {"m:1": {"requests_per_s": 1.0, "failures_per_s": 0.0}} == found["rates"]
-    assert {str(os.getpid())} == found["processes"].keys()
+    document = ask(sampler, "latest")
+    assert {"m:1": {"requests_per_s": 1.0, "failures_per_s": 0.0}} == document["rates"]
+    assert {str(os.getpid())} == document["processes"].keys()
 
     gateway.answer = Unavailable("no broker")
     asyncio.run(sampler.sample())

@@ -14,8 +14,8 @@ class TritonPythonModel:
         # Their order is Triton's, which is that of a hash.
         for tensor in sorted(request.inputs(), key=lambda tensor: tensor.name()):
             array = tensor.as_numpy()
-            told = [tensor.name(), tensor.shape(), tensor.is_cpu()]
-            seen.append(repr([*told, array.dtype.str, array.shape, array.tolist()]).encode())
+            facts = [tensor.name(), tensor.shape(), tensor.is_cpu()]
+            seen.append(repr([*facts, array.dtype.str, array.shape, array.tolist()]).encode())
             outputs.append(pb_utils.Tensor(tensor.name() + "_BACK", array))
         outputs.append(pb_utils.Tensor("SEEN", np.array(seen, dtype=np.object_)))
         return pb_utils.InferenceResponse(outputs)

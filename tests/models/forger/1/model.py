@@ -25,19 +25,19 @@ class TritonPythonModel:
             for view in list(segment_of[1].views.values())
             if np.shares_memory(view(), held)
         ]
-        told = pb_utils.Tensor("SEEN", np.array([json.dumps(seen)], np.object_))
+        report = pb_utils.Tensor("SEEN", np.array([json.dumps(seen)], np.object_))
         if forge is None:
-            return pb_utils.InferenceResponse([told])
+            return pb_utils.InferenceResponse([report])
         self._forge(memory, forge)
         made = np.zeros(forge["reference"][4] // 4 % 10_000_000, np.float32)
         if not forge.get("asks"):
             return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", made)])
-        asked = pb_utils.InferenceRequest(
+        call = pb_utils.InferenceRequest(
             model_name="identity_fp32",
             requested_output_names=["OUTPUT0"],
             inputs=[pb_utils.Tensor("INPUT0", made)],
         )
-        answered = asked.exec()
+        answered = call.exec()
         if answered.has_error():
             return pb_utils.InferenceResponse(error=answered.error())
         return pb_utils.InferenceResponse(answered.output_tensors())

@@ -18,10 +18,10 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):
-        asked = json.loads(request.parameters())
-        given = pb_utils.get_input_tensor_by_name(request, "X")
-        made = self._ask("gpu_made", given, "Y", asked.get("prefer"))
-        read = self._ask(asked["reader"], made, "Z", asked.get("prefer_read"), asked)
+        options = json.loads(request.parameters())
+        tensor = pb_utils.get_input_tensor_by_name(request, "X")
+        made = self._ask("gpu_made", tensor, "Y", options.get("prefer"))
+        read = self._ask(options["reader"], made, "Z", options.get("prefer_read"), options)
         report = {
             "made_on_gpu": not made.is_cpu(),
             "device": made.__dlpack_device__(),

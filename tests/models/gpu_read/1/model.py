@@ -19,9 +19,9 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):
-        given = pb_utils.get_input_tensor_by_name(request, "Y")
-        is_on_gpu = not given.is_cpu()
-        array = host_gpu.contents(given) if is_on_gpu else given.as_numpy()
+        tensor = pb_utils.get_input_tensor_by_name(request, "Y")
+        is_on_gpu = not tensor.is_cpu()
+        array = host_gpu.contents(tensor) if is_on_gpu else tensor.as_numpy()
         outputs = [
             pb_utils.Tensor("Z", (host_gpu.on_cpu(array) if is_on_gpu else array) + 1),
             pb_utils.Tensor("ON_GPU", np.array([is_on_gpu], np.int32)),

@@ -49,10 +49,10 @@ class TritonPythonModel:
         text = np.array([json.dumps(seen, sort_keys=True).encode()], dtype=np.object_)
         outputs = [pb_utils.Tensor("SEEN", text)]
         outputs += [pb_utils.Tensor(f"{t.name()}_BACK", t.as_numpy()) for t in inputs]
-        wanted = request.requested_output_names()
+        names = request.requested_output_names()
         said = {key: v for key, v in parameters.items() if not isinstance(v, float)}
         return pb_utils.InferenceResponse(
-            [output for output in outputs if output.name() in wanted], parameters=said
+            [output for output in outputs if output.name() in names], parameters=said
         )
 
     def _describe(self, tensor):

@@ -25,14 +25,14 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):
-        asked = json.loads(request.inputs()[0].as_numpy()[0])
-        inputs = [pb_utils.Tensor(name, array_of(*rest)) for name, *rest in asked.pop("inputs")]
-        response = pb_utils.InferenceRequest(inputs=inputs, **asked).exec()
+        call = json.loads(request.inputs()[0].as_numpy()[0])
+        inputs = [pb_utils.Tensor(name, array_of(*rest)) for name, *rest in call.pop("inputs")]
+        response = pb_utils.InferenceRequest(inputs=inputs, **call).exec()
         if response.has_error():
             error = response.error()
-            told = {"code": error.code().name, "text": error.message()}
+            report = {"code": error.code().name, "text": error.message()}
         else:
             outputs = {t.name(): told_of(t) for t in response.output_tensors()}
-            told = {"outputs": outputs, "parameters": json.loads(response.parameters())}
-        text = np.array([json.dumps(told).encode()], dtype=np.object_)
+            report = {"outputs": outputs, "parameters": json.loads(response.parameters())}
+        text = np.array([json.dumps(report).encode()], dtype=np.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("TOLD", text)])

@@ -40,8 +40,8 @@ class TritonPythonModel:
         return self._said() == "yes"
 
     def _count(self):
-        with open(os.path.join(self.directory, self.name + ".asked"), "a") as asked:
-            asked.write("x")
+        with open(os.path.join(self.directory, self.name + ".asked"), "a") as file:
+            file.write("x")
 
     def _said(self):
         with open(os.path.join(self.directory, self.name)) as file:

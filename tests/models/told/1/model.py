@@ -11,7 +11,7 @@ class TritonPythonModel:
         return [self._tell(request) for request in requests]
 
     def _tell(self, request):
-        told = {
+        report = {
             "id": request.request_id(),
             "correlation": request.correlation_id(),
             "flags": request.flags(),
@@ -19,5 +19,5 @@ class TritonPythonModel:
             "parameters": json.loads(request.parameters()),
             "outputs": sorted(request.requested_output_names()),
         }
-        output = pb_utils.Tensor("TOLD", np.array([json.dumps(told).encode()], dtype=np.object_))
+        output = pb_utils.Tensor("TOLD", np.array([json.dumps(report).encode()], dtype=np.object_))
         return pb_utils.InferenceResponse(output_tensors=[output], parameters={"a": 1, "b": True})

@@ -19,5 +19,5 @@ class TritonPythonModel:
                 **named,
             ).exec()
         context = np.array([str(request.trace().get_context()).encode()], dtype=object)
-        told = pb_utils.Tensor("CONTEXT", context)
-        return pb_utils.InferenceResponse([*answer.output_tensors(), told])
+        context_tensor = pb_utils.Tensor("CONTEXT", context)
+        return pb_utils.InferenceResponse([*answer.output_tensors(), context_tensor])

@@ -8,7 +8,7 @@ import triton_python_backend_utils as pb_utils
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
-def told(request):
+def values_of(request):
     tensors = {t.name(): t.as_numpy() for t in request.inputs()}
     return {
         "id": request.request_id(),
@@ -36,7 +36,7 @@ class TritonPythonModel:
         self._steps = 0
 
     def execute(self, requests):
-        batch = [told(request) for request in requests]
+        batch = [values_of(request) for request in requests]
         note = {"instance": self._name, "pid": os.getpid(), "batch": batch}
         os.write(self._notes, json.dumps(note).encode() + b"\n")
         answer = getattr(self, "_answer_" + self._mode, self._answer)
@@ -91,11 +91,11 @@ class TritonPythonModel:
     def _answer_ask(self, requests):
         """Asks another model first."""
         for request in requests:
-            asked = pb_utils.InferenceRequest(
+            answer = pb_utils.InferenceRequest(
                 model_name="plain", inputs=request.inputs(), requested_output_names=["OUT"]
             ).exec()
-            if asked.has_error():
-                raise pb_utils.TritonModelException(asked.error().message())
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
         return self._answer(requests)
 
     def finalize(self):

@@ -17,11 +17,11 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         config = json.loads(args["model_config"])
-        given = {name: value["string_value"] for name, value in config["parameters"].items()}
-        self.scratch = Path(given["SCRATCH"])
+        parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
+        self.scratch = Path(parameters["SCRATCH"])
         self.journal = self.scratch / args["model_name"]
-        self.calls = given.get("CALLS", "")
-        self.times = int(given.get("TIMES", "0"))
+        self.calls = parameters.get("CALLS", "")
+        self.times = int(parameters.get("TIMES", "0"))
         self.has_rows = config["max_batch_size"] > 0
         self.is_decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
         self.again = set()

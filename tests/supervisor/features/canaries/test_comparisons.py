@@ -10,21 +10,21 @@ pytestmark = pytest.mark.row("L16")
 
 
 def test_counts_are_added_up_and_what_is_none_is_ignored() -> None:
-    found = Comparisons()
+    comparisons = Comparisons()
 
-    found.add({"equal": 2, "different": 1})
-    found.add({"equal": 3, "failed": -1, "skipped": "many", "other": 5, "differences": 7})
+    comparisons.add({"equal": 2, "different": 1})
+    comparisons.add({"equal": 3, "failed": -1, "skipped": "many", "other": 5, "differences": 7})
 
-    described = found.describe()
+    described = comparisons.describe()
     assert {"equal": 5, "different": 1, "failed": 0, "skipped": 0, "differences": []} == described
 
 
 def test_the_last_differences_are_kept_each_once_and_fit_for_a_terminal() -> None:
-    found = Comparisons()
+    comparisons = Comparisons()
 
-    found.add({"differences": ["a", "b", "a"]})
-    found.add({"differences": ["\x1b[2J\n", "x" * 1000, *"cdefgh"]})
+    comparisons.add({"differences": ["a", "b", "a"]})
+    comparisons.add({"differences": ["\x1b[2J\n", "x" * 1000, *"cdefgh"]})
 
-    assert list("defgh") == found.describe()["differences"]
-    found.add({"differences": ["\x1b[2J\nz"]})
-    assert " [2J z" == found.describe()["differences"][-1]
+    assert list("defgh") == comparisons.describe()["differences"]
+    comparisons.add({"differences": ["\x1b[2J\nz"]})
+    assert " [2J z" == comparisons.describe()["differences"][-1]

@@ -61,8 +61,8 @@ def test_latency_is_that_of_what_succeeded() -> None:
     judge.judge(SETTINGS, counts(0), counts(0))
 
     assert "" == judge.judge(SETTINGS, counts(100, mean_ms=1), counts(100, mean_ms=2))
-    found = judge.judge(SETTINGS, counts(200, mean_ms=1), counts(200, mean_ms=3))
-    assert "the mean latency was 4.00 ms against 1.00 ms" in found
+    reason = judge.judge(SETTINGS, counts(200, mean_ms=1), counts(200, mean_ms=3))
+    assert "the mean latency was 4.00 ms against 1.00 ms" in reason
 
 
 def test_a_new_broker_counts_from_zero_and_nothing_is_lost() -> None:

@@ -32,12 +32,12 @@ def world(repository: ModelDirectory) -> SupervisorHarness:
 def order_told(world: SupervisorHarness, role: str = "grpc") -> list[str]:
     """Return what processes of a role were told of divisions and versions, in short."""
     kinds = (wire.TrafficSplit, wire.VersionInfo)
-    told = [m for s, m in world.sent if world.roles.get(s) == role and isinstance(m, kinds)]
+    messages = [m for s, m in world.sent if world.roles.get(s) == role and isinstance(m, kinds)]
     return [
         f"{m.stable}/{m.canary} {m.weight}"
         if isinstance(m, wire.TrafficSplit)
         else f"{m.version} {m.state}"
-        for m in told
+        for m in messages
     ]
 
 
@@ -46,14 +46,14 @@ def test_the_division_is_known_before_the_canary_serves_and_gets_its_share_after
 ) -> None:
     before = len(order_told(world))
 
-    found = start_canary(world, weight=10, header="X-Try: 1", shadow="5%", tolerance=0.01)
+    canary = start_canary(world, weight=10, header="X-Try: 1", shadow="5%", tolerance=0.01)
 
     assert ["1/2 0", "2 LOADING", "1 READY", "2 READY", "1/2 1000"] == [
         news for news in order_told(world)[before:] if news != "1 LOADING"
     ]
     split = wire.TrafficSplit("m", 1, 2, 1000, "x-try", "1", 500, "0.01")
     assert split == told_split(world) == told_split(world, "broker")
-    assert ("RUNNING", 1, 2) == (found["phase"], found["stable"], found["canary"])
+    assert ("RUNNING", 1, 2) == (canary["phase"], canary["stable"], canary["canary"])
     assert [1, 2] == serving(world)
 
 
@@ -103,9 +103,9 @@ def test_an_aborted_canary_goes_and_the_stable_version_serves_on(world: Supervis
     start_canary(world)
     before = world.generation("m")
 
-    found = world.call("canary.abort", {"model": "m"}).result
+    canary = world.call("canary.abort", {"model": "m"}).result
 
-    assert ("an operator has aborted it", False) == (found["reason"], found["is_automatic"])
+    assert ("an operator has aborted it", False) == (canary["reason"], canary["is_automatic"])
     assert "ABORTED" == status(world)["phase"]
     assert [1] == serving(world)
     assert before is world.generation("m")
@@ -204,22 +204,22 @@ def test_a_version_that_served_already_can_be_tried_and_is_left_out_when_aborted
 def test_settings_change_while_it_runs(world: SupervisorHarness) -> None:
     start_canary(world, weight=10, header="X-Try")
 
-    found = world.call("canary.change", {"model": "m", "weight": "50%"}).result
+    canary = world.call("canary.change", {"model": "m", "weight": "50%"}).result
 
-    assert (50, "x-try") == (found["weight"], found["header"])
+    assert (50, "x-try") == (canary["weight"], canary["header"])
     assert wire.TrafficSplit("m", 1, 2, 5000, "x-try", "") == told_split(world)
 
 
 def test_new_brokers_and_frontends_are_told(world: SupervisorHarness) -> None:
     start_canary(world)
-    told = told_split(world)
+    split = told_split(world)
 
     world.kill_process(world.serial("broker")).advance(1.0)
-    assert told in [m for s, m in world.sent if s == world.serial("broker")]
+    assert split in [m for s, m in world.sent if s == world.serial("broker")]
 
     world.kill_process(world.serial("grpc")).advance(1.0)
     new = [m for s, m in world.sent if s == world.serial("grpc")]
-    assert new.index(told) < min(new.index(m) for m in new if isinstance(m, wire.VersionInfo))
+    assert new.index(split) < min(new.index(m) for m in new if isinstance(m, wire.VersionInfo))
 
 
 # ---------------------------------------------------------------- automatic ends
@@ -238,9 +238,9 @@ def test_a_canary_that_fails_more_often_is_aborted_with_the_reason(
 
     count(world, (1, 300, 3, 10.0), (2, 16, 4, 10.0))
     world.advance(2.0)
-    found = status(world)
-    assert ("ABORTED", True) == (found["phase"], found["is_automatic"])
-    assert found["reason"].startswith("4 of 20 requests failed, 20.0 % against 1.0 %")
+    canary = status(world)
+    assert ("ABORTED", True) == (canary["phase"], canary["is_automatic"])
+    assert canary["reason"].startswith("4 of 20 requests failed, 20.0 % against 1.0 %")
     assert world.has_logged("W version 2, the canary of model 'm', is aborted: 4 of 20")
     assert [1] == serving(world)
 
@@ -264,8 +264,8 @@ def test_a_good_canary_is_promoted_after_its_time(world: SupervisorHarness) -> N
 
     count(world, (1, 100, 0, 10.0), (2, 50, 0, 10.0))
     world.advance(2.0)
-    found = status(world)
-    assert ("PROMOTED", True) == (found["phase"], found["is_automatic"])
+    canary = status(world)
+    assert ("PROMOTED", True) == (canary["phase"], canary["is_automatic"])
 
 
 def test_a_canary_that_does_not_serve_any_more_is_aborted(
@@ -360,10 +360,10 @@ def test_nothing_else_begins_while_a_version_is_tried(
 def test_what_cannot_be_is_refused(
     world: SupervisorHarness, arguments: dict[str, object], code: type[InvalidArgument], text: str
 ) -> None:
-    found = world.call("canary.start", {"model": "m", **arguments}).error
+    error = world.call("canary.start", {"model": "m", **arguments}).error
 
-    assert code.number == found[0]
-    assert text in found[1]
+    assert code.number == error[0]
+    assert text in error[1]
     assert [1] == serving(world)
 
 
@@ -372,9 +372,9 @@ def test_copies_of_sequences_are_refused(tmp_path: Path) -> None:
     world = repository.serve()
     repository.add(2)
 
-    found = world.call("canary.start", {"model": "m", "version": 2, "shadow": 1}).error
+    error = world.call("canary.start", {"model": "m", "version": 2, "shadow": 1}).error
 
-    assert "requests of sequences cannot be copied" in found[1]
+    assert "requests of sequences cannot be copied" in error[1]
     assert [1] == serving(world)
 
 

@@ -11,21 +11,21 @@ from zmqtriton_floor import wire
 def start_canary(world: SupervisorHarness, version: int = 2, **settings: Any) -> dict[str, Any]:
     """Begin a canary, which has to succeed."""
     settings = settings or {"weight": 10}
-    found: dict[str, Any] = world.call(
+    answer: dict[str, Any] = world.call(
         "canary.start", {"model": "m", "version": version, **settings}
     ).result
-    return found
+    return answer
 
 
 def told_split(world: SupervisorHarness, role: str = "grpc") -> wire.TrafficSplit:
     """The last division that was told to processes of a role."""
-    found: wire.TrafficSplit = world.messages_to(role, wire.TrafficSplit)[-1]
-    return found
+    split: wire.TrafficSplit = world.messages_to(role, wire.TrafficSplit)[-1]
+    return split
 
 
 def status(world: SupervisorHarness) -> dict[str, Any]:
-    found: dict[str, Any] = world.call("canary.status", {"model": "m"}).result[0]
-    return found
+    row: dict[str, Any] = world.call("canary.status", {"model": "m"}).result[0]
+    return row
 
 
 def serving(world: SupervisorHarness) -> list[int]:

@@ -47,9 +47,9 @@ def state(world: SupervisorHarness, **arguments: Any) -> str:
 
 
 def is_avoided(world: SupervisorHarness, model: str) -> bool:
-    told = world.latest_version_info(model)
-    assert ("READY", True) == (told.state, bool(told.generation)), "requests are answered"
-    return bool(told.is_draining)
+    info = world.latest_version_info(model)
+    assert ("READY", True) == (info.state, bool(info.generation)), "requests are answered"
+    return bool(info.is_draining)
 
 
 def told_of_server(world: SupervisorHarness, role: str = "metrics") -> list[int]:
@@ -68,16 +68,16 @@ def test_a_model_is_avoided_until_it_is_undrained() -> None:
     world = serve()
     count(world, 2)
 
-    asked = drain(world, model="m")
+    call = drain(world, model="m")
     world.advance(5.0)
 
     assert (True, False) == (is_avoided(world, "m"), is_avoided(world, "n"))
-    assert asked.answer is None, "something is under way"
+    assert call.answer is None, "something is under way"
     assert ("UNAVAILABLE", "draining") == (world.index()[0]["state"], world.index()[0]["reason"])
     assert not world.call("ready", {"model": "m"}).result
     count(world, 0)
     world.advance(2.0)
-    assert ("drained", 0) == (asked.result["state"], asked.result["under_way"])
+    assert ("drained", 0) == (call.result["state"], call.result["under_way"])
     assert "serving" == world.call("undrain", {"model": "m"}).result["state"]
     assert not is_avoided(world, "m")
     assert "READY" == world.index()[0]["state"]
@@ -87,24 +87,24 @@ def test_sequences_are_under_way_too() -> None:
     world = serve()
     count(world, 0, sequences=1)
 
-    asked = drain(world, model="m", then="unload")
+    call = drain(world, model="m", then="unload")
     world.advance(10.0)
-    before = asked.answer
+    before = call.answer
     count(world, 0)
     world.advance(2.0)
 
     assert before is None
-    assert "unloaded" == asked.result["state"]
+    assert "unloaded" == call.result["state"]
 
 
 def test_a_drained_model_is_unloaded_and_can_be_loaded_again() -> None:
     world = serve()
     count(world, 0)
 
-    asked = drain(world, model="m", then="unload")
+    call = drain(world, model="m", then="unload")
     world.advance(2.0)
 
-    assert "unloaded" == asked.result["state"] == state(world, model="m")
+    assert "unloaded" == call.result["state"] == state(world, model="m")
     assert ("UNAVAILABLE", "unloaded") == (world.index()[0]["state"], world.index()[0]["reason"])
     world.call("load", {"model": "m", "parameters": {}})
     assert "READY" == world.index()[0]["state"]
@@ -116,10 +116,10 @@ def test_a_drained_model_is_restarted_and_ready_again() -> None:
     count(world, 0)
     before, number = serials(world), world.generation("m").number
 
-    asked = drain(world, model="m", then="restart")
+    call = drain(world, model="m", then="restart")
     world.advance(2.0)
 
-    assert "restarted" == asked.result["state"]
+    assert "restarted" == call.result["state"]
     assert (2, number) == (len(serials(world)), world.generation("m").number)
     assert not before & serials(world)
     assert not is_avoided(world, "m")
@@ -130,12 +130,12 @@ def test_a_model_that_does_not_come_back_says_why() -> None:
     world = serve()
     count(world, 0)
 
-    asked = drain(world, model="m", then="restart")
+    call = drain(world, model="m", then="restart")
     world.stub_behaviours["m"] = "no luck"
     world.advance(2.0)
 
-    assert asked.answer is not None
-    assert "no luck" in asked.error[1]
+    assert call.answer is not None
+    assert "no luck" in call.error[1]
     assert "failed" == state(world, model="m")
 
 
@@ -149,7 +149,7 @@ def test_a_version_that_does_not_come_back_takes_no_other_along() -> None:
     world.stubborn.add("late")
 
     # When the other one does not come back
-    asked = drain(world, model="m", then="restart")
+    call = drain(world, model="m", then="restart")
     world.advance(0.5)
     world.stub_behaviours["m"] = "no luck"
     world.advance(2.0)
@@ -158,7 +158,7 @@ def test_a_version_that_does_not_come_back_takes_no_other_along() -> None:
     world.advance(2.0)
 
     # Then that one does, and who waits hears of both
-    assert "no luck" in asked.error[1]
+    assert "no luck" in call.error[1]
     assert InstanceState.READY in {one.state for one in world.generation("m", 2).instances}
 
 
@@ -167,12 +167,12 @@ def test_when_the_time_is_over_what_is_left_is_ended() -> None:
     world.is_busy = True
     count(world, 1)
 
-    asked = drain(world, model="m", then="unload", within_s=3.0)
+    call = drain(world, model="m", then="unload", within_s=3.0)
     world.advance(3.5)
     before = world.living("stub")
     world.advance(GRACE_S)
 
-    assert ("unloaded", True) == (asked.result["state"], asked.result["is_late"])
+    assert ("unloaded", True) == (call.result["state"], call.result["is_late"])
     assert (2, 1) == (len(before), len(world.living("stub")))
 
 
@@ -192,11 +192,11 @@ def test_another_wish_takes_the_place_of_the_first() -> None:
 def test_who_waits_for_a_drain_hears_that_it_was_undrained() -> None:
     world = serve()
     count(world, 1)
-    asked = drain(world, model="m")
+    call = drain(world, model="m")
 
     world.call("undrain", {"model": "m"})
 
-    assert (Unavailable.number, "model 'm' was undrained") == asked.error
+    assert (Unavailable.number, "model 'm' was undrained") == call.error
     assert "serving" == state(world, model="m")
 
 
@@ -204,9 +204,9 @@ def test_who_does_not_wait_is_answered_at_once() -> None:
     world = serve()
     count(world, 1)
 
-    asked = drain(world, model="m", wait=False)
+    call = drain(world, model="m", wait=False)
 
-    assert "draining" == asked.result["state"] == state(world, model="m")
+    assert "draining" == call.result["state"] == state(world, model="m")
 
 
 def test_what_is_not_drained_serves() -> None:
@@ -231,38 +231,38 @@ def test_what_is_not_drained_serves() -> None:
 def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], code: int, text: str) -> None:
     world = serve()
 
-    found = drain(world, **arguments).error
+    error = drain(world, **arguments).error
 
-    assert code == found[0]
-    assert text in found[1]
+    assert code == error[0]
+    assert text in error[1]
     assert not is_avoided(world, "m")
 
 
 def test_an_unloaded_model_cannot_be_drained_and_ends_its_drain() -> None:
     world = serve()
     count(world, 1)
-    asked = drain(world, model="m")
+    call = drain(world, model="m")
 
     world.call("unload", {"model": "m"})
 
-    assert "unloaded" == asked.result["state"]
+    assert "unloaded" == call.result["state"]
     assert "is not loaded" in drain(world, model="m").error[1]
 
 
 def test_a_broker_that_dies_changes_nothing() -> None:
     world = serve()
     count(world, 1)
-    asked = drain(world, model="m", then="restart")
+    call = drain(world, model="m", then="restart")
     world.advance(1.0)
 
     world.kill_process(world.serial("broker"))
     world.advance(3.0)
-    before = asked.answer
+    before = call.answer
     count(world, 0)
     world.advance(10.0)
 
     assert before is None
-    assert "restarted" == asked.result["state"]
+    assert "restarted" == call.result["state"]
     assert not is_avoided(world, "m")
 
 
@@ -273,12 +273,12 @@ def test_an_instance_gets_nothing_more_and_is_started_anew() -> None:
     world = serve(instances=2)
     leaving = world.instance("m").serial
 
-    asked = drain(world, model="m", instance="m_0_0", then="restart")
+    call = drain(world, model="m", instance="m_0_0", then="restart")
     world.advance(1.0)
 
     retired = [m.serial for m in world.messages_to("broker", wire.Retire) if m.serial]
     assert [leaving] == retired
-    assert "restarted" == asked.result["state"]
+    assert "restarted" == call.result["state"]
     assert 2 == len(serials(world))
     assert leaving not in serials(world)
     assert 2 == world.latest_version_info("m").ready_instances
@@ -287,10 +287,10 @@ def test_an_instance_gets_nothing_more_and_is_started_anew() -> None:
 def test_an_instance_stays_out_until_it_is_undrained() -> None:
     world = serve(instances=2)
 
-    asked = drain(world, model="m", instance="m_0_1")
+    call = drain(world, model="m", instance="m_0_1")
     world.advance(3.0)
 
-    assert "drained" == asked.result["state"]
+    assert "drained" == call.result["state"]
     assert (1, 1) == (len(serials(world)), world.latest_version_info("m").ready_instances)
     assert not is_avoided(world, "m")
     undrained = world.call("undrain", {"model": "m", "instance": "m_0_1"})
@@ -302,9 +302,9 @@ def test_an_instance_stays_out_until_it_is_undrained() -> None:
 def test_the_last_instance_cannot_stay_out() -> None:
     world = serve()
 
-    found = drain(world, model="m", instance="m_0_0").error
+    error = drain(world, model="m", instance="m_0_0").error
 
-    assert "is the last one that is ready" in found[1]
+    assert "is the last one that is ready" in error[1]
     assert InstanceState.READY is world.instance("m").state
 
 
@@ -325,13 +325,13 @@ def test_an_instance_that_hangs_is_ended_when_its_time_is_over() -> None:
     world = serve(instances=2)
     world.is_busy = True
 
-    asked = drain(world, model="m", instance="m_0_0", then="restart", within_s=2.0)
+    call = drain(world, model="m", instance="m_0_0", then="restart", within_s=2.0)
     world.advance(2.0)
-    before = asked.answer
+    before = call.answer
     world.advance(5.0)
 
     assert before is None
-    assert ("restarted", True) == (asked.result["state"], asked.result["is_late"])
+    assert ("restarted", True) == (call.result["state"], call.result["is_late"])
     assert 2 == world.latest_version_info("m").ready_instances
 
 
@@ -342,11 +342,11 @@ def test_the_server_is_avoided_and_answers() -> None:
     world = serve()
     count(world, 0)
 
-    asked = drain(world)
+    call = drain(world)
     worker = world.fork_http_worker()
     world.advance(2.0)
 
-    assert "drained" == asked.result["state"]
+    assert "drained" == call.result["state"]
     assert [1] == told_of_server(world)
     assert (worker, wire.ServerDraining(1)) in world.sent, "so is one that comes later"
     assert "draining; 2 of 2" in world.call("status").result["server"]["ready"]
@@ -359,14 +359,14 @@ def test_a_drained_server_stops() -> None:
     world = serve()
     count(world, 3)
 
-    asked = drain(world, then="stop")
+    call = drain(world, then="stop")
     world.advance(5.0)
     before = world.status
     count(world, 0)
     world.advance(5.0)
 
     assert before is None
-    assert "stopping" == asked.result["state"]
+    assert "stopping" == call.result["state"]
     assert 0 == world.status
 
 
@@ -404,7 +404,7 @@ def test_a_second_signal_does_not_wait() -> None:
 def test_whatever_happens_everything_serves_in_the_end(seed: int) -> None:
     """Drains amid loads, unloads, deaths and changes of the broker's counts."""
     world, chance = serve(instances=2), random.Random(seed)
-    asked: list[Call] = []
+    calls: list[Call] = []
 
     def model() -> dict[str, str]:
         return {"model": chance.choice(["m", "n"])}
@@ -415,17 +415,17 @@ def test_whatever_happens_everything_serves_in_the_end(seed: int) -> None:
         )
         then = chance.choice(["nothing", "nothing", "unload", "restart"])
         within_s = chance.choice([None, 0.0, 3.0])
-        asked.append(drain(world, **target, then=then, within_s=within_s))
+        calls.append(drain(world, **target, then=then, within_s=within_s))
 
     def undrain() -> None:
-        asked.append(world.call("undrain", chance.choice([{}, model()])))
+        calls.append(world.call("undrain", chance.choice([{}, model()])))
 
     moves = [
         (start_drain, 6),
         (undrain, 3),
         (lambda: count(world, chance.choice([0, 0, 2]), sequences=chance.choice([0, 0, 1])), 4),
-        (lambda: asked.append(world.call("load", {**model(), "parameters": {}})), 3),
-        (lambda: asked.append(world.call("unload", model())), 1),
+        (lambda: calls.append(world.call("load", {**model(), "parameters": {}})), 3),
+        (lambda: calls.append(world.call("unload", model())), 1),
         (lambda: world.kill_process(chance.choice(world.living("stub") or [0])), 2),
         (lambda: world.kill_process(world.serial("broker")), 1),
     ]
@@ -444,7 +444,7 @@ def test_whatever_happens_everything_serves_in_the_end(seed: int) -> None:
         world.call("load", {"model": name, "parameters": {}})
     world.advance(120.0)
 
-    assert [] == [call for call in asked if call.answer is None]
+    assert [] == [call for call in calls if call.answer is None]
     assert [] == world.call("status").result["drains"]
     assert ["READY", "READY"] == [entry["state"] for entry in world.index()]
     for name in ("m", "n"):

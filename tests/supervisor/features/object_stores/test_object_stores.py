@@ -64,34 +64,34 @@ class Watched:
             )
         )
         self.readings = ModelReadings(self.plan, self.stores.source)
-        self.found: list[Any] = []
+        self.outcomes: list[Any] = []
         self.listings: list[Any] = []
         self.done: list[Any] = []
-        self.asked: list[tuple[int, str, dict[str, Any]]] = []
+        self.questions: list[tuple[int, str, dict[str, Any]]] = []
         self.serial = 0
 
     def act(self) -> list[Any]:
         """Return what was done since the last time, but for what is between us and the process."""
-        found = []
+        actions = []
         for action in self.plan.take_actions():
             if isinstance(action, Spawn):
                 self.serial = action.serial
             elif isinstance(action, Send):
                 call = action.message
-                self.asked.append((call.id, call.verb, json.loads(call.arguments)))
+                self.questions.append((call.id, call.verb, json.loads(call.arguments)))
             else:
-                found.append(action)
-        return found
+                actions.append(action)
+        return actions
 
     def read(self, model: str, *, is_poll: bool = False) -> int:
         return self.readings.request_read(
-            model, None, self.found.append, is_patient=True, is_poll=is_poll
+            model, None, self.outcomes.append, is_patient=True, is_poll=is_poll
         )
 
     def answer(self, result: Any) -> list[Any]:
         """To the question that was asked last."""
         self.act()
-        number = self.asked[-1][0]
+        number = self.questions[-1][0]
         error = isinstance(result, ZmqTritonError)
         message = wire.CallResult(
             number,
@@ -112,7 +112,7 @@ class Watched:
     @property
     def verbs(self) -> list[str]:
         self.act()
-        return [verb for _, verb, _ in self.asked]
+        return [verb for _, verb, _ in self.questions]
 
 
 def there(directory: str = "/copies/7/m", digest: str = "d") -> dict[str, Any]:
@@ -133,7 +133,7 @@ def test_where_all_are_directories_nobody_is_asked() -> None:
     watched.readings.list_models(watched.listings.append)
 
     assert [ReadModel(1, "m", None), ListRepository(2)] == watched.act()
-    assert [] == watched.asked
+    assert [] == watched.questions
 
 
 def test_files_that_a_load_brings_along_are_read_at_once() -> None:
@@ -153,7 +153,7 @@ def test_a_model_is_read_when_its_copy_is_there() -> None:
 
     assert [] == watched.act()
     assert [ReadModel(ticket, "m", None, COPY)] == watched.answer(there())
-    (question,) = watched.asked
+    (question,) = watched.questions
     expected = {"model": "m", "directory": "/copies", "is_patient": True, "urls": [URL]}
     assert ("copy", expected) == question[1:]
 
@@ -178,9 +178,9 @@ def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it()
     watched.plan.answer(third, something)
     watched.plan.answer(third, nothing)
 
-    assert [something] == watched.found
+    assert [something] == watched.outcomes
     watched.plan.answer(first, nothing)
-    assert [something, nothing] == watched.found
+    assert [something, nothing] == watched.outcomes
 
 
 @pytest.mark.row("F21")
@@ -196,10 +196,10 @@ def test_a_poll_asks_only_for_what_the_listing_shows_to_be_different() -> None:
     ticket = watched.read("of a directory", is_poll=True)
     assert [ReadModel(ticket, "of a directory", None, LocalCopy())] == watched.act()
     watched.listing(names(m="other"))
-    asked = len(watched.asked)
+    count = len(watched.questions)
     watched.read("m", is_poll=True)
 
-    assert ["copy"] == watched.verbs[asked:]
+    assert ["copy"] == watched.verbs[count:]
 
 
 @pytest.mark.row("F21")
@@ -221,8 +221,8 @@ def test_an_error_is_logged_once_until_it_is_another() -> None:
     for error in ("down", "down", "", "down", "other"):
         watched.plan.advance_to(watched.plan.now_s + 5)
         watched.readings.list_models(watched.listings.append)
-        found = watched.answer([{"error": error} if error else names()])
-        logged += [action.text for action in found if isinstance(action, Log)]
+        actions = watched.answer([{"error": error} if error else names()])
+        logged += [action.text for action in actions if isinstance(action, Log)]
 
     assert ["down", "down", "other"] == [text.rpartition(": ")[2] for text in logged]
 
@@ -230,9 +230,9 @@ def test_an_error_is_logged_once_until_it_is_another() -> None:
 def test_the_first_listing_must_succeed_unless_errors_do_not_count() -> None:
     watched, easy = Watched(URL), Watched(URL, exit_on_error=False)
 
-    found = watched.listing({"error": "it is down"})
+    listing = watched.listing({"error": "it is down"})
 
-    assert (InternalError, "it is down") == (type(found), found.text)
+    assert (InternalError, "it is down") == (type(listing), listing.text)
     assert () == easy.listing({"error": "it is down"})
 
 
@@ -311,5 +311,5 @@ def test_a_copy_stays_while_it_is_used_or_the_last_of_a_model_that_is_wanted() -
     sweep([], {"m": Model(was_unloaded=True)})
 
     watched.act()
-    removed = [given["path"] for _, verb, given in watched.asked if verb == "remove"]
+    removed = [arguments["path"] for _, verb, arguments in watched.questions if verb == "remove"]
     assert ["/copies/7", "/copies/8"] == removed

@@ -252,7 +252,7 @@ def test_while_the_broker_does_not_answer_nobody_goes() -> None:
 
 
 def _ensemble(name: str, *members: str) -> Any:
-    def finish(found: Any) -> FinalConfig:
+    def finish(configs: Any) -> FinalConfig:
         return FinalConfig(json.dumps({"name": name}), b"", ())
 
     steps = tuple((member, -1) for member in members)

@@ -23,15 +23,15 @@ def world() -> SupervisorHarness:
 def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
     stub, plan = world.instance("m"), Plan()
     operations = Operations(core_parts(plan=plan, server=world.core))
-    asked: list[list[dict[str, Any]]] = []
+    answers: list[list[dict[str, Any]]] = []
 
-    call = ControlCall(0, {"model": "m"}, asked.append)
+    call = ControlCall(0, {"model": "m"}, answers.append)
     operations.verbs["stacks"].handle(call)
 
-    assert [[{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}]] == asked
+    assert [[{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}]] == answers
     # Who has not prepared for it does not die of this one.
     assert [Signal(stub.serial, int(DUMP_STACKS_SIGNAL))] == plan.take_actions()
-    assert asked == [world.call("stacks", {"model": "m"}).result]
+    assert answers == [world.call("stacks", {"model": "m"}).result]
     assert [] == world.call("stacks", {"model": "nobody"}).result
 
 

@@ -64,8 +64,8 @@ def test_a_directory_may_have_a_key_and_its_model_another_name() -> None:
 
     world.call("repository.register", call)
 
-    known = {"hash": {"path": "/more", "folder": "folder", "model": "m"}}
-    assert known == world.call("repository.keys").result
+    places = {"hash": {"path": "/more", "folder": "folder", "model": "m"}}
+    assert places == world.call("repository.keys").result
     world.call("load", {"model": "m", "parameters": {}})
     world.call("unload", {"model": "m"})
     world.call("repository.unregister", {"path": "/more"})

@@ -16,7 +16,7 @@ INTERVAL_S = 0.25
 class ServiceStation:
     def __init__(self, target: InstanceTarget, *, seconds_each: float, seed: int = 1) -> None:
         self.target = target
-        self.instances = target.limits.least
+        self.instances = target.limits.minimum
         self.now_s = 0.0
         #: Every change of the number of instances: when, and to how many.
         self.changes: list[tuple[float, int]] = []
@@ -63,8 +63,8 @@ class ServiceStation:
     def _decide(self) -> None:
         unanswered = len(self._queue) + len(self._ends)
         reading = Reading(self.now_s, self._answered, unanswered, len(self._queue), self._busy_s)
-        wanted = self.target.decide(reading, self.instances)
-        if wanted != self.instances:
-            self.instances = wanted
-            self.changes.append((self.now_s, wanted))
+        count = self.target.decide(reading, self.instances)
+        if count != self.instances:
+            self.instances = count
+            self.changes.append((self.now_s, count))
             self._begin()

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.row("L06")
 
 def autoscaled(**values: object) -> str:
     """Return a configuration with these parameters, without their common beginning."""
-    given = {"max_instances": 6, "down_after_seconds": 10, **values}
+    settings = {"max_instances": 6, "down_after_seconds": 10, **values}
     parameters = (
         f'parameters {{ key: "autoscale_{name}" value {{ string_value: "{value}" }} }}'
-        for name, value in given.items()
+        for name, value in settings.items()
     )
     return " ".join(["instance_group { count: 1 }", *parameters])
 
@@ -75,8 +75,8 @@ def test_instances_follow_the_load_and_the_log_says_why(served: LoadedWorld) -> 
     assert 6 == served.instances
     assert served.world.has_logged("autoscaling 'm' to")
     assert served.world.has_logged("requests wait about")
-    told = served.scale().result["autoscale"]
-    assert (1, 6, "") == (told["least"], told["most"], told["obstacle"])
+    autoscale = served.scale().result["autoscale"]
+    assert (1, 6, "") == (autoscale["least"], autoscale["most"], autoscale["obstacle"])
 
     served.run(15, per_second=4)
     assert 1 == served.instances
@@ -107,8 +107,8 @@ def test_memory_bounds_it(served: LoadedWorld) -> None:
     served.run(2, per_second=48, waiting=40)
 
     assert 3 == served.instances
-    told = served.scale().result["autoscale"]
-    assert "each takes 1024 MiB, and too little memory is left" == told["obstacle"]
+    autoscale = served.scale().result["autoscale"]
+    assert "each takes 1024 MiB, and too little memory is left" == autoscale["obstacle"]
     served.mib = 30 * 1024
     served.run(35, per_second=48, waiting=40)
     assert 6 == served.instances

@@ -59,7 +59,7 @@ def test_a_steady_load_has_a_steady_number(per_second: int) -> None:
 
 
 def test_bounds_are_kept() -> None:
-    limits = LIMITS._replace(least=2, most=3)
+    limits = LIMITS._replace(minimum=2, maximum=3)
     served = station(limits)
 
     served.run(60, per_second=0.1)
@@ -79,13 +79,13 @@ def test_whatever_comes_the_bounds_hold_and_the_load_is_followed(seed: int) -> N
     seconds_each = chance.choice([0.02, 0.3])
     served = station(limits, seconds_each=seconds_each, seed=seed)
     for _ in range(8):
-        busy = chance.choice([0, 0.1, 0.5, 0.9]) * limits.most
+        busy = chance.choice([0, 0.1, 0.5, 0.9]) * limits.maximum
         served.run(chance.uniform(1, 30), per_second=busy / seconds_each)
-        assert limits.least <= served.instances <= limits.most
-    served.run(60, per_second=0.8 * limits.most / seconds_each)
-    assert served.instances >= 0.8 * limits.most
+        assert limits.minimum <= served.instances <= limits.maximum
+    served.run(60, per_second=0.8 * limits.maximum / seconds_each)
+    assert served.instances >= 0.8 * limits.maximum
     served.run(60, per_second=0)
-    assert limits.least == served.instances
+    assert limits.minimum == served.instances
 
 
 def test_requests_that_nothing_is_known_of_get_one_more_at_a_time() -> None:
@@ -99,7 +99,7 @@ def test_requests_that_nothing_is_known_of_get_one_more_at_a_time() -> None:
         counts.append(instances)
 
     assert counts == sorted(counts)
-    assert 1 < instances <= LIMITS.most
+    assert 1 < instances <= LIMITS.maximum
     assert "requests wait" in target.reason
 
 
@@ -107,12 +107,12 @@ def test_counters_that_begin_anew_are_not_taken_for_a_load() -> None:
     load = Workload()
     load.add(Reading(1.0, 1000, 0, 0, 50.0))
     load.add(Reading(2.0, 1100, 0, 0, 52.0))
-    known = (load.arrival_rate, load.seconds_per_request)
+    estimates = (load.arrival_rate, load.seconds_per_request)
 
     load.add(Reading(3.0, 5, 2, 0, 0.1))
 
-    assert known == (load.arrival_rate, load.seconds_per_request)
-    assert pytest.approx((100, 0.02)) == known
+    assert estimates == (load.arrival_rate, load.seconds_per_request)
+    assert pytest.approx((100, 0.02)) == estimates
 
 
 def test_two_readings_of_one_moment_are_one() -> None:

@@ -37,9 +37,9 @@ def change(world: SupervisorHarness, **changes: Any) -> Any:
 def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: SupervisorHarness) -> None:
     assert {**_FIRST, "log_info": False} == change(world, log_info=False).result
 
-    told = [wire.LogSettings(encode(LogOptions(info=False)))]
+    messages = [wire.LogSettings(encode(LogOptions(info=False)))]
     for role in ("broker", "http", "grpc", "metrics", "stub"):
-        assert told == world.messages_to(role, wire.LogSettings), role
+        assert messages == world.messages_to(role, wire.LogSettings), role
     assert [] == world.messages_to("http-arbiter", wire.LogSettings)
     assert [LogOptions(info=False)] == world.log_options
     assert {**_FIRST, "log_info": False} == change(world).result

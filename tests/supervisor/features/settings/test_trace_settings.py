@@ -29,7 +29,7 @@ _FIRST = {
 
 
 def trace(**options: Any) -> TraceSettings:
-    return announced_to(lambda told: None, **options)
+    return announced_to(lambda tracing: None, **options)
 
 
 def announced_to(announce: Callable[[Tracing], None], **options: Any) -> TraceSettings:
@@ -56,13 +56,13 @@ def test_undoing_goes_back_to_what_the_server_was_started_with() -> None:
     settings = trace(file="/t", level=("TENSORS",), rate=3, count=4, log_frequency=5)
 
     settings.update("", {"trace_level": ["OFF"], "trace_rate": "1"})
-    found = settings.update("", {"trace_level": None, "trace_rate": None})
+    server_settings = settings.update("", {"trace_level": None, "trace_rate": None})
 
     assert (["TENSORS"], "3", "4", "5") == (
-        found["trace_level"],
-        found["trace_rate"],
-        found["trace_count"],
-        found["log_frequency"],
+        server_settings["trace_level"],
+        server_settings["trace_rate"],
+        server_settings["trace_count"],
+        server_settings["log_frequency"],
     )
 
 
@@ -100,12 +100,12 @@ def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
 
 
 def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:
-    told: list[Tracing] = []
-    settings = announced_to(told.append, file="/t")
+    announced: list[Tracing] = []
+    settings = announced_to(announced.append, file="/t")
 
     settings.update("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
 
-    [before], [of_all, of_model] = told[0].models, told[1].models
+    [before], [of_all, of_model] = announced[0].models, announced[1].models
     assert ("", ()) == (before.model, before.levels)
     assert ("", (), -1) == (of_all.model, of_all.levels, of_all.max_traces)
     assert ("m", ("TENSORS",), 3) == (of_model.model, of_model.levels, of_model.max_traces)
@@ -113,11 +113,11 @@ def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_a
 
 
 def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
-    told: list[Tracing] = []
+    announced: list[Tracing] = []
 
-    announced_to(told.append)
+    announced_to(announced.append)
 
-    assert [Tracing()] == told
+    assert [Tracing()] == announced
 
 
 @pytest.mark.parametrize("changes", [{"trace_rate": 5}, {"trace_level": "x"}, {"other": "1"}])

@@ -14,9 +14,9 @@ _LARGE = "import sys; kept = b'x' * (64 << 20); print(flush=True); sys.stdin.rea
 
 
 def test_what_processes_take_is_summed_up_by_name() -> None:
-    found: list[tuple[int, MemoryReport]] = []
+    answers: list[tuple[int, MemoryReport]] = []
     with selectors.DefaultSelector() as selector:
-        gauge = MemoryGauge(selector, lambda *answer: found.append(answer))
+        gauge = MemoryGauge(selector, lambda *answer: answers.append(answer))
         pipe = subprocess.PIPE
         with subprocess.Popen([sys.executable, "-c", _LARGE], stdin=pipe, stdout=pipe) as large:
             assert large.stdout is not None
@@ -27,7 +27,7 @@ def test_what_processes_take_is_summed_up_by_name() -> None:
             large.communicate()
         gauge.close()
 
-    [(ticket, report)] = found
+    [(ticket, report)] = answers
     sizes = report.by_model
     assert 7 == ticket
     assert report.available_bytes > 0

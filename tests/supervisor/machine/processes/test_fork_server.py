@@ -31,7 +31,7 @@ class FakeSpawner:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.asked: dict[int, FakePendingStub] = {}
+        self.pending: dict[int, FakePendingStub] = {}
         self.spawned: list[int] = []
         self.killed: list[int] = []
         self.are_there = True
@@ -41,7 +41,7 @@ class FakeSpawner:
         assert fork_server == FORK_SERVER
         if not self.has_descriptors:
             raise OSError
-        return self.asked.setdefault(spec.serial, FakePendingStub(self.are_there))
+        return self.pending.setdefault(spec.serial, FakePendingStub(self.are_there))
 
     def spawn_stub(self, spec: StubSpec) -> None:
         self.spawned.append(spec.serial)
@@ -69,12 +69,12 @@ def test_at_the_start_stubs_wait_until_the_fork_server_is_ready(
 ) -> None:
     fork_server.started(FORK_SERVER)
     fork_server.start(spec_of(7))
-    assert not spawner.asked
+    assert not spawner.pending
 
     fork_server.ready()
     fork_server.answered(7, 700)
 
-    assert 700 == spawner.asked[7].pid
+    assert 700 == spawner.pending[7].pid
     assert [] == spawner.spawned
     assert not fork_server.is_under_way
 
@@ -87,7 +87,7 @@ def test_another_environment_is_no_business_of_the_fork_server(
 
     fork_server.start(spec_of(7, Environment("/opt/python")))
 
-    assert ([7], {}) == (spawner.spawned, spawner.asked)
+    assert ([7], {}) == (spawner.spawned, spawner.pending)
 
 
 def test_without_a_fork_server_stubs_are_spawned(
@@ -110,7 +110,7 @@ def test_what_a_dead_fork_server_owes_is_spawned(
     fork_server.ended()
 
     assert [8] == spawner.spawned
-    assert (False, True) == (spawner.asked[7].is_dropped, spawner.asked[8].is_dropped)
+    assert (False, True) == (spawner.pending[7].is_dropped, spawner.pending[8].is_dropped)
 
 
 def test_nobody_waits_for_the_next_fork_server(
@@ -126,7 +126,7 @@ def test_nobody_waits_for_the_next_fork_server(
 
     fork_server.ready()
     fork_server.start(spec_of(8))
-    assert [8] == list(spawner.asked)
+    assert [8] == list(spawner.pending)
 
 
 def test_who_waits_for_a_fork_server_that_never_comes_is_spawned(
@@ -153,7 +153,7 @@ def test_a_fork_server_that_does_not_answer_is_killed_and_the_stub_spawned(
     fork_server.answered(7, 700)
 
     assert ([7], [FORK_SERVER]) == (spawner.spawned, spawner.killed)
-    assert (0, True) == (spawner.asked[7].pid, spawner.asked[7].is_dropped)
+    assert (0, True) == (spawner.pending[7].pid, spawner.pending[7].is_dropped)
 
 
 def test_a_fork_server_that_cannot_fork_says_so_and_the_stub_is_spawned(
@@ -166,7 +166,7 @@ def test_a_fork_server_that_cannot_fork_says_so_and_the_stub_is_spawned(
     fork_server.answered(7, 0)
 
     assert ([7], []) == (spawner.spawned, spawner.killed)
-    assert spawner.asked[7].is_dropped
+    assert spawner.pending[7].is_dropped
 
 
 def test_a_stub_that_is_not_there_is_spawned(fork_server: ForkServer, spawner: FakeSpawner) -> None:
@@ -204,8 +204,8 @@ def test_at_the_end_nothing_is_kept_for_the_unborn(
 
     fork_server.close()
 
-    assert spawner.asked[7].is_dropped
-    assert spawner.asked[8].is_dropped
+    assert spawner.pending[7].is_dropped
+    assert spawner.pending[8].is_dropped
     for page in pages:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(page)

@@ -45,11 +45,11 @@ def test_whoever_listens_is_named_without_its_options(words: list[str]) -> None:
             holder.stdout.readline()
             listener.close()
 
-            found = describe_listener(port)
+            text = describe_listener(port)
         finally:
             subprocess.run(["kill", "-KILL", "--", f"-{holder.pid}"], check=True)
 
-    assert f"process {holder.pid} ({sys.executable})" == found
+    assert f"process {holder.pid} ({sys.executable})" == text
 
 
 def test_nobody_is_named_where_nobody_listens() -> None:

@@ -42,7 +42,7 @@ class World(NamedTuple):
     enforcement: QuotaEnforcement
     segments: SegmentRegistry
     child: Child
-    told: list[tuple[int, Reason]]
+    reports: list[tuple[int, Reason]]
 
     def tell(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -55,10 +55,10 @@ class World(NamedTuple):
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    told: list[tuple[int, Reason]] = []
+    reports: list[tuple[int, Reason]] = []
     children: dict[int, Child] = {}
     segments = SegmentRegistry(1 << 30, lambda serial, message, descriptor: None)
-    enforcement = QuotaEnforcement(children, segments, lambda *what: told.append(what))
+    enforcement = QuotaEnforcement(children, segments, lambda *what: reports.append(what))
     command = [sys.executable, "-c", _GROWING]
     with subprocess.Popen(
         command, stdin=-1, stdout=-1, text=True, start_new_session=True
@@ -66,7 +66,7 @@ def world() -> Iterator[World]:
         child = Child(5, process.pid, quota=Quota("m", max_memory_bytes=100 * MIB, cpu_weight=50))
         children[5] = child
         enforcement.begin(child)
-        yield World(process, enforcement, segments, child, told)
+        yield World(process, enforcement, segments, child, reports)
         process.kill()
     segments.close()
 
@@ -74,13 +74,13 @@ def world() -> Iterator[World]:
 @pytest.mark.row("L22")
 def test_a_process_that_grows_beyond_its_limit_is_reported_once(world: World) -> None:
     world.tell("60")
-    assert [] == world.told
+    assert [] == world.reports
     assert 60 * MIB <= world.enforcement.use_of("m").memory_bytes < 100 * MIB
 
     world.tell("60")
     world.enforcement.poll()
 
-    [(serial, reason)] = world.told
+    [(serial, reason)] = world.reports
     used = world.enforcement.use_of("m").memory_bytes
     assert (5, f"it used {used} of at most {100 * MIB} bytes (max_memory_bytes)") == (
         serial,

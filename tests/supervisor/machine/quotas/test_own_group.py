@@ -47,7 +47,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.row("L22")
 @pytest.mark.parametrize(
-    ("root", "path", "found"),
+    ("root", "path", "group"),
     [
         ("/", "/system.slice/zmqtriton", "system.slice/zmqtriton"),
         ("/", "/", ""),
@@ -55,11 +55,11 @@ def machine(tmp_path: Path) -> Machine:
         ("/docker/1234", "/docker/1234/inner", "inner"),
     ],
 )
-def test_the_own_group_is_found(machine: Machine, root: str, path: str, found: str) -> None:
+def test_the_own_group_is_found(machine: Machine, root: str, path: str, group: str) -> None:
     machine.mount(root)
     machine.enter(path)
 
-    assert machine.mounted / found == find_own_group(machine.proc)
+    assert machine.mounted / group == find_own_group(machine.proc)
 
 
 @pytest.mark.row("L22")

@@ -123,33 +123,33 @@ class Canary:
         if self.phase is not Phase.RUNNING:
             weight = ALL if self.phase is Phase.PROMOTING else 0
             return TrafficSplit(self.model, self.stable, self.version, weight)
-        wanted = self.settings
+        settings = self.settings
         return TrafficSplit(
             self.model,
             self.stable,
             self.version,
-            _share(wanted.weight),
-            *wanted.header,
-            _share(wanted.shadow),
-            f"{wanted.tolerance:g}",
+            _share(settings.weight),
+            *settings.header,
+            _share(settings.shadow),
+            f"{settings.tolerance:g}",
         )
 
     def describe(self, now_s: float) -> dict[str, Any]:
-        wanted, total = self.settings, self.judge.total
+        settings, total = self.settings, self.judge.total
         return {
             "model": self.model,
             "phase": self.phase.value,
             "seconds": round(now_s - self.since_s, 3),
             "stable": self.stable,
             "canary": self.version,
-            "weight": wanted.weight,
-            "header": ": ".join(filter(None, wanted.header)),
-            "shadow": wanted.shadow,
-            "tolerance": wanted.tolerance,
-            "abort_failures": wanted.abort_failures,
-            "abort_latency": wanted.abort_latency,
-            "min_requests": wanted.min_requests,
-            "promote_after": wanted.promote_after_s,
+            "weight": settings.weight,
+            "header": ": ".join(filter(None, settings.header)),
+            "shadow": settings.shadow,
+            "tolerance": settings.tolerance,
+            "abort_failures": settings.abort_failures,
+            "abort_latency": settings.abort_latency,
+            "min_requests": settings.min_requests,
+            "promote_after": settings.promote_after_s,
             "reason": self.reason,
             "is_automatic": self.is_automatic,
             "counts": {

@@ -21,12 +21,12 @@ class Comparisons:
         #: The last differences, in words.
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
-    def add(self, told: Mapping[str, Any]) -> Counter[str]:
+    def add(self, report: Mapping[str, Any]) -> Counter[str]:
         """Add a frontend's counts, without values that are no numbers. Return the new counts."""
-        found = {result: told.get(result) for result in RESULTS}
-        new = Counter({r: n for r, n in found.items() if type(n) is int and n > 0})
+        counts = {result: report.get(result) for result in RESULTS}
+        new = Counter({r: n for r, n in counts.items() if type(n) is int and n > 0})
         self.counts += new
-        texts = told.get("differences")
+        texts = report.get("differences")
         for text in texts[-_MAX_DIFFERENCES:] if isinstance(texts, list) else ():
             self._add_difference(_printable(str(text)[:_MAX_TEXT]))
         return new

@@ -19,9 +19,9 @@ def find_difference(stable: Mapping[str, Any], canary: Mapping[str, Any]) -> str
     ):
         if of(stable) != of(canary):
             return f"{what} of the two versions differ{'' if what == 'inputs' else 's'}"
-    known = _tensors(canary, "output")
+    outputs = _tensors(canary, "output")
     for name, tensor in _tensors(stable, "output").items():
-        if known.get(name, ("",))[0] != tensor[0]:
+        if outputs.get(name, ("",))[0] != tensor[0]:
             return f"it does not have the output '{name}' as the stable version has it"
     return ""
 

@@ -34,12 +34,12 @@ class CanaryWatch:
     def _look(self) -> None:
         self._counts.request(self._on_counts)
 
-    def _on_counts(self, found: CountsReport) -> None:
+    def _on_counts(self, report: CountsReport) -> None:
         counts = {
             (entry["model"], entry["version"]): VersionCounts(
                 entry["succeeded"], entry["faults"], entry["success_ns"]
             )
-            for entry in found["counts"] or ()
+            for entry in report["counts"] or ()
         }
         for canary in list(self._canaries.values()):
             if canary.phase is Phase.RUNNING:

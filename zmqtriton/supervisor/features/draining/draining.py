@@ -55,16 +55,16 @@ class _Drained:
     def describe(self, now_s: float) -> dict[str, Any]:
         model, instance = self.key
         drain = self.drain
-        found: dict[str, Any] = {"model": model} if model else {}
+        status: dict[str, Any] = {"model": model} if model else {}
         if instance:
-            found["instance"] = instance
-        found |= {
+            status["instance"] = instance
+        status |= {
             "state": self.outcome or drain.phase.value,
             "then": drain.wish.follow.value,
             "under_way": drain.under_way,
             "seconds": round(now_s - drain.began_s, 3),
         }
-        return {**found, "is_late": True} if drain.is_late else found
+        return {**status, "is_late": True} if drain.is_late else status
 
     def answer(self, result: Any) -> None:
         waiting, self.waiting = self.waiting, []
@@ -120,8 +120,8 @@ class Draining(Feature):
         """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
         arguments, key = call.arguments, _key(call.arguments)
         check_names("a drain", arguments, _SETTINGS)
-        known = self._drained.get(key)
-        target = self._target(key) if known is None else known.target
+        current = self._drained.get(key)
+        target = self._target(key) if current is None else current.target
         wish = DrainWish.parse(arguments, target.allowed)
         does_wait = arguments.get("wait", True)
         if type(does_wait) is not bool:
@@ -138,59 +138,59 @@ class Draining(Feature):
         model, instance = key
         if not model:
             return ServerTarget(self._server, self._publish)
-        found = self._server.models.get(model)
-        if found is None:
+        target_model = self._server.models.get(model)
+        if target_model is None:
             raise NotFound(f"there is no model '{model}'")
-        target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, found)
+        target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
         if instance:
-            target = InstanceTarget(self._plan, found, instance)
+            target = InstanceTarget(self._plan, target_model, instance)
         if target.has_ended:
             raise Unavailable(f"model '{model}' is not loaded, so it cannot be drained")
         return target
 
     def _set(self, key: Key, wish: DrainWish, target: Target | None = None) -> _Drained:
-        known = self._drained.get(key)
-        if known is None:
+        drained = self._drained.get(key)
+        if drained is None:
             target = target or self._target(key)
-            known = self._drained[key] = _Drained(key, target, Drain(wish, self._plan.now_s))
+            drained = self._drained[key] = _Drained(key, target, Drain(wish, self._plan.now_s))
             self._plan.log("I", f"draining {target.name}")
             target.avoid()
-        elif known.drain.phase is DrainPhase.ENDING:
-            raise Unavailable(_under_way(known))
+        elif drained.drain.phase is DrainPhase.ENDING:
+            raise Unavailable(_under_way(drained))
         else:
-            known.drain.begin_again(wish, self._plan.now_s)
+            drained.drain.begin_again(wish, self._plan.now_s)
         self._poll()
-        return known
+        return drained
 
     def _undrain(self, call: ControlCall) -> None:
         key, answer = _key(call.arguments), call.answer
         check_names("an undrain", call.arguments, _KEY_SETTINGS)
-        known = self._drained.get(key)
-        if known is None:
+        drained = self._drained.get(key)
+        if drained is None:
             if key != _SERVER:
                 self._check_model(key[0])
             answer(_SERVING)
-        elif known.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
-            raise Unavailable(_under_way(known))
+        elif drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
+            raise Unavailable(_under_way(drained))
         else:
             del self._drained[key]
-            known.drain.handle(DrainEvent.UNDRAINED)
+            drained.drain.handle(DrainEvent.UNDRAINED)
             self._past[key] = _SERVING
-            known.answer(Unavailable(f"{known.target.name} was undrained"))
-            self._plan.log("I", f"undrained {known.target.name}")
+            drained.answer(Unavailable(f"{drained.target.name} was undrained"))
+            self._plan.log("I", f"undrained {drained.target.name}")
             if key[1]:  # its place is filled again
-                known.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
-                known.waiting.append(answer)
-                self._drained[key] = known
-                self._follow(known)
+                drained.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
+                drained.waiting.append(answer)
+                self._drained[key] = drained
+                self._follow(drained)
             else:
-                known.target.accept(lambda _: None)
+                drained.target.accept(lambda _: None)
                 answer(_SERVING)
 
     def _state(self, key: Key) -> dict[str, Any]:
-        known = self._drained.get(key)
-        if known is not None:
-            return known.describe(self._plan.now_s)
+        drained = self._drained.get(key)
+        if drained is not None:
+            return drained.describe(self._plan.now_s)
         if key != _SERVER:
             self._check_model(key[0])
         return self._past.get(key, _SERVING)
@@ -217,12 +217,12 @@ class Draining(Feature):
         drained = self._drained.values()
         return any(one.drain.phase is DrainPhase.DRAINING for one in drained)
 
-    def _observe(self, found: CountsReport) -> None:
+    def _observe(self, report: CountsReport) -> None:
         now_s = self._plan.now_s
         for drained in list(self._drained.values()):
             drain = drained.drain
             if drain.phase is DrainPhase.DRAINING:
-                drain.observe(*drained.target.count(found["counts"]), now_s)
+                drain.observe(*drained.target.count(report["counts"]), now_s)
                 if drain.has_drained(now_s) and drained.target.can_follow():
                     self._proceed(drained)
         self._is_polling = False
@@ -256,11 +256,11 @@ class Draining(Feature):
                 drained.target.accept(lambda _: None)
         target = drained.target
         drained.outcome = target.ended_as if target.has_ended else _OUTCOMES[follow]
-        found = drained.describe(self._plan.now_s)
+        status = drained.describe(self._plan.now_s)
         if error is not None:
-            found |= {"state": "failed", "error": error.text}
-        self._past[drained.key] = found
-        drained.answer(error or found)
+            status |= {"state": "failed", "error": error.text}
+        self._past[drained.key] = status
+        drained.answer(error or status)
 
 
 _SERVING = {"state": "serving"}

@@ -185,18 +185,18 @@ class InstanceTarget:
 
     def __init__(self, plan: Plan, model: Model, name: str) -> None:
         """Find the instance. Raises NotFound."""
-        found = [
+        matches = [
             (version, instance)
             for version in model.versions.values()
             if version.is_serving and version.generation is not None
             for instance in version.generation.instances
             if instance.name == name and instance.state is InstanceState.READY
         ]
-        if not found:
+        if not matches:
             raise NotFound(f"model '{model.name}' has no instance '{name}' that is ready")
         self._plan = plan
         self._model = model
-        self._version, self._instance = found[0]
+        self._version, self._instance = matches[0]
         self.name = f"instance '{name}'"
         self._replacement: Replacement | None = None
 

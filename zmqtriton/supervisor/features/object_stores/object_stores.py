@@ -86,17 +86,17 @@ class ObjectStores(Feature):
         if not _can_be_asked_for(model):
             then(None)
             return
-        known = self._known_copy(model) if is_poll else None
-        if known is not None:
-            then(known)
+        copy = self._known_copy(model) if is_poll else None
+        if copy is not None:
+            then(copy)
             return
         arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
         copied = partial(self._on_copied, model, then)
         self._call_process(ticket, "copy", arguments, copied)
         self._copying[ticket] = model
 
-    def _on_copied(self, model: str, then: Callable[[LocalCopy], None], found: Any) -> None:
-        then(self._record_copy(model, found))
+    def _on_copied(self, model: str, then: Callable[[LocalCopy], None], answer: Any) -> None:
+        then(self._record_copy(model, answer))
 
     def fetch_phase(self, model: str) -> str:
         """Return the step of the model's copy to this machine, in words, or ""."""
@@ -131,32 +131,34 @@ class ObjectStores(Feature):
         places = tuple(url for url, names in self._models.items() if model in names)
         if len(places) != 1:
             return LocalCopy(places)
-        found = self._last_copies.get(model)
-        if found is None or (found.repository_urls, found.digest) != (
+        last_copy = self._last_copies.get(model)
+        if last_copy is None or (last_copy.repository_urls, last_copy.digest) != (
             places,
             self._models[places[0]][model],
         ):
             return None
-        return found if found.problem or found.directory in self._local_copies else None
+        return last_copy if last_copy.problem or last_copy.directory in self._local_copies else None
 
     # ------------------------------------------------------------ what is heard
 
-    def _record_copy(self, model: str, found: Any) -> LocalCopy:
+    def _record_copy(self, model: str, answer: Any) -> LocalCopy:
         """Take the answer for a model, and keep it if it is worth keeping."""
-        if isinstance(found, ZmqTritonError):
-            return LocalCopy((), "", _UNREACHABLE, found.text)
-        copied = LocalCopy(tuple(found["urls"]), found["directory"], found["digest"], found["odd"])
+        if isinstance(answer, ZmqTritonError):
+            return LocalCopy((), "", _UNREACHABLE, answer.text)
+        copied = LocalCopy(
+            tuple(answer["urls"]), answer["directory"], answer["digest"], answer["odd"]
+        )
         self._last_copies[model] = copied
         if copied.directory:
             self._local_copies[copied.directory] = model
         return copied
 
-    def _stores_listed(self, found: Any) -> None:
+    def _stores_listed(self, listing: Any) -> None:
         answers: list[dict[str, Any]]
-        if isinstance(found, ZmqTritonError):
-            answers = [{"error": found.text}] * len(self._urls)
+        if isinstance(listing, ZmqTritonError):
+            answers = [{"error": listing.text}] * len(self._urls)
         else:
-            answers = found
+            answers = listing
             self._listed_s = self._plan.now_s
         for url, answer in zip(self._urls, answers, strict=True):
             error = answer.get("error", "")
@@ -232,8 +234,8 @@ class ObjectStores(Feature):
         self._introductions.report_death(serial, reason.text)
         self._copying.clear()
         self._copy_status.clear()
-        asked, self._pending_calls = self._pending_calls, {}
-        for then in asked.values():
+        calls, self._pending_calls = self._pending_calls, {}
+        for then in calls.values():
             then(InternalError(f"the process that asks object stores has died: {reason.text}"))
 
     def describe_processes(self) -> list[dict[str, Any]]:
@@ -255,9 +257,11 @@ class ObjectStores(Feature):
         if not self._local_copies:
             return
         models = self._server.models
-        wanted = {m for m in self._last_copies if m in models and not models[m].was_unloaded}
+        models_to_keep = {
+            m for m in self._last_copies if m in models and not models[m].was_unloaded
+        }
         used = [each.blueprint.directory for each in self._server.generations.values()]
-        still_used = {*used, *(self._last_copies[model].directory for model in wanted)}
+        still_used = {*used, *(self._last_copies[model].directory for model in models_to_keep)}
         busy = set(self._copying.values())
         gone = [d for d, m in self._local_copies.items() if d not in still_used and m not in busy]
         for directory in gone:

@@ -76,10 +76,10 @@ class Evictor:
         for each in self._with_needs(name):
             self.usage.record_load(each)
 
-    def record_memory(self, found: Mapping[str, int]) -> None:
+    def record_memory(self, bytes_by_model: Mapping[str, int]) -> None:
         """Record the memory of each model's processes."""
-        self._bytes = dict(found)
-        for name, size in found.items():
+        self._bytes = dict(bytes_by_model)
+        for name, size in bytes_by_model.items():
             if (
                 name not in self._reserved
                 and name in self._models

@@ -86,11 +86,11 @@ class OnDemandLoader(Feature):
         """Load a model on demand."""
         name, answer = required_model_name(call.arguments), call.answer
         models, failure = self._server.models, self._failures.get(name)
-        wanted, model = self._pending_loads.get(name), models.get(name)
+        load, model = self._pending_loads.get(name), models.get(name)
         if self._server.is_stopping:
             answer(Unavailable("Server exiting"))
-        elif wanted is not None:
-            wanted.responders.append(answer)
+        elif load is not None:
+            load.responders.append(answer)
         elif model is not None and model.serving_configs:
             answer(True)
         elif not self._is_on or (model is not None and not model.is_on_demand):
@@ -114,12 +114,12 @@ class OnDemandLoader(Feature):
             self._listed_s = self._plan.now_s
             self._server.list_repository(self._on_listed)
 
-    def _on_listed(self, found: RepositoryListing) -> None:
-        self._names = set() if isinstance(found, ZmqTritonError) else set(found)
+    def _on_listed(self, listing: RepositoryListing) -> None:
+        self._names = set() if isinstance(listing, ZmqTritonError) else set(listing)
         for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.LISTING]:
-            if isinstance(found, ZmqTritonError):
-                self._end(name, Unavailable(found.text))
-            elif name in found:
+            if isinstance(listing, ZmqTritonError):
+                self._end(name, Unavailable(listing.text))
+            elif name in listing:
                 self._go_on(name)
             else:
                 self._end(name, False)
@@ -133,13 +133,13 @@ class OnDemandLoader(Feature):
             self._proceed(name)
 
     def _proceed(self, name: str) -> None:
-        wanted, models = self._pending_loads[name], self._server.models
+        load, models = self._pending_loads[name], self._server.models
         model = models.get(name)
         if model is not None and model.serving_configs:
             self._end(name, True)
-        elif all(models[n].has_ended for n in wanted.evicted_models | {name} if n in models):
+        elif all(models[n].has_ended for n in load.evicted_models | {name} if n in models):
             if self._evictions.has_budget:
-                wanted.phase = LoadPhase.MEASURING
+                load.phase = LoadPhase.MEASURING
                 self._refresh_usage(partial(self._make_room, name))
             else:
                 self._load(name)
@@ -151,8 +151,8 @@ class OnDemandLoader(Feature):
     # --------------------------------------------------------------- the load
 
     def _make_room(self, name: str) -> None:
-        wanted = self._pending_loads.get(name)
-        if wanted is None or wanted.phase is not LoadPhase.MEASURING:
+        load = self._pending_loads.get(name)
+        if load is None or load.phase is not LoadPhase.MEASURING:
             return
         try:
             leaving = self._evictions.make_room(name)
@@ -160,7 +160,7 @@ class OnDemandLoader(Feature):
             self._fail(name, error)
             return
         if leaving:
-            wanted.evicted_models, wanted.phase = set(leaving), LoadPhase.WAITING
+            load.evicted_models, load.phase = set(leaving), LoadPhase.WAITING
             self._proceed(name)
         else:
             self._load(name)
@@ -227,8 +227,8 @@ class OnDemandLoader(Feature):
         self._refresh_callbacks, self._then_look = self._then_look, []
         self._counts.request(self._on_counts)
 
-    def _on_counts(self, found: CountsReport) -> None:
-        self._evictions.usage.record_counts(found["counts"])
+    def _on_counts(self, report: CountsReport) -> None:
+        self._evictions.usage.record_counts(report["counts"])
         if not self._evictions.has_budget:
             self._finish_refresh()
             return
@@ -237,8 +237,8 @@ class OnDemandLoader(Feature):
         living = {pid: name for pid, name in pids.items() if pid}
         measure_memory(self._plan, living, self._on_memory_measured)
 
-    def _on_memory_measured(self, found: MemoryReport) -> None:
-        self._evictions.record_memory(found.by_model)
+    def _on_memory_measured(self, memory: MemoryReport) -> None:
+        self._evictions.record_memory(memory.by_model)
         self._finish_refresh()
 
     def _finish_refresh(self) -> None:
@@ -254,7 +254,7 @@ class OnDemandLoader(Feature):
         """Describe it for the status; empty if loading on demand is off."""
         if not self._is_on:
             return {}
-        waiting = {name: len(wanted.responders) for name, wanted in self._pending_loads.items()}
+        waiting = {name: len(load.responders) for name, load in self._pending_loads.items()}
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property

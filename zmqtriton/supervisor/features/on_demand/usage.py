@@ -68,14 +68,14 @@ class ModelUsage:
     def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
         """Return evictable models, least recently used first, each with those that go before it."""
         groups = [self.eviction_group(name) for name in self._on_demand_models()]
-        found = [
+        candidates = [
             group
             for group in groups
             if group is not None
             and not set(group) & set(kept)
             and not any(map(self._is_in_grace, group))
         ]
-        return sorted(found, key=lambda group: max(map(self.last_used_s, group)))
+        return sorted(candidates, key=lambda group: max(map(self.last_used_s, group)))
 
     def eviction_group(self, name: str) -> list[str] | None:
         """Return the model behind the ensembles that have it as a member; None if one must stay."""

@@ -45,13 +45,13 @@ class Operations(Feature):
 
         Each writes them to its output, and so to the log, whatever it is doing.
         """
-        asked = []
+        rows = []
         for _, instance in self._instances(optional_model_name(arguments)):
             if instance.pid:
                 self._plan.enqueue(Signal(instance.serial, int(DUMP_STACKS_SIGNAL)))
                 state = instance.state.value
-                asked.append({"instance": instance.name, "pid": instance.pid, "state": state})
-        return asked
+                rows.append({"instance": instance.name, "pid": instance.pid, "state": state})
+        return rows
 
     def _restart(self, call: ControlCall) -> None:
         """End the serving stubs, which then come back; load the model if no stub serves or will.
@@ -59,11 +59,11 @@ class Operations(Feature):
         The answer is the number of ended stubs, or the load's error.
         """
         model, answer = required_model_name(call.arguments), call.answer
-        found = list(self._instances(model))
-        ready = [(g, i) for g, i in found if i.state is InstanceState.READY]
+        instances = list(self._instances(model))
+        ready = [(g, i) for g, i in instances if i.state is InstanceState.READY]
         for generation, instance in ready:
             generation.handle(instance, states.KillRequested(_REASON))
-        if ready or any(instance.state in _RECOVERING_STATES for _, instance in found):
+        if ready or any(instance.state in _RECOVERING_STATES for _, instance in instances):
             answer(len(ready))
         else:
             self._server.load(model, None, lambda error: answer(0 if error is None else error))

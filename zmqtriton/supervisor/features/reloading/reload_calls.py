@@ -40,17 +40,17 @@ class ReloadCalls(Feature):
         report.expect([model])
         self._server.load(model, None, partial(report.record_load, named, named.history.attempts))
 
-    def _reload_listed(self, answer: Callable[[Any], None], found: RepositoryListing) -> None:
-        if isinstance(found, ZmqTritonError):
-            answer(found)
+    def _reload_listed(self, answer: Callable[[Any], None], listing: RepositoryListing) -> None:
+        if isinstance(listing, ZmqTritonError):
+            answer(listing)
             return
         report = _Report(answer)
-        gone = find_gone(self._server.models, found)
+        gone = find_gone(self._server.models, listing)
         if self._is_explicit:
             # only who has loaded them unloads them
             report.outcomes["gone"] = [model.name for model in gone if _is_in_use(model)]
             gone = []
-        reloaded = self._choose(found)
+        reloaded = self._choose(listing)
         report.expect(model.name for model in [*gone, *reloaded])
         for model in gone:
             model.history.record_gone()
@@ -59,14 +59,14 @@ class ReloadCalls(Feature):
             model.history.is_directory_gone = False
             model.poll(0.0, partial(report.record_load, model, model.history.attempts))
 
-    def _choose(self, found: Iterable[str]) -> list[Model]:
+    def _choose(self, names: Iterable[str]) -> list[Model]:
         """Return the models to look at: all, or in mode explicit those that are loaded.
 
         One that a client has loaded with a configuration of its own does not follow the files.
         """
         if not self._is_explicit:
-            return [self._server.get_or_create_model(name) for name in found]
-        models = [self._server.models[name] for name in found if name in self._server.models]
+            return [self._server.get_or_create_model(name) for name in names]
+        models = [self._server.models[name] for name in names if name in self._server.models]
         return [model for model in models if _is_in_use(model) and model.history.override is None]
 
 

@@ -87,13 +87,13 @@ class Autoscaler(Feature):
         if self._scaled:
             self._plan.call_later(INTERVAL_S, self._look)
 
-    def _on_counts(self, name: str, found: CountsReport) -> None:
+    def _on_counts(self, name: str, report: CountsReport) -> None:
         scaled = self._scaled.get(name)
         if scaled is None:
             return
         scaled.is_asked = False
-        if found["counts"] and self._is_scaled(name):
-            self._consider(self._server.models[name], scaled, found["counts"])
+        if report["counts"] and self._is_scaled(name):
+            self._consider(self._server.models[name], scaled, report["counts"])
 
     # ------------------------------------------------------------- deciding
 
@@ -106,23 +106,23 @@ class Autoscaler(Feature):
         scaled.targets = {
             each.number: scaled.targets.get(each.number) or _target_of(each) for each in serving
         }
-        wanted, reason = 0, ""
+        instances, reason = 0, ""
         for entry in entries:
             generation = by_version.get(entry["version"])
             if generation is not None:
                 target = scaled.targets[generation.number]
                 reading = Reading.of(entry, self._plan.now_s)
                 chosen = target.decide(reading, _count(generation))
-                if chosen > wanted:
-                    wanted, reason = chosen, target.reason
+                if chosen > instances:
+                    instances, reason = chosen, target.reason
         present = max(map(_count, serving))
-        if scaled.is_changing or model.loads.is_loading or not wanted:
+        if scaled.is_changing or model.loads.is_loading or not instances:
             return
-        if wanted < present:
-            self._scale(model, scaled, wanted, reason)
-        elif wanted > present and self._plan.now_s >= scaled.retry_at_s:
+        if instances < present:
+            self._scale(model, scaled, instances, reason)
+        elif instances > present and self._plan.now_s >= scaled.retry_at_s:
             scaled.is_changing = True
-            then = partial(self._on_memory_measured, model, scaled, wanted, reason)
+            then = partial(self._on_memory_measured, model, scaled, instances, reason)
             measure_memory(self._plan, self._processes(model), then)
 
     def _processes(self, model: Model) -> dict[int, str]:
@@ -132,27 +132,27 @@ class Autoscaler(Feature):
         return {one.pid: g.blueprint.name for g in counted for one in g.instances if one.pid}
 
     def _on_memory_measured(
-        self, model: Model, scaled: _ScaledModel, wanted: int, reason: str, found: MemoryReport
+        self, model: Model, scaled: _ScaledModel, instances: int, reason: str, memory: MemoryReport
     ) -> None:
         """Start as many more as there is room for."""
         scaled.is_changing, scaled.obstacle = False, ""
         serving = serving_generations(model.versions)
         present = max(map(_count, serving), default=0)
-        of_each = found.by_model.get(model.name, 0) // max(1, sum(map(_count, serving)))
-        room = int(found.available_bytes * _MEMORY_SHARE)
+        of_each = memory.by_model.get(model.name, 0) // max(1, sum(map(_count, serving)))
+        room = int(memory.available_bytes * _MEMORY_SHARE)
         if self._budget:
-            room = min(room, self._budget - sum(found.by_model.values()))
+            room = min(room, self._budget - sum(memory.by_model.values()))
         fitting = max(0, room) // max(1, of_each * len(serving))
-        if present + fitting < wanted:
-            wanted = present + fitting
+        if present + fitting < instances:
+            instances = present + fitting
             mib = of_each >> 20
             self._postpone(model, scaled, f"each takes {mib} MiB, and too little memory is left")
-        if present < wanted and not model.loads.is_loading:
-            self._scale(model, scaled, wanted, reason)
+        if present < instances and not model.loads.is_loading:
+            self._scale(model, scaled, instances, reason)
 
-    def _scale(self, model: Model, scaled: _ScaledModel, wanted: int, reason: str) -> None:
+    def _scale(self, model: Model, scaled: _ScaledModel, instances: int, reason: str) -> None:
         scaled.is_changing = True
-        scaled.last_change = f"to {wanted}: {reason}"
+        scaled.last_change = f"to {instances}: {reason}"
         self._plan.log("I", f"autoscaling '{model.name}' {scaled.last_change}")
 
         def done(error: ZmqTritonError | None) -> None:
@@ -160,7 +160,7 @@ class Autoscaler(Feature):
             if error is not None:
                 self._postpone(model, scaled, error.text)
 
-        model.scale(Scale(wanted), done)
+        model.scale(Scale(instances), done)
 
     def _postpone(self, model: Model, scaled: _ScaledModel, obstacle: str) -> None:
         """Start no more instances for a while."""
@@ -178,8 +178,8 @@ class Autoscaler(Feature):
         scaled = self._scaled.get(model.name) or _ScaledModel()
         return {
             "autoscale": {
-                "least": limits.least,
-                "most": limits.most,
+                "least": limits.minimum,
+                "most": limits.maximum,
                 "last_change": scaled.last_change,
                 "obstacle": scaled.obstacle,
             }

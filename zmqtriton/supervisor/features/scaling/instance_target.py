@@ -41,10 +41,10 @@ class InstanceTarget:
         self._began_s = now_s if self._began_s is None else self._began_s
         needed = self._needed(now_s, instances)
         self._note_need(now_s, max(needed, self._least_to_keep()))
-        wanted = needed if needed > instances else self._fewer(now_s, instances)
-        allowed = min(max(wanted, self.limits.least), self.limits.most)
-        if allowed > wanted >= instances or allowed < wanted <= instances:
-            self.reason = f"its limits are {self.limits.least} and {self.limits.most}"
+        target = needed if needed > instances else self._fewer(now_s, instances)
+        allowed = min(max(target, self.limits.minimum), self.limits.maximum)
+        if allowed > target >= instances or allowed < target <= instances:
+            self.reason = f"its limits are {self.limits.minimum} and {self.limits.maximum}"
         return allowed
 
     def _fewer(self, now_s: float, instances: int) -> int:

@@ -49,10 +49,10 @@ class ScalingCalls:
             raise InvalidArgument("'count' must be an integer, and 'group' a string")
 
         limits = limits_of(model)
-        if limits is not None and not limits.least <= count <= limits.most:
+        if limits is not None and not limits.minimum <= count <= limits.maximum:
             raise InvalidArgument(
-                f"model '{model.name}' is scaled by its load, to {limits.least} - {limits.most} "
-                f"instances; {count} is not among them"
+                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
+                f"{limits.maximum} instances; {count} is not among them"
             )
 
         def done(error: ZmqTritonError | None) -> None:
@@ -63,5 +63,5 @@ class ScalingCalls:
 
 def limits_of(model: Model) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
-    found = [each.blueprint.autoscale for each in serving_generations(model.versions)]
-    return next((limits for limits in found if limits is not None), None)
+    bounds = [each.blueprint.autoscale for each in serving_generations(model.versions)]
+    return next((limits for limits in bounds if limits is not None), None)

@@ -58,8 +58,8 @@ class Workload:
         self.busy_instances += share * (busy_s / elapsed_s - self.busy_instances)
         if answered:
             per_request_s = busy_s / answered
-            known = share if self.seconds_per_request else 1.0
-            self.seconds_per_request += known * (per_request_s - self.seconds_per_request)
+            weight = share if self.seconds_per_request else 1.0
+            self.seconds_per_request += weight * (per_request_s - self.seconds_per_request)
 
     @property
     def offered_instances(self) -> float:

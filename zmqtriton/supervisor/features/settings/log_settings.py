@@ -45,20 +45,20 @@ class LogSettings(Feature):
             self._apply(self._options._replace(**_parse_changes(changes)))
         return self._describe()
 
-    def _apply(self, wanted: LogOptions) -> None:
-        self._options = wanted
-        self._plan.enqueue(ConfigureLogging(wanted))
-        self._introductions.change_log(wanted)
+    def _apply(self, options: LogOptions) -> None:
+        self._options = options
+        self._plan.enqueue(ConfigureLogging(options))
+        self._introductions.change_log(options)
 
     def _describe(self) -> dict[str, Any]:
-        wanted = self._options
+        options = self._options
         return {
             "log_file": self._file,
-            "log_info": wanted.info,
-            "log_warning": wanted.warning,
-            "log_error": wanted.error,
-            "log_verbose_level": wanted.verbose,
-            "log_format": wanted.form,
+            "log_info": options.info,
+            "log_warning": options.warning,
+            "log_error": options.error,
+            "log_verbose_level": options.verbose,
+            "log_format": options.form,
         }
 
 

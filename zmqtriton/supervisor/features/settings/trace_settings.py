@@ -78,23 +78,23 @@ class TraceSettings(Feature):
         if "trace_file" in changes:
             raise Unsupported(_FIXED_FILE)
         said = self._model_settings.get(model, {}) if model else self._global_settings
-        wanted = {**said, **_validate_changes(changes)}
-        wanted = {key: value for key, value in wanted.items() if value is not None}
-        found = self._describe(model, wanted)
+        settings = {**said, **_validate_changes(changes)}
+        settings = {key: value for key, value in settings.items() if value is not None}
+        description = self._describe(model, settings)
         if changes:
-            reason = self._find_problem(found)
+            reason = self._find_problem(description)
             if reason:
                 raise InvalidArgument(f"Attempting to set invalid trace setting :{reason}")
-            self._store(model, wanted)
+            self._store(model, settings)
             self._change_counts[model] = self._change_counts.get(model, 0) + 1
             self._announce_all()
-        return found
+        return description
 
-    def _find_problem(self, found: Mapping[str, Any]) -> str:
+    def _find_problem(self, settings: Mapping[str, Any]) -> str:
         """Return why these settings cannot produce traces; "" if they can or tracing is off."""
-        if found["trace_level"] == ["OFF"]:
+        if settings["trace_level"] == ["OFF"]:
             return ""
-        if found["trace_rate"] == "0":
+        if settings["trace_rate"] == "0":
             return "sample rate must be non-zero"
         is_nowhere = self._mode == "triton" and not self._file
         return "trace file name is not given" if is_nowhere else ""
@@ -118,32 +118,32 @@ class TraceSettings(Feature):
         self._introductions.change_tracing(Tracing(self._mode, sampling))
 
     def _sampling(self, model: str) -> Sampling:
-        found = {**self._initial, **self._global_settings, **self._model_settings.get(model, {})}
+        settings = {**self._initial, **self._global_settings, **self._model_settings.get(model, {})}
         return Sampling(
             model=model,
-            levels=tuple(level for level in found["trace_level"] if level != "OFF"),
-            rate=int(found["trace_rate"]),
-            max_traces=int(found["trace_count"]),
-            log_frequency=int(found["log_frequency"]),
+            levels=tuple(level for level in settings["trace_level"] if level != "OFF"),
+            rate=int(settings["trace_rate"]),
+            max_traces=int(settings["trace_count"]),
+            log_frequency=int(settings["log_frequency"]),
             # A change for all models also counts for those that have settings of their own.
             changes=(self._change_counts.get("", 0), self._change_counts.get(model, 0)),
         )
 
-    def _store(self, model: str, wanted: dict[str, Any]) -> None:
+    def _store(self, model: str, settings: dict[str, Any]) -> None:
         if not model:
-            self._global_settings = wanted
-        elif wanted:
-            self._model_settings[model] = wanted
+            self._global_settings = settings
+        elif settings:
+            self._model_settings[model] = settings
         else:
             self._model_settings.pop(model, None)
 
     def _describe(self, model: str, said: Mapping[str, Any]) -> dict[str, Any]:
         over = {**self._global_settings, **said} if model else said
-        found = {**self._initial, **over}
+        settings = {**self._initial, **over}
         if self._mode == "triton":
-            return {**found, "trace_file": self._file, "trace_mode": self._mode}
-        del found["log_frequency"]
-        return {**found, "trace_mode": self._mode, **self._exporter_options}
+            return {**settings, "trace_file": self._file, "trace_mode": self._mode}
+        del settings["log_frequency"]
+        return {**settings, "trace_mode": self._mode, **self._exporter_options}
 
 
 def _validate_changes(changes: Mapping[str, Any]) -> Mapping[str, Any]:

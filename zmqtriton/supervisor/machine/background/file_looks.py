@@ -31,10 +31,10 @@ class FileLooks:
 
 def _look(places: Mapping[str, ModelPlace], config_name: str) -> FileReport:
     began_s = time.monotonic()
-    found = {}
+    fingerprints = {}
     for name, place in places.items():
         try:
-            found[name] = place.scan(name, config_name).fingerprint
+            fingerprints[name] = place.scan(name, config_name).fingerprint
         except (ZmqTritonError, OSError) as error:
-            found[name] = f"unreadable: {error}"
-    return FileReport(found, time.monotonic() - began_s)
+            fingerprints[name] = f"unreadable: {error}"
+    return FileReport(fingerprints, time.monotonic() - began_s)

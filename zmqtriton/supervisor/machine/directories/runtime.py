@@ -93,17 +93,17 @@ class RuntimeDirectory:
     def is_lost(self) -> bool:
         """True if the directory, or the socket for zmqtriton-ctl in it, was taken away."""
         try:
-            found, ours = self.path.lstat(), os.fstat(self._descriptor)
+            status, ours = self.path.lstat(), os.fstat(self._descriptor)
             self.control_path.lstat()
         except OSError:
             return True
-        return (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino)
+        return (status.st_dev, status.st_ino) != (ours.st_dev, ours.st_ino)
 
     def restore(self) -> None:
         """Make the directory again, without sockets. Raises OSError and DirectoryError."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = self.path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = self.path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise DirectoryError(f"'{self.path}' is not this server's any more")
         self.path.chmod(0o700)
         lock, directory = _create_lock(self.path), _lock_directory(self.path)
@@ -123,12 +123,12 @@ class RuntimeDirectory:
         os.close(self._descriptor)
 
 
-def claim(given: str = "", group: int | None = None) -> RuntimeDirectory:
+def claim(directory: str = "", group: int | None = None) -> RuntimeDirectory:
     """Claim the given directory, $RUNTIME_DIRECTORY, or a new one, and let this group in.
 
     Raises DirectoryError.
     """
-    claimed = _claim(given)
+    claimed = _claim(directory)
     if group is not None:
         try:
             claimed.admit(group)
@@ -145,9 +145,9 @@ def admit_group(directory: Path, group: int) -> None:
     directory.chmod(0o710)
 
 
-def _claim(given: str) -> RuntimeDirectory:
+def _claim(directory: str) -> RuntimeDirectory:
     # systemd separates several by colons; the first is the service's own.
-    named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    named = directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:
         path = Path(named).absolute()
         _check_length(path)

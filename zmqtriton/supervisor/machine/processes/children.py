@@ -254,7 +254,7 @@ class Children:
         mark = stub_mark.mark(self._directory, spec.serial)
         user = spec.user and {**spec.user._asdict(), "variables": spec.user.variables}
         how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
-        asked = json.dumps({**spec.stub._asdict(), **how, "user": user})
+        request = json.dumps({**spec.stub._asdict(), **how, "user": user})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -271,7 +271,7 @@ class Children:
             listener = self.stream_sockets.listen(spec.serial)
             ends.callback(os.close, listener)
             passed = (theirs.fileno(), spec.page, listener, writing)
-            fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *passed)
+            fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", request), *passed)
             own.pop_all()
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
@@ -336,10 +336,10 @@ class Children:
                 self.send(child.serial, wire.LogFile(), descriptor)
 
     def _update_write_interest(self, child: Child) -> None:
-        wanted = child.lifeline.is_backed_up and not child.lifeline.ended
-        if wanted != child.is_watched_for_writing:
-            child.is_watched_for_writing = wanted
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+        has_backlog = child.lifeline.is_backed_up and not child.lifeline.ended
+        if has_backlog != child.is_watched_for_writing:
+            child.is_watched_for_writing = has_backlog
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_backlog else 0)
             handler = _guard(child, self._handle_lifeline_event, self.kill)
             self._selector.modify(child.lifeline, events, handler)
 
@@ -418,8 +418,8 @@ class Children:
         The kernel has made this process their parent.
         """
         living = self._children.keys() | self.fork_server.awaited_serials
-        known = {child.pid for child in self._children.values()}
-        processes.kill_strays(self._directory, known, living)
+        pids = {child.pid for child in self._children.values()}
+        processes.kill_strays(self._directory, pids, living)
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         child = self._children.get(serial)

@@ -27,10 +27,10 @@ def find_crash(lines: Sequence[str]) -> str:
     fatal = [n for n, line in enumerate(lines) if line.startswith(FATAL_PREFIX)]
     if not fatal:
         return ""
-    told = lines[fatal[-1] :]
-    stacks = [n for n, line in enumerate(told) if _STACK.match(line)]
+    report = lines[fatal[-1] :]
+    stacks = [n for n, line in enumerate(report) if _STACK.match(line)]
     frames: list[str] = []
-    for line in told[stacks[0] + 1 :] if stacks else ():
+    for line in report[stacks[0] + 1 :] if stacks else ():
         frame = _FRAME.match(line)
         is_ours = frame is not None and any(path in frame[1] for path in _OWN_PATHS)
         if frame is None or (is_ours and frames):
@@ -38,7 +38,7 @@ def find_crash(lines: Sequence[str]) -> str:
         # A crash within pb_utils is shown where the model has called it.
         if not (is_ours or frame[1].startswith(_IMPORT[0]) or frame[1].endswith(_IMPORT[1])):
             frames.append("{}({}): {}".format(*frame.groups()))
-    told_of = told[0].removeprefix(FATAL_PREFIX)
+    told_of = report[0].removeprefix(FATAL_PREFIX)
     if not frames:
         return told_of
     shown = frames[:1] + frames[1:][-_MAX_OUTER_FRAMES:]

@@ -50,11 +50,11 @@ class OomDetector:
     def _count(self) -> int:
         for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):
             try:
-                found = _COUNTER.search(path.read_text())
+                match = _COUNTER.search(path.read_text())
             except OSError:
                 continue
-            if found:
-                return int(found[1])
+            if match:
+                return int(match[1])
         return 0
 
     def _cgroup_counter_files(self) -> list[Path]:
@@ -64,11 +64,11 @@ class OomDetector:
             lines = (self._proc / "self" / "cgroup").read_text().splitlines()
         except OSError:
             return []
-        found = []
+        files = []
         for line in lines:
             _, controllers, path = line.split(":", 2)
             if not controllers:  # version 2
-                found.append(self._groups / path.lstrip("/") / "memory.events")
+                files.append(self._groups / path.lstrip("/") / "memory.events")
             elif "memory" in controllers.split(","):
-                found.append(self._groups / "memory" / path.lstrip("/") / "memory.oom_control")
-        return found
+                files.append(self._groups / "memory" / path.lstrip("/") / "memory.oom_control")
+        return files

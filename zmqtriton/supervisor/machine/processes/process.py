@@ -36,28 +36,28 @@ def oom_score_of(role: str) -> int:
     return _OOM_SCORES.get(role, _OTHER_OOM_SCORE)
 
 
-def reap_orphans(known: Container[int]) -> None:
-    """Reap zombies that nobody else waits for; `known` are the children that have a Process."""
+def reap_orphans(children: Container[int]) -> None:
+    """Reap zombies that nobody else waits for; `children` are those that have a Process."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if dead is None or dead.si_pid in known:
+        if dead is None or dead.si_pid in children:
             return
         os.waitpid(dead.si_pid, os.WNOHANG)
 
 
-def kill_strays(directory: str, known: Container[int], living: Container[int]) -> None:
+def kill_strays(directory: str, children: Container[int], living: Container[int]) -> None:
     """Kill adopted processes that descend from stubs that are dead, and their descendants.
 
-    `known` are the pids of children with a lifeline, `living` the serials of living stubs.
+    `children` are the pids of children with a lifeline, `living` the serials of living stubs.
     """
     for pid in _child_pids():
-        if pid in known:
+        if pid in children:
             continue
-        found = stub_mark.read(pid)
-        if found is None or found[0] != directory or found[1] in living:
+        mark = stub_mark.read(pid)
+        if mark is None or mark[0] != directory or mark[1] in living:
             continue
         with suppress(psutil.NoSuchProcess, ProcessLookupError):
             for process in psutil.Process(pid).children(recursive=True):
@@ -194,14 +194,14 @@ def spawn(
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
 
     of_user = user.variables if user is not None else {}
-    wanted = {**os.environ, **dict.fromkeys(SERVICE_VARIABLES), **of_user, **(environment or {})}
+    variables = {**os.environ, **dict.fromkeys(SERVICE_VARIABLES), **of_user, **(environment or {})}
     popen = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         pass_fds=descriptors,
-        env={name: value for name, value in wanted.items() if value is not None},
+        env={name: value for name, value in variables.items() if value is not None},
         preexec_fn=prepare,
     )
     try:
@@ -226,8 +226,8 @@ def take_stopped_children() -> set[int]:
     """Return the children that were stopped by a signal since the last call."""
     stopped = set[int]()
     with suppress(ChildProcessError):
-        while (found := os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WNOHANG)) is not None:
-            stopped.add(found.si_pid)
+        while (state := os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WNOHANG)) is not None:
+            stopped.add(state.si_pid)
     return stopped
 
 

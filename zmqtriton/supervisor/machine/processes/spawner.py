@@ -83,17 +83,17 @@ class Spawner:
             self._runtime_directory.remove_broker_sockets()
             begun = self._begun
         held = self._listeners.get(action.role)
-        given = {}
+        descriptors = {}
         is_native = self._options.grpc_transport == "native"
         if held is not None and (is_native or action.role != listeners.GRPC):
-            given[""] = held.socket.fileno()
+            descriptors[""] = held.socket.fileno()
         for role in _SERVED_TOO.get(action.role, ()):
             if role in self._listeners:
-                given[role] = self._listeners[role].socket.fileno()
+                descriptors[role] = self._listeners[role].socket.fileno()
         self._children.spawn(
             action.serial,
-            lambda line: commands.role_command(action.role, line, given, begun),
-            inherited=(*given.values(), *(() if begun is None else (begun,))),
+            lambda line: commands.role_command(action.role, line, descriptors, begun),
+            inherited=(*descriptors.values(), *(() if begun is None else (begun,))),
             output=self._log_stream.fileno() if self._options.log_file else None,
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,

@@ -121,12 +121,12 @@ class QuotaEnforcement:
             return reason
         is_over = self._groups.was_killed_for_memory(child.serial)
         self._groups.remove(child.serial)
-        most = child.quota.max_memory_bytes
-        if not (is_over and most):
+        limit = child.quota.max_memory_bytes
+        if not (is_over and limit):
             return reason
         self._count_excess(child.quota)
-        text = f"it needed more than {most} bytes ({MAX_MEMORY_BYTES}): {reason.text}"
-        return Reason.of(Kind.OVER_MEMORY_QUOTA, text, reason, limit=most)
+        text = f"it needed more than {limit} bytes ({MAX_MEMORY_BYTES}): {reason.text}"
+        return Reason.of(Kind.OVER_MEMORY_QUOTA, text, reason, limit=limit)
 
     def _count_excess(self, quota: Quota) -> None:
         self._excesses[quota.model] = self._excesses.get(quota.model, 0) + 1
@@ -142,17 +142,17 @@ class QuotaEnforcement:
             self._look(self._children[serial])
 
     def _look(self, child: Child) -> None:
-        serial, most = child.serial, child.quota.max_memory_bytes
+        serial, limit = child.serial, child.quota.max_memory_bytes
         if self._groups is not None and self._groups.has(serial):
             self._memory[serial] = self._groups.memory_bytes(serial)
             return
         used = own_memory_bytes(child.pid) + self._segments.bytes_of(serial)
-        was_over = self._memory[serial] > most
+        was_over = self._memory[serial] > limit
         self._memory[serial] = used
-        if used > most and not was_over:
+        if used > limit and not was_over:
             self._count_excess(child.quota)
-            text = f"it used {used} of at most {most} bytes ({MAX_MEMORY_BYTES})"
-            self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=most))
+            text = f"it used {used} of at most {limit} bytes ({MAX_MEMORY_BYTES})"
+            self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
 
     def use_of(self, model: str) -> QuotaUse:
         """Return what a model has, as of the last look."""

@@ -29,10 +29,10 @@ def _own_bytes(process: Path) -> int:
 
 
 def _children(process: Path) -> list[int]:
-    found = []
+    pids = []
     try:
         for thread in (process / "task").iterdir():
-            found += [int(pid) for pid in (thread / "children").read_text().split()]
+            pids += [int(pid) for pid in (thread / "children").read_text().split()]
     except OSError:
         pass  # it has ended, or the kernel has no such file
-    return found
+    return pids

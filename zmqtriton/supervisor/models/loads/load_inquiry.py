@@ -60,11 +60,11 @@ class InquiryListener(Protocol):
 
 class LoadInquiry:
     def __init__(
-        self, model: LoadTarget, around: ModelContext, wanted: LoadRequest, load: InquiryListener
+        self, model: LoadTarget, around: ModelContext, request: LoadRequest, load: InquiryListener
     ) -> None:
         self._model = model
         self._context = around
-        self._request = wanted
+        self._request = request
         self._listener = load
         #: The fingerprint at the last look.
         self._seen = ""
@@ -104,49 +104,49 @@ class LoadInquiry:
         else:
             versions = {n: v for n, v in blueprint.versions.items() if n in serving}
             # what was said of it when it was loaded need not be said again
-            known = replace(blueprint, warnings=(), completed_config_text="")
-            self._listener.build(replace(known, versions=versions), None)
+            base = replace(blueprint, warnings=(), completed_config_text="")
+            self._listener.build(replace(base, versions=versions), None)
 
     def _read(self) -> None:
         self._phase = _READS
-        wanted = self._request
+        request = self._request
         self._reading = self._context.readings.request_read(
             self._model.name,
-            wanted.override,
+            request.override,
             self._have_read,
             # whoever asks for a load has put everything in place
-            is_patient=not wanted.retry_failed_members,
-            is_poll=wanted.is_poll,
+            is_patient=not request.retry_failed_members,
+            is_poll=request.is_poll,
             selection=self._model.selection,
         )
 
-    def _have_read(self, found: Blueprint | ReadFailure) -> None:
-        if isinstance(found, Blueprint):
-            found = self._model.history.keep_scale(found)
-        if self._is_unsettled(found.fingerprint):
+    def _have_read(self, reading: Blueprint | ReadFailure) -> None:
+        if isinstance(reading, Blueprint):
+            reading = self._model.history.keep_scale(reading)
+        if self._is_unsettled(reading.fingerprint):
             self._context.load_slots.release(self._listener)
             self._context.plan.call_later(self._request.settle_s, self._read_again)
             return
         # what was not there has no fingerprint
-        is_known = self._request.is_poll and bool(found.fingerprint)
-        was_tried = is_known and self._model.history.was_attempted(found.fingerprint)
-        if isinstance(found, Blueprint) and found.ensemble is not None:
+        is_known = self._request.is_poll and bool(reading.fingerprint)
+        was_tried = is_known and self._model.history.was_attempted(reading.fingerprint)
+        if isinstance(reading, Blueprint) and reading.ensemble is not None:
             # a member that was missing may be there now
-            self._require_members(found, found.ensemble, was_tried=was_tried)
+            self._require_members(reading, reading.ensemble, was_tried=was_tried)
         elif was_tried:
             self._listener.end(None)
-        elif isinstance(found, ReadFailure):
-            self._record_read_failure(found)
+        elif isinstance(reading, ReadFailure):
+            self._record_read_failure(reading)
             text = f"failed to load '{self._model.name}', failed to poll from model repository"
-            text += f": {found.reason.text}" if found.fingerprint else _NOT_THERE
+            text += f": {reading.reason.text}" if reading.fingerprint else _NOT_THERE
             self._listener.end(InternalError(text))
-        elif self._is_current(found):
-            self._model.history.record_unchanged(found)
-            for number in found.versions:
+        elif self._is_current(reading):
+            self._model.history.record_unchanged(reading)
+            for number in reading.versions:
                 self._model.versions[number].transition(states.GenerationServing())
             self._listener.end(None)
         else:
-            self._require_callees(found)
+            self._require_callees(reading)
 
     def _is_current(self, blueprint: Blueprint) -> bool:
         model = self._model

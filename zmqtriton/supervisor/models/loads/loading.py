@@ -50,13 +50,13 @@ class ModelLoad(GenerationOwner):
         model: LoadTarget,
         around: ModelContext,
         done: LoadCallback,
-        wanted: LoadRequest,
+        request: LoadRequest,
     ) -> None:
         self._model = model
         self._context = around
         self._done = done
-        self._request = wanted
-        self._inquiry = LoadInquiry(model, around, wanted, self)
+        self._request = request
+        self._inquiry = LoadInquiry(model, around, request, self)
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: FinalConfig | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
@@ -142,8 +142,8 @@ class ModelLoad(GenerationOwner):
             self._context.serving_frontends(), lambda: self.end(error)
         )
 
-    def _on_environment_prepared(self, found: Environment | ZmqTritonError) -> None:
-        self._environment = found
+    def _on_environment_prepared(self, environment: Environment | ZmqTritonError) -> None:
+        self._environment = environment
         self._preparing = 0
         self._start_all()
 
@@ -228,10 +228,10 @@ class ModelLoad(GenerationOwner):
             generation = Generation(*parts)
         else:
             generation = EnsembleGeneration(*parts, around.ensemble_members)
-            most = self._blueprint.ensemble.max_inflight_requests
-            if most:
+            limit = self._blueprint.ensemble.max_inflight_requests
+            if limit:
                 text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
-                around.plan.log("I", f"{text}: {most}")
+                around.plan.log("I", f"{text}: {limit}")
         generation.owner = self
         around.generations[generation.number] = generation
         return generation
@@ -431,9 +431,9 @@ def _change_in_place(
         return None
     if blueprint.differs_in_instances_only(generation.blueprint, version.number):
         return generation.change_instance_groups
-    wanted = blueprint.versions[version.number]
+    new = blueprint.versions[version.number]
     served = generation.blueprint.versions[version.number]
     is_same_place = blueprint.directory == generation.blueprint.directory
-    if wanted.fingerprint_without_code == served.fingerprint_without_code != "":
-        return generation.roll if can_roll and is_same_place and not wanted.problem else None
+    if new.fingerprint_without_code == served.fingerprint_without_code != "":
+        return generation.roll if can_roll and is_same_place and not new.problem else None
     return None

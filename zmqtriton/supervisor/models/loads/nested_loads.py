@@ -56,11 +56,11 @@ class NestedLoads:
 
     def _waits_for(self, model: str, other: str) -> bool:
         """True if a load of the one ends only after that of the other."""
-        reached, found = {model}, [model]
-        while found and other not in reached:
-            asking = found.pop()
+        reached, queue = {model}, [model]
+        while queue and other not in reached:
+            asking = queue.pop()
             for caller, name, target in self._waiting:
                 if name == asking and target not in reached and self._loading(caller) is not None:
                     reached.add(target)
-                    found.append(target)
+                    queue.append(target)
         return other in reached

@@ -119,14 +119,14 @@ class _Connection:
             for piece in pieces:
                 self._socket.sendall(piece)
         reading = _read_response()
-        found: Any = None
+        data: Any = None
         while True:
             try:
-                wish = reading.send(found)
+                wish = reading.send(data)
             except StopIteration as end:
                 response: HttpResponse = end.value
                 return response
-            found = self._read_line() if wish is None else self._read_bytes(wish)
+            data = self._read_line() if wish is None else self._read_bytes(wish)
 
     def _read_line(self) -> bytes:
         return _check_line(self._file.readline(_LINE_BYTES))
@@ -244,15 +244,15 @@ class AsyncHttpTransport:
 
 async def _receive(reader: asyncio.StreamReader) -> HttpResponse:
     reading = _read_response()
-    found: Any = None
+    data: Any = None
     while True:
         try:
-            wish = reading.send(found)
+            wish = reading.send(data)
         except StopIteration as end:
             response: HttpResponse = end.value
             return response
         try:
-            found = (
+            data = (
                 _check_line(await reader.readline())
                 if wish is None
                 else (await reader.readexactly(wish))

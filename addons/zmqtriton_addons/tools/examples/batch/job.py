@@ -46,8 +46,8 @@ def main():
     arguments = parser.parse_args()
     rows = np.linspace(-1.2, 1.2, arguments.rows)
     with zmqtriton.Server(MODELS, log_error=True, log_info=False) as server:
-        found = progress(results(server.model("mandelbrot"), rows), len(rows))
-        picture = np.array([steps.copy() for steps in found])
+        lines = progress(results(server.model("mandelbrot"), rows), len(rows))
+        picture = np.array([steps.copy() for steps in lines])
     for line in picture[:: max(1, len(rows) // 24)]:
         shades = np.log2(line[::7]) / np.log2(picture.max()) * (len(SHADES) - 1)
         print("".join(SHADES[int(shade)] for shade in shades))

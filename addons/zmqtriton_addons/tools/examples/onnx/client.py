@@ -16,9 +16,9 @@ def ask_http(url, rows):
 
     with triton.InferenceServerClient(url) as client:
         for row in rows:
-            given = triton.InferInput("RGB", list(row.shape), "FP32")
-            given.set_data_from_numpy(row)
-            yield client.infer("colours", [given]).as_numpy("SCORES")
+            rgb = triton.InferInput("RGB", list(row.shape), "FP32")
+            rgb.set_data_from_numpy(row)
+            yield client.infer("colours", [rgb]).as_numpy("SCORES")
 
 
 def ask_own(rows):
@@ -29,8 +29,8 @@ def ask_own(rows):
     with zmqtriton.Server(models, log_info=False) as server:
         model = server.model("colours")
         # all are under way before the first is read, so the server makes batches of them
-        asked = [model.infer(inputs={"RGB": row}) for row in rows]
-        for answers in asked:
+        pending = [model.infer(inputs={"RGB": row}) for row in rows]
+        for answers in pending:
             yield next(answers).outputs["SCORES"]
 
 

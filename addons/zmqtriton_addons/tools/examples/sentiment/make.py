@@ -50,9 +50,9 @@ def main():
     random = np.random.default_rng(1)
     is_kind = np.arange(2000) % 2
     sentences = [sentence(bool(kind), random) for kind in is_kind]
-    known = sorted({word for text in sentences for word in split(text)})
+    words = sorted({word for text in sentences for word in split(text)})
     tokenizer = MODELS / "tokenizer" / "1"
-    (tokenizer / "vocabulary.txt").write_text("\n".join(["[PAD]", "[UNK]", *known]) + "\n")
+    (tokenizer / "vocabulary.txt").write_text("\n".join(["[PAD]", "[UNK]", *words]) + "\n")
     recipe = {"vocabulary": "vocabulary.txt", "max_seq_len": LENGTH}
     (tokenizer / "recipe.json").write_text(json.dumps(recipe) + "\n")
 
@@ -62,7 +62,7 @@ def main():
     weights, bias = train(counts(ids, mask, len(vocabulary.numbers), denial), is_kind)
     target = MODELS / "classifier" / "1" / "weights.npz"
     np.savez(target, weights=weights.astype(np.float32), bias=np.float32(bias), denial=denial)
-    print(f"{len(sentences)} sentences of {len(known)} words seen; weights in {target}")
+    print(f"{len(sentences)} sentences of {len(words)} words seen; weights in {target}")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ def echo(requests):
 
 
 def parameters(requests):
-    found = [sorted(request.parameters.items()) for request in requests]
-    return [{"b": np.array([repr(items).encode()])} for items in found]
+    rows = [sorted(request.parameters.items()) for request in requests]
+    return [{"b": np.array([repr(items).encode()])} for items in rows]
 
 
 def each(requests):

@@ -125,8 +125,8 @@ def meets_the_other_too(requests):
 
 def of_threads(requests):
     thread = threading.current_thread()
-    found = [thread is threading.main_thread(), thread.daemon]
-    return [{"b": np.array(found, np.float32)} for _ in requests]
+    facts = [thread is threading.main_thread(), thread.daemon]
+    return [{"b": np.array(facts, np.float32)} for _ in requests]
 
 
 FORMS = {

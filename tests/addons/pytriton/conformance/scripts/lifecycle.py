@@ -143,30 +143,30 @@ def models_of_the_server():
 
 def bound_with_a_name_for_a_type():
     """numpy's name is no type; nothing was asked of the server."""
-    found = outcome(SHARED["triton"].bind, "n", infer, tensors("a", dtype="float32"), OUTPUTS)
-    return [found if found is None else found["raises"], get("/v2/health/ready")]
+    ending = outcome(SHARED["triton"].bind, "n", infer, tensors("a", dtype="float32"), OUTPUTS)
+    return [ending if ending is None else ending["raises"], get("/v2/health/ready")]
 
 
 def bound_with_a_type_that_triton_has_not():
     """Say whether all else is as it was."""
-    found = outcome(SHARED["triton"].bind, "c", infer, tensors("a", dtype=np.complex64), OUTPUTS)
-    return [found["raises"], get("/v2/health/ready"), ask("early")]
+    ending = outcome(SHARED["triton"].bind, "c", infer, tensors("a", dtype=np.complex64), OUTPUTS)
+    return [ending["raises"], get("/v2/health/ready"), ask("early")]
 
 
 def refused_when_bound():
     """Say whether what Triton was never asked to load counts all the same."""
     triton = SHARED["triton"]
-    found = outcome(bind, triton, "sizeless", infer, ModelConfig(max_batch_size=0))
-    return [found, *state(triton), ask("early")]
+    ending = outcome(bind, triton, "sizeless", infer, ModelConfig(max_batch_size=0))
+    return [ending, *state(triton), ask("early")]
 
 
 def bound_as_two_versions():
     """Of one model: whether the second is served, and whether the first still is."""
     triton = SHARED["triton"]
     bind(triton, "versions", lambda requests: [{"b": r["a"] * 3} for r in requests])
-    found = outcome(bind, triton, "versions", model_version=2)
-    asked = [ask("versions/versions/1"), ask("versions/versions/2")]
-    return [found if found is None else found["raises"], *asked, get("/v2/health/ready")]
+    ending = outcome(bind, triton, "versions", model_version=2)
+    answers = [ask("versions/versions/1"), ask("versions/versions/2")]
+    return [ending if ending is None else ending["raises"], *answers, get("/v2/health/ready")]
 
 
 def asked_while_it_stops():

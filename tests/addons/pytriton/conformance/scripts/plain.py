@@ -233,11 +233,11 @@ def workspace_of_a_path():
 def with_environment(**variables):
     os.environ.update({PREFIX + name: value for name, value in variables.items()})
     try:
-        found = TritonConfig.from_env().to_dict()
+        fields = TritonConfig.from_env().to_dict()
     finally:
         for name in variables:
             del os.environ[PREFIX + name]
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def config_of_nothing():
@@ -285,8 +285,8 @@ def config_of_the_environment_with_a_list_in_one():
 
 
 def config_of_a_dictionary():
-    found = TritonConfig.from_dict({"http_port": "8123", "id": 7, "model_repository": "/tmp"})
-    return [found.http_port, found.id, type(found.model_repository).__name__]
+    config = TritonConfig.from_dict({"http_port": "8123", "id": 7, "model_repository": "/tmp"})
+    return [config.http_port, config.id, type(config.model_repository).__name__]
 
 
 def config_of_a_dictionary_with_an_unknown_name():
@@ -305,8 +305,8 @@ def config_of_a_dictionary_with_a_list():
 
 
 def model_config_of_nothing():
-    found = dataclasses.asdict(ModelConfig())
-    return {name: str(value) for name, value in found.items()}
+    fields = dataclasses.asdict(ModelConfig())
+    return {name: str(value) for name, value in fields.items()}
 
 
 def model_config_by_position():
@@ -314,8 +314,8 @@ def model_config_by_position():
 
 
 def queue_policy_of_nothing():
-    found = dataclasses.asdict(QueuePolicy())
-    return {name: str(value) for name, value in found.items()}
+    fields = dataclasses.asdict(QueuePolicy())
+    return {name: str(value) for name, value in fields.items()}
 
 
 def names_of_kinds():
@@ -351,24 +351,24 @@ def tensor_without_a_shape():
 # ------------------------------------------------------------------ decorators
 
 
-def asked(function, *arguments, **inputs):
+def text_of(function, *arguments, **inputs):
     return repr(function(*arguments, **inputs))
 
 
 def sample_that_is_not_bound():
-    return asked(sample(lambda a: {"b": a + 1}), [{"a": np.array([1])}])
+    return text_of(sample(lambda a: {"b": a + 1}), [{"a": np.array([1])}])
 
 
 def sample_of_a_list_that_is_not_bound():
-    return asked(sample(lambda a: [a]), [{"a": np.array([1])}])
+    return text_of(sample(lambda a: [a]), [{"a": np.array([1])}])
 
 
 def sample_of_a_set():
-    return asked(sample(lambda a: {1}), [{"a": np.array([1])}])
+    return text_of(sample(lambda a: {1}), [{"a": np.array([1])}])
 
 
 def sample_of_two_requests():
-    return asked(sample(lambda a: {"b": a}), [{"a": np.array([1])}, {"a": np.array([2])}])
+    return text_of(sample(lambda a: {"b": a}), [{"a": np.array([1])}, {"a": np.array([2])}])
 
 
 def batch_that_is_not_bound():
@@ -376,29 +376,29 @@ def batch_that_is_not_bound():
     def infer(a):
         return {"b": a}
 
-    return asked(infer, [Asked(a=np.array([[1]]))])
+    return text_of(infer, [Asked(a=np.array([[1]]))])
 
 
 def batch_of_plain_dictionaries():
-    return asked(batch(lambda a: {"b": a}), [{"a": np.array([[1]])}])
+    return text_of(batch(lambda a: {"b": a}), [{"a": np.array([[1]])}])
 
 
 def batch_of_requests_with_other_inputs():
     requests = [Asked(a=np.array([[1]])), Asked(c=np.array([[1]]))]
-    return asked(batch(lambda **inputs: {"b": inputs["a"]}), requests)
+    return text_of(batch(lambda **inputs: {"b": inputs["a"]}), requests)
 
 
 def batch_of_other_widths():
     requests = [Asked(a=np.array([[1]])), Asked(a=np.array([[1, 2]]))]
-    return asked(batch(lambda a: {"b": a}), requests)
+    return text_of(batch(lambda a: {"b": a}), requests)
 
 
 def batch_of_no_requests():
-    return asked(batch(lambda a: {"b": a}), [])
+    return text_of(batch(lambda a: {"b": a}), [])
 
 
 def context_that_is_not_bound():
-    return asked(triton_context(lambda requests, **more: requests), [])
+    return text_of(triton_context(lambda requests, **more: requests), [])
 
 
 def first_value_of_the_context():
@@ -406,11 +406,11 @@ def first_value_of_the_context():
 
 
 def first_value_that_is_not_bound():
-    return asked(first_value("a")(lambda a: a), a=np.array([[1]]))
+    return text_of(first_value("a")(lambda a: a), a=np.array([[1]]))
 
 
 def defaults_that_are_not_bound():
-    return asked(fill_optionals(a=np.array([1]))(lambda requests: requests), [{}])
+    return text_of(fill_optionals(a=np.array([1]))(lambda requests: requests), [{}])
 
 
 def groups_of_keys():
@@ -450,11 +450,11 @@ def groups_of_values_of_texts():
 
 
 def groups_of_values_before_batches():
-    return asked(group_by_values("k")(batch(lambda k: {"b": k})), k=np.array([[1]]))
+    return text_of(group_by_values("k")(batch(lambda k: {"b": k})), k=np.array([[1]]))
 
 
 def groups_of_a_value_that_is_missing():
-    return asked(group_by_values("k")(lambda a: {"b": a}), a=np.array([[1]]))
+    return text_of(group_by_values("k")(lambda a: {"b": a}), a=np.array([[1]]))
 
 
 def padded_to_the_largest():
@@ -487,15 +487,15 @@ class Asked(dict):
 
 
 if __name__ == "__main__":
-    HELPERS = {infer, bound, with_environment, asked, tensors, outcome, played}
+    HELPERS = {infer, bound, with_environment, text_of, tensors, outcome, played}
     played(
         sys.argv[1],
         [
-            found
-            for found in list(globals().values())
-            if getattr(found, "__module__", "") == "__main__"
-            and callable(found)
-            and not isinstance(found, type)
-            and found not in HELPERS
+            case
+            for case in list(globals().values())
+            if getattr(case, "__module__", "") == "__main__"
+            and callable(case)
+            and not isinstance(case, type)
+            and case not in HELPERS
         ],
     )

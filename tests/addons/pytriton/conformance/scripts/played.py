@@ -8,10 +8,10 @@ from pathlib import Path
 def played(path, cases):
     """Every public function of `cases`, in the order of the file."""
     logging.disable(logging.CRITICAL)
-    found = {}
+    outcomes = {}
     for case in cases:
-        found[case.__name__] = outcome(case)
-        Path(path).write_text(json.dumps(found, indent=1), encoding="utf-8")
+        outcomes[case.__name__] = outcome(case)
+        Path(path).write_text(json.dumps(outcomes, indent=1), encoding="utf-8")
 
 
 def outcome(case, *arguments, **more):

@@ -12,14 +12,14 @@ Rows = tuple[list[list[float]], list[int]]
 
 def together(model: str, *requests: Rows | list[list[float]]) -> Stream:
     """Requests of four rows in all, which the model's batcher gathers into one call."""
-    found = []
+    messages = []
     for number, request in enumerate(requests):
         a, k = request if isinstance(request, tuple) else (request, [])
         inputs = [("a", FP32, [len(a), len(a[0])], floats(*(x for row in a for x in row)))]
         if k:
             inputs.append(("k", "INT32", [len(a), len(k) // len(a)], integers(*k)))
-        found.append(message(model, *inputs, more=f'id: "{number}"'))
-    return Stream(found)
+        messages.append(message(model, *inputs, more=f'id: "{number}"'))
+    return Stream(messages)
 
 
 FOUR: list[list[float]] = [[1.0], [2.0], [3.0], [4.0]]

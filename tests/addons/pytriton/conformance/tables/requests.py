@@ -19,14 +19,14 @@ def said(expression: str, *inputs: Any, model: str = "coded", **rest: Any) -> Ht
 
 
 def forwarded(headers: dict[str, str], **rest: Any) -> Http:
-    asked = said("sorted(request.parameters.items())", **rest)
-    return asked._replace(headers=headers)
+    request = said("sorted(request.parameters.items())", **rest)
+    return request._replace(headers=headers)
 
 
 def called(expression: str, more: str = "", metadata: dict[str, str] | None = None) -> Rpc:
     code = ("CODE", "BYTES", [1], elements(f"return [{{'T': text({expression})}}]"))
-    asked = call("coded", code, more=more)
-    return asked._replace(metadata=metadata or {})
+    request = call("coded", code, more=more)
+    return request._replace(metadata=metadata or {})
 
 
 X = tensor("X", "FP32", [1.0, 2.0, 3.0])

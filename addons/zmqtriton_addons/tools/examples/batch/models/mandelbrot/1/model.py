@@ -9,13 +9,13 @@ MAX_STEPS = 400
 
 class TritonPythonModel:
     def execute(self, requests):
-        given = [
+        arrays = [
             pb_utils.get_input_tensor_by_name(request, "IMAGINARY").as_numpy()
             for request in requests
         ]
-        steps = count(np.linspace(-2.2, 0.8, WIDTH) + 1j * np.concatenate(given))
+        steps = count(np.linspace(-2.2, 0.8, WIDTH) + 1j * np.concatenate(arrays))
         responses, begin = [], 0
-        for rows in given:
+        for rows in arrays:
             mine = steps[begin : begin + len(rows)]
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("STEPS", mine)]))
             begin += len(rows)

@@ -16,13 +16,13 @@ class TritonPythonModel:
     async def answer(self, request):
         tensor = pb_utils.get_input_tensor_by_name(request, "image")
         for model, takes, gives in STEPS:
-            asked = pb_utils.InferenceRequest(
+            call = pb_utils.InferenceRequest(
                 model_name=model,
                 requested_output_names=[gives],
                 # another name for the same memory: nothing is copied between the models
                 inputs=[pb_utils.Tensor(takes, tensor.as_numpy())],
             )
-            response = await asked.async_exec()
+            response = await call.async_exec()
             if response.has_error():
                 return pb_utils.InferenceResponse(error=response.error())
             tensor = pb_utils.get_output_tensor_by_name(response, gives)

@@ -30,6 +30,6 @@ class Vocabulary:
         """Return (numbers, which of them are words), a row for each text."""
         ids = np.zeros((len(texts), self.length), np.int64)
         for row, text in zip(ids, texts):
-            known = [self.numbers.get(word, UNKNOWN) for word in split(text)[: self.length]]
-            row[: len(known)] = known
+            numbers = [self.numbers.get(word, UNKNOWN) for word in split(text)[: self.length]]
+            row[: len(numbers)] = numbers
         return ids, (ids != 0).astype(np.int64)
