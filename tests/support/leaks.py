@@ -170,13 +170,13 @@ def _ancestors(pid: int, stats: Mapping[int, _Stat]) -> Iterator[int]:
 
 
 def _all_stats() -> dict[int, _Stat]:
-    found = {}
+    by_pid = {}
     for name in os.listdir("/proc"):
         # Whatever cannot be read is gone.
         with contextlib.suppress(OSError):
             if name.isdigit():
-                found[int(name)] = _stat(int(name))
-    return found
+                by_pid[int(name)] = _stat(int(name))
+    return by_pid
 
 
 def _stat(pid: int) -> _Stat:

@@ -18,8 +18,8 @@ class InstanceLimit:
         others = sum(count for number, count in self._counts.items() if number != generation)
         if others + instances > self.maximum:
             text = (
-                f"the limit of open files allows {self.maximum:g} instances; there are {others}, and "
-                f"the load needs {instances} more (see ulimit -n, LimitNOFILE)"
+                f"the limit of open files allows {self.maximum:g} instances; there are {others}, "
+                f"and the load needs {instances} more (see ulimit -n, LimitNOFILE)"
             )
             raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.maximum))
         self._counts[generation] = instances
