@@ -8,8 +8,8 @@ _GATEWAY = "frontends/zmqtriton_frontends/gateway"
 
 #: By `Mutation.name`.
 EQUIVALENTS: dict[str, str] = {
-    f"{_GATEWAY}/trace_settings.py number: len(found[1]) < _MANY_DIGITS -> "
-    "len(found[1]) <= _MANY_DIGITS": "a number of as many digits is out of range by itself",
+    f"{_GATEWAY}/trace_settings.py number: len(match[1]) < _MANY_DIGITS -> "
+    "len(match[1]) <= _MANY_DIGITS": "a number of as many digits is out of range by itself",
     f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (
         "0 is the standard input of every process"
     ),
