@@ -84,7 +84,8 @@ class Counter:
         roles = [role for role in ROLES if role in (protocol, "broker", "stub")]
         # what runs by the clock is in there, too, and rounds to nothing
         return {
-            role: {name: count / _REQUESTS for name, count in counts[role].items()} for role in roles
+            role: {name: count / _REQUESTS for name, count in counts[role].items()}
+            for role in roles
         }
 
     def _signal(self, number: int) -> None:

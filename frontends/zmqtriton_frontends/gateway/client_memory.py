@@ -20,15 +20,15 @@ class ClientMemoryReport:
         """Set up; `call` asks the supervisor."""
         self._call = call
         self._ledger = ledger
-        self._last_figures = ledger.figures()
+        self._figures = ledger.figures()
         self._telling: asyncio.Task[None] | None = None
 
     def check(self) -> None:
         """Tell the figures if they have changed. To be called once a second."""
         self._ledger.check()
         figures = self._ledger.figures()
-        if figures != self._last_figures and self._telling is None:
-            self._last_figures = figures
+        if figures != self._figures and self._telling is None:
+            self._figures = figures
             self._telling = asyncio.get_running_loop().create_task(self._tell(figures))
 
     async def _tell(self, figures: dict[str, int]) -> None:
