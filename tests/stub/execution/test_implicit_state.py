@@ -138,8 +138,8 @@ def test_an_empty_slot_has_zeros_of_the_shape_that_the_states_of_others_have() -
 @pytest.mark.row("E75")
 def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone() -> None:
     sequences = _Sequences(_config([_state()]))
-    seven, state = sequences.given(7, START)
-    slot, _ = sequences.given(0, wire.PADDING)
+    seven, state = sequences.begin(7, START)
+    slot, _ = sequences.begin(0, wire.PADDING)
 
     sequences.states.give(slot, [], [seven, slot])
     _answer(seven, np.frombuffer(state.data, np.int32) + np.int32(1))
