@@ -40,10 +40,11 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Tests, by the beginning of their path, that take seconds or start processes: with --quick they
 #: are not even collected.
 SLOW = (
-    *("system/", "faults/", "conformance/", "deploy/", "protos/", "repo/"),
+    *("system/", "faults/", "conformance/", "deploy/", "peers/", "protos/", "repo/"),
     *("addons/fleet/announcing/test_places.py", "addons/fleet/proxies/"),
     *("addons/fleet/test_fleet.py", "addons/fleet/test_haproxy.py"),
-    *("addons/pytriton/decorators/test_rows.py", "addons/tools/benching/test_plan_run.py"),
+    *("addons/pytriton/decorators/test_rows.py", "addons/pytriton/test_checks.py"),
+    "addons/tools/benching/test_plan_run.py",
     *(f"addons/tools/checking/test_{name}.py" for name in ("command", "loads", "repositories")),
     *("addons/tools/doctor/", "addons/tools/new_model/", "addons/tools/run/"),
     *("addons/tools/demo/", "addons/tools/examples/", "addons/tools/testing/"),

@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.addons.pytriton.conformance import lists
+from tests.addons.pytriton.conformance.host import Package, run_program
 from tests.peers import peers, table
 from tests.peers.forms import fits
 from tests.support.server import Server
+from zmqtriton_addons.pytriton import decorators
 
 pytestmark = [
     pytest.mark.system,
@@ -77,6 +81,20 @@ def test_each_method_of_tritonclient_is_answered(found: dict[str, Any]) -> None:
 
 def test_each_method_of_pytritons_clients_is_answered(found: dict[str, Any]) -> None:
     assert [] == _faults(found["pytriton"], table.PYTRITON)
+
+
+def test_each_name_of_pytritons_decorators_is_ours() -> None:
+    names = peers.forms("decorator_names.py")
+
+    assert "group_by_values" in names
+    assert [] == [name for name in names if not hasattr(decorators, name)]
+
+
+def test_pytriton_answers_without_a_server_as_was_recorded(tmp_path: Path) -> None:
+    """Our answers to these cases, decorators among them, are compared in `make test`."""
+    answers = run_program(Package("pytriton", str(peers.PYTHON)), "plain", tmp_path)
+
+    assert lists.recorded("plain") == answers
 
 
 @pytest.mark.parametrize("kind", ["plain", "asynchronous"])
