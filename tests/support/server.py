@@ -21,7 +21,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,20 +101,30 @@ class Server:
         python: str | Path = sys.executable,
         ready_within_s: float = 120.0,
         stub_user: str = stub_user.EVERYWHERE,
+        frontends: Collection[str] = ("grpc", "metrics"),
     ) -> None:
         """models are names in tests/models or directories; options win over the usual ones.
 
         stub_user is whom models run as, if not as the server's own user.
+
+        frontends are those beside HTTP; () saves two processes where a test asks neither.
         """
         self.directory = directory
         self.repository = directory / "models"
         #: Where models may write; not in the repository, which would look like a change of it.
         self.scratch = directory / "scratch"
         self.log = directory / "server.log"
-        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.http_port, grpc_port, metrics_port = free_ports(3)
         self.url = f"http://127.0.0.1:{self.http_port}"
-        self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        self.grpc_address = f"127.0.0.1:{self.grpc_port}"
+        self.frontends = frozenset(frontends)
+        assert self.frontends <= {"grpc", "metrics"}, frontends
+        # A test that has not asked for a frontend does not find its address.
+        if "grpc" in self.frontends:
+            self.grpc_port = grpc_port
+            self.grpc_address = f"127.0.0.1:{grpc_port}"
+        if "metrics" in self.frontends:
+            self.metrics_port = metrics_port
+            self.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
         self.process: subprocess.Popen[bytes] | None = None
         self._options = options
         self._environment = environment or {}
@@ -164,17 +174,26 @@ class Server:
             f"--model-repository={self.repository}",
             "--http-address=127.0.0.1",
             f"--http-port={self.http_port}",
-            "--grpc-address=127.0.0.1",
-            f"--grpc-port={self.grpc_port}",
-            f"--metrics-port={self.metrics_port}",
+            *self._frontend_options(),
             # One of each is enough to test with, and quick to start.
             "--http-workers=1",
-            "--grpc-processes=1",
             *self._options,
         ]
         if not self._stub_user:
             return command
         return stub_user.within_reach([*command, f"--stub-user={self._stub_user}"])
+
+    def _frontend_options(self) -> Iterator[str]:
+        if "grpc" in self.frontends:
+            yield "--grpc-address=127.0.0.1"
+            yield f"--grpc-port={self.grpc_port}"
+            yield "--grpc-processes=1"
+        else:
+            yield "--allow-grpc=false"
+        if "metrics" in self.frontends:
+            yield f"--metrics-port={self.metrics_port}"
+        else:
+            yield "--allow-metrics=false"
 
     def launch(self) -> None:
         """Starts the server and does not wait."""

@@ -24,7 +24,7 @@ def tmp_path(tmp_path: Path) -> Path:
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with the MODELS and OPTIONS of the module, after its prepare(server).
+    """A server with the MODELS, OPTIONS and FRONTENDS of the module, after its prepare(server).
 
     Where an option has @DIRECTORY@ it gets a directory of the module's own.
     """
@@ -35,6 +35,7 @@ def running(
         directory / "s",
         models=getattr(module, "MODELS", ()),
         options=[option.replace("@DIRECTORY@", str(directory)) for option in options],
+        frontends=getattr(module, "FRONTENDS", ("grpc", "metrics")),
     )
     if hasattr(module, "prepare"):
         module.prepare(server)

@@ -17,6 +17,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 INFER = "/v2/models/identity_fp32/infer"
 LIMIT = 1 << 20
 ONE = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}

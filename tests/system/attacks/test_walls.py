@@ -83,7 +83,7 @@ output { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] }
 
 
 def _reading_server(tmp_path: Path, *options: str) -> Server:
-    server = Server(tmp_path / "s", options=options)
+    server = Server(tmp_path / "s", options=options, frontends=())
     model = server.repository / "reading" / "1" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(_READING)
@@ -170,7 +170,7 @@ def test_nothing_that_a_model_starts_commands_the_server(tmp_path: Path) -> None
     ctl = f"{sys.executable} -m zmqtriton.ctl.main --runtime-directory {run} unload add_sub"
     command = f"(sleep 0.5; env -i PYTHONPATH={path} {ctl} > {out} 2>&1; echo over >> {out}) &"
     options = [f"--runtime-directory={run}", "--model-control-mode=explicit", "--load-model=*"]
-    server = Server(tmp_path / "s", models=["add_sub"], options=options)
+    server = Server(tmp_path / "s", models=["add_sub"], options=options, frontends=())
     model = server.repository / "detached" / "1" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(_DETACHED.format(command=command))

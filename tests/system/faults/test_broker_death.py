@@ -123,7 +123,7 @@ class TritonPythonModel:
 
 
 def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"])
+    server = Server(tmp_path / "s", models=["journal"], frontends=())
     config = (server.repository / "journal" / "config.pbtxt").read_text()
     (server.repository / "asking" / "1").mkdir(parents=True)
     (server.repository / "asking" / "config.pbtxt").write_text(
@@ -172,7 +172,7 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
 
 
 def test_after_the_regular_end_of_an_instance_what_waits_goes_on(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"], options=steering.OPTIONS)
+    server = Server(tmp_path / "s", models=["journal"], options=steering.OPTIONS, frontends=())
     broker_death.use_instances(server)
     with server, ThreadPoolExecutor(16) as pool:
         # more than a progress page names, so that nobody could say which of them had run
@@ -196,7 +196,7 @@ def test_of_requests_to_an_ensemble_those_go_on_of_which_no_step_has_begun(
     tmp_path: Path,
 ) -> None:
     with (
-        Server(tmp_path / "s", models=["journal", "twice_journal"]) as server,
+        Server(tmp_path / "s", models=["journal", "twice_journal"], frontends=()) as server,
         ThreadPoolExecutor(16) as pool,
     ):
         begun = pool.submit(_ask, server, "begun", UNTIL_RELEASED, "twice_journal")

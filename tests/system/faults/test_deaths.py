@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
     tmp_path: Path, clients: int, pause_s: float
 ) -> None:
-    with Server(tmp_path / "s", models=["journal"]) as server:
+    with Server(tmp_path / "s", models=["journal"], frontends=()) as server:
         deaths = kills = 0
         with Load(
             server.http_port,
@@ -60,7 +60,7 @@ class TritonPythonModel:
 
 
 def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"])
+    server = Server(tmp_path / "s", models=["add_sub"], frontends=())
     code = server.repository / "add_sub" / "1" / "model.py"
     code.write_text(
         _SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE))
@@ -96,7 +96,9 @@ class TritonPythonModel:
 
 @pytest.mark.row("B18")
 def test_a_model_that_was_given_up_serves_again_once_it_can(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], options=["--instance-retry-secs=1"])
+    server = Server(
+        tmp_path / "s", models=["add_sub"], options=["--instance-retry-secs=1"], frontends=()
+    )
     store = server.scratch / "store"
     store.touch()
     code = server.repository / "add_sub" / "1" / "model.py"

@@ -55,7 +55,11 @@ def test_nothing_outlives_its_stub(
     environment = {"PYTHONPATH": str(tmp_path)} if is_spawned else {}
     options = ["--model-control-mode=explicit", "--load-model=scripted"]
     with Server(
-        tmp_path / "s", models=["scripted"], options=options, environment=environment
+        tmp_path / "s",
+        models=["scripted"],
+        options=options,
+        environment=environment,
+        frontends=(),
     ) as server:
         pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
         assert all(map(psutil.pid_exists, pids))
@@ -66,7 +70,7 @@ def test_nothing_outlives_its_stub(
 
 
 def test_what_living_stubs_have_started_lives_on(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["scripted", "scripted_async"]) as server:
+    with Server(tmp_path / "s", models=["scripted", "scripted_async"], frontends=()) as server:
         pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
         [stub] = server.stub_pids("scripted_async")
 
@@ -79,7 +83,7 @@ def test_what_living_stubs_have_started_lives_on(tmp_path: Path) -> None:
 def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(tmp_path: Path) -> None:
     script = "import os\nreturn [reply(os.fork())]"
     options = ["--model-control-mode=explicit", "--load-model=scripted"]
-    with Server(tmp_path / "s", models=["scripted"], options=options) as server:
+    with Server(tmp_path / "s", models=["scripted"], options=options, frontends=()) as server:
         [stub] = server.stub_pids("scripted")
 
         children = [int(scripted.generate(server, "scripted", script)) for _ in range(50)]

@@ -64,7 +64,7 @@ def _ask(server: Server) -> list[str]:
 
 
 def test_what_stubs_sent_while_the_broker_slept_is_delivered(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+    server = Server(tmp_path / "s", frontends=())
     (server.repository / "last" / "1").mkdir(parents=True)
     (server.repository / "last" / "config.pbtxt").write_text(_CONFIG)
     (server.repository / "last" / "1" / "model.py").write_text(_LAST)

@@ -171,7 +171,7 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] }
 
 @pytest.mark.timeout(300)
 def test_an_idle_stub_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=[])
+    server = Server(tmp_path / "s", models=[], frontends=())
     directory = server.repository / "deaf"
     (directory / "1").mkdir(parents=True)
     (directory / "config.pbtxt").write_text(_CONFIG)

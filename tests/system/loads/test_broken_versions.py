@@ -16,6 +16,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ("add_sub",)
 OPTIONS = ("--model-control-mode=explicit", "--load-model=add_sub")
 MODEL = "versioned"

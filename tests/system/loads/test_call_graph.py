@@ -55,7 +55,7 @@ _NAMES = 'parameters { key: "BLS_MODELS" value { string_value: "callee" } }\n'
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("callees") / "s"
-    server = Server(directory, options=["--model-control-mode=explicit"])
+    server = Server(directory, options=["--model-control-mode=explicit"], frontends=())
     for name, source in (("caller", _CALLER), ("callee", _CALLEE)):
         folder = server.repository / name / "1"
         folder.mkdir(parents=True)

@@ -20,6 +20,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 #: Answers with what it was told, and which instance it is.
 MODEL = """
 import json

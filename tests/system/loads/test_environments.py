@@ -99,6 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             "UV_OFFLINE": "1",
             "UV_CACHE_DIR": str(home / "empty"),
         },
+        frontends=(),
     )
     configure(
         server.add_model("passport", "old"),
@@ -206,7 +207,9 @@ def test_what_is_being_prepared_ends_with_the_server(
     tmp_path: Path, end: Callable[[Server], object]
 ) -> None:
     """The search for leaks behind each test finds what goes on."""
-    server = Server(tmp_path / "s", options=[f"--environment-directory={tmp_path}/cache"])
+    server = Server(
+        tmp_path / "s", options=[f"--environment-directory={tmp_path}/cache"], frontends=()
+    )
     model = server.add_model("passport")
     with tarfile.open(model / "env.tar.gz", "w:gz") as archive:
         for name, text in (
@@ -231,7 +234,7 @@ def test_what_is_being_prepared_ends_with_the_server(
 def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
     tmp_path: Path,
 ) -> None:
-    with Server(tmp_path / "s", models=["passport"]) as server:
+    with Server(tmp_path / "s", models=["passport"], frontends=()) as server:
         answer = ask(server, "passport", "die")
         eventually(lambda: "OUT" in ask(server, "passport"), 30, "the model is back")
 

@@ -71,7 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "--load-model=missing",
         "--exit-on-error=false",
     ]
-    server = Server(directory / "s", ["add_sub"], options=options)
+    server = Server(directory / "s", ["add_sub"], options=options, frontends=())
     _prepare(server, more)
     server.launch()
     try:

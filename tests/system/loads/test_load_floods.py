@@ -12,6 +12,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ["identity_fp32", "add_sub", "string_upper"]
 
 

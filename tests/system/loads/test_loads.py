@@ -70,7 +70,9 @@ def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str
 
 
 def test_a_broken_model_says_why_and_the_others_serve(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], options=["--exit-on-error=false"])
+    server = Server(
+        tmp_path / "s", models=["add_sub"], options=["--exit-on-error=false"], frontends=()
+    )
     broken = server.add_model("add_sub", "broken")
     (broken / "1" / "model.py").write_text("import nothing_of_this_name\n")
 
@@ -99,7 +101,7 @@ def _stopping(server: Server) -> Iterator[None]:
 
 @pytest.mark.row("F16")
 def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"])
+    server = Server(tmp_path / "s", models=["add_sub"], frontends=())
     broken = server.add_model("add_sub", "broken")
     (broken / "1" / "model.py").write_text("raise RuntimeError('no')\n")
 
@@ -117,7 +119,7 @@ def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
 
 
 def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"]).start()
+    server = Server(tmp_path / "s", models=["journal"], frontends=()).start()
     with Load(server.http_port, clients=4, milliseconds=200) as load:
         eventually(lambda: any(read_journal(server.journal)), 30, "an execution")
         accepted = {r.id for r in read_journal(server.journal)}
@@ -131,7 +133,7 @@ def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
 
 
 def test_an_idle_server_ends_at_once_with_a_client_connected(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"]).start()
+    server = Server(tmp_path / "s", models=["add_sub"], frontends=()).start()
     with _client(server, "http") as client:
         assert client.is_server_live()
         started = time.monotonic()
@@ -143,7 +145,7 @@ def test_an_idle_server_ends_at_once_with_a_client_connected(tmp_path: Path) -> 
 
 
 def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"])
+    server = Server(tmp_path / "s", models=["journal"], frontends=())
     config = server.repository / "journal" / "config.pbtxt"
     bound = 'parameters { key: "max_execution_seconds" value { string_value: "0.5" } }'
     config.write_text(f"{config.read_text()}\n{bound}\n")
@@ -162,7 +164,7 @@ def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
 
 
 def test_a_stopped_stub_is_replaced(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["add_sub"]) as server:
+    with Server(tmp_path / "s", models=["add_sub"], frontends=()) as server:
         (pid,) = server.stub_pids("add_sub")
         os.kill(pid, signal.SIGSTOP)
 
@@ -171,7 +173,7 @@ def test_a_stopped_stub_is_replaced(tmp_path: Path) -> None:
 
 
 def test_readiness_follows_the_only_instance(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"])
+    server = Server(tmp_path / "s", models=["journal"], frontends=())
     hold = server.block_imports("journal")
     with server:
         hold.touch()
@@ -186,7 +188,7 @@ def test_readiness_follows_the_only_instance(tmp_path: Path) -> None:
 def test_ctl_tells_what_runs_and_why_something_died(tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     options = [f"--runtime-directory={runtime}"]
-    with Server(tmp_path / "s", models=["add_sub"], options=options) as server:
+    with Server(tmp_path / "s", models=["add_sub"], options=options, frontends=()) as server:
         (pid,) = server.stub_pids("add_sub")
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")

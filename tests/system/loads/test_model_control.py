@@ -15,6 +15,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 _MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
 _NOT_EXPLICIT = (
     "explicit model load / unload is not allowed if polling is enabled. Start the server with "
@@ -184,7 +186,7 @@ def test_a_load_that_would_wait_for_itself_is_refused(server: Server) -> None:
 
 @pytest.mark.row("A95", "F20", "C76")
 def test_without_explicit_control_models_are_asked_for_only(tmp_path: Path) -> None:
-    with Server(tmp_path, models=["scripted"]) as server:
+    with Server(tmp_path, models=["scripted"], frontends=()) as server:
         outcomes = tries(
             server,
             'load_model("scripted")',

@@ -116,6 +116,7 @@ def polling(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Ite
         models=["identity_fp32"],
         options=options,
         environment={**store.variables, **folder},
+        frontends=(),
     )
     with server:
         yield server
@@ -167,7 +168,7 @@ def explicit(store: ObjectStore, tmp_path: Path) -> Iterator[Server]:
     ]
     folder = {"TRITON_AWS_MOUNT_DIRECTORY": str(tmp_path / "copies")}
     variables = {**store.variables, **folder}
-    with Server(tmp_path / "s", options=options, environment=variables) as server:
+    with Server(tmp_path / "s", options=options, environment=variables, frontends=()) as server:
         yield server
 
 
@@ -238,6 +239,7 @@ def test_the_status_shows_how_far_a_copy_is(store: ObjectStore, tmp_path: Path) 
                 "--model-control-mode=explicit",
             ],
             environment={**store.variables, "TRITON_AWS_MOUNT_DIRECTORY": str(tmp_path / "copies")},
+            frontends=(),
         )
         with server, ThreadPoolExecutor(1) as pool:
             load = pool.submit(control, server, "load", "m")
@@ -318,7 +320,9 @@ def test_a_server_whose_only_bucket_refuses_it_says_so_and_ends(tmp_path: Path) 
     thread.start()
     url = f"s3://127.0.0.1:{refusing.server_port}/bucket"
     secret = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "a secret"}
-    server = Server(tmp_path / "s", options=[f"--model-repository={url}"], environment=secret)
+    server = Server(
+        tmp_path / "s", options=[f"--model-repository={url}"], environment=secret, frontends=()
+    )
 
     try:
         server.launch()

@@ -22,6 +22,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 POLLS = "Polling model repository"
 
 

@@ -18,6 +18,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 PER_SECOND = 50
 #: Above what allocators and caches need at first, below what a kept load would cost.
 MAX_KIB_PER_LOAD = 100

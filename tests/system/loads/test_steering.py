@@ -16,6 +16,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = [MODEL, "journal"]
 OPTIONS = steering.OPTIONS
 

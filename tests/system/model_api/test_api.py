@@ -23,6 +23,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
+
 
 MODELS = ["api_completed", "told"]
 

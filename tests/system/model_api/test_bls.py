@@ -17,6 +17,8 @@ from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 _ASKED = ["add_sub", "identity_fp32", "not_found", "raising", "told", "counting"]
 _ASKERS = ["bls_sync", "bls_async", "bls_threads", "bls_report", "bls_large"]
 _WHERE = "Model {0} - Error when running inference: "
@@ -192,7 +194,7 @@ def test_an_exception_of_the_other_model_comes_as_a_response(server: Server) -> 
 def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(tmp_path: Path) -> None:
     ask = {"ID": ["bytes", [["a"]]], "MS": ["int32", [[30_000]]]}
     with (
-        Server(tmp_path / "s", models=["journal", "bls_report"]) as server,
+        Server(tmp_path / "s", models=["journal", "bls_report"], frontends=()) as server,
         ThreadPoolExecutor(1) as threads,
     ):
         future = threads.submit(_report, server, model_name="journal", inputs=ask)
@@ -328,7 +330,7 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
 def test_the_pipeline_of_the_demonstration(tmp_path: Path) -> None:
     models = [DEMO_MODELS / name for name in ("pipeline", "string_upper", "add_sub")]
 
-    with Server(tmp_path / "s", models=models) as server:
+    with Server(tmp_path / "s", models=models, frontends=()) as server:
         outputs = _infer(
             server,
             "pipeline",
@@ -346,7 +348,7 @@ def test_outside_of_execute_a_model_may_not_ask(tmp_path: Path) -> None:
     (model / "config.pbtxt").write_text('backend: "python"\n')
     (model / "1" / "model.py").write_text(_EARLY)
 
-    server = Server(tmp_path / "s", models=[model], options=["--exit-on-error=false"])
+    server = Server(tmp_path / "s", models=[model], options=["--exit-on-error=false"], frontends=())
     server.launch()
     try:
         eventually(

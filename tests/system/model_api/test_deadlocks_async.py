@@ -12,6 +12,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 #: ARGUMENT names the models that are asked in turn; `{}` is how.
 _CHAIN = """
     import asyncio, threading

@@ -16,6 +16,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ["scripted", "scripted_async"]
 
 #: Makes its pool of forks before it is connected to anybody.

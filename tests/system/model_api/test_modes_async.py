@@ -21,6 +21,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 _SEND = "request.get_response_sender().send(reply(text_of(request)), FINAL)"
 #: Waits until as many are here as it says, the first time; alone it would wait for the clock.
 _MEET = """
@@ -213,7 +215,7 @@ def test_the_event_loop_ends_before_finalize(tmp_path: Path) -> None:
         self.task = asyncio.create_task(background())
         return [reply("on")]
     """
-    server = Server(tmp_path / "s")
+    server = Server(tmp_path / "s", frontends=())
     add_model(server, "scripted_async", "ending")
     with server:
         assert "on" == generate(server, "ending", script)
@@ -224,7 +226,7 @@ def test_the_event_loop_ends_before_finalize(tmp_path: Path) -> None:
 
 def test_a_max_inflight_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     values = ["0", "many", "1025"]
-    server = Server(tmp_path / "s", options=["--exit-on-error=false"])
+    server = Server(tmp_path / "s", options=["--exit-on-error=false"], frontends=())
     for value in values:
         add_model(
             server, "scripted_async", f"wrong_{value}", string_parameter("MAX_INFLIGHT", value)

@@ -11,6 +11,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 #: ARGUMENT names the models that are asked in turn.
 _CHAIN = """
     first, _, rest = text_of(request).partition(",")

@@ -23,6 +23,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 _REFUSED = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
     "configured to handle such a flag."
@@ -154,7 +156,7 @@ def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> No
 
 
 def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+    server = Server(tmp_path / "s", frontends=())
     add_model(server, "scripted", "steps", ITERATIVE)
     script = f"""
         import os, signal
@@ -172,7 +174,7 @@ def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
 
 
 def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+    server = Server(tmp_path / "s", frontends=())
     add_model(server, "scripted", "steps", ITERATIVE)
     script = f"""
         import time

@@ -12,6 +12,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ["scripted"]
 
 #: Sends COUNT responses of SIZE characters, and sees to it where.

@@ -18,6 +18,8 @@ from tests.system.operations.commands import OPTION, ctl, place
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ("add_sub", "string_upper", "raising")
 OPTIONS = (OPTION, "--model-control-mode=explicit")
 ONES = ",".join("1" * 16)

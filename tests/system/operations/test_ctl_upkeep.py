@@ -15,6 +15,8 @@ from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ("add_sub", "counting")
 OPTIONS = (
     OPTION,

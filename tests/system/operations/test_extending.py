@@ -69,7 +69,7 @@ def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     directory = tmp_path_factory.mktemp("server")
     roots = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
     run = f"--runtime-directory={directory}/run"
-    server = Server(directory, options=[run], environment={"PYTHONPATH": roots})
+    server = Server(directory, options=[run], environment={"PYTHONPATH": roots}, frontends=())
     model = server.repository / "seven"
     (model / "1").mkdir(parents=True)
     [configuration] = CONFIGURATION.findall(GUIDE.read_text("utf-8"))

@@ -25,6 +25,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 #: Instances of the model that starts; more than one, so that forks overlap.
 INSTANCES = 2
 #: The same program under another name, so that the fork server has no part in it.
@@ -315,7 +317,7 @@ def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> No
 def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nmark = os.getpid()\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    server = Server(tmp_path / "s", environment={"PYTHONPATH": path})
+    server = Server(tmp_path / "s", environment={"PYTHONPATH": path}, frontends=())
     add_oracle(server, "born")
 
     with server:

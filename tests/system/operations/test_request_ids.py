@@ -40,7 +40,7 @@ _INTERLEAVED = """
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("ids")
-    server = Server(path / "s", models=["scripted"], options=["--log-format=json"])
+    server = Server(path / "s", models=["scripted"], options=["--log-format=json"], frontends=())
     together = scripted.string_parameter("MAX_INFLIGHT", "2")
     scripted.add_model(server, "scripted_async", "together", together)
     with server:

@@ -35,7 +35,7 @@ class TritonPythonModel:
 
 
 def _waiting_server(directory: Path, *options: str) -> Server:
-    server = Server(directory, options=options)
+    server = Server(directory, options=options, frontends=())
     folder = server.repository / "slow" / "1"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(_WAITING)
@@ -137,7 +137,7 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
 def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals: int) -> None:
     limit = 1 if signals == 1 else 60
     options = [f"--exit-timeout-secs={limit}"]
-    server = Server(tmp_path / "s", models=["journal"], options=options).start()
+    server = Server(tmp_path / "s", models=["journal"], options=options, frontends=()).start()
     assert server.process is not None
     with Load(server.http_port, clients=1, milliseconds=600_000):
         eventually(lambda: read_journal(server.journal), 30, "an execution")
@@ -170,7 +170,7 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
     if content is not None:
         path.write_text(content)
         path.chmod(mode)
-    server = Server(tmp_path / "s", options=[f"--tokens={path}"])
+    server = Server(tmp_path / "s", options=[f"--tokens={path}"], frontends=())
 
     server.launch()
     eventually(lambda: server.returncode is not None, 60)
@@ -181,7 +181,7 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
 
 def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path: Path) -> None:
     meaningless = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGSTKFLT")
-    with Server(tmp_path / "s") as server:
+    with Server(tmp_path / "s", frontends=()) as server:
         assert server.process is not None
         before = server.pids()
         for number in (*(signal.Signals[name] for name in meaningless), signal.SIGRTMIN + 6):
@@ -202,7 +202,7 @@ def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path
 
 
 def test_the_limit_of_processor_time_ends_the_server_in_order(tmp_path: Path) -> None:
-    with Server(tmp_path / "s") as server:
+    with Server(tmp_path / "s", frontends=()) as server:
         assert server.process is not None
         for _ in range(3):  # the kernel says it once a second
             server.process.send_signal(signal.SIGXCPU)

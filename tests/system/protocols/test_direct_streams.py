@@ -121,7 +121,7 @@ def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
 def test_the_sockets_of_dead_stubs_are_removed(tmp_path: Path) -> None:
     directory = tmp_path / "r"
     options = [f"--runtime-directory={directory}"]
-    with Server(tmp_path / "s", models=["tokens"], options=options) as server:
+    with Server(tmp_path / "s", models=["tokens"], options=options, frontends=()) as server:
         [first] = directory.glob("stream-*")
         os.kill(server.stub_pids("tokens")[0], signal.SIGKILL)
 

@@ -192,7 +192,7 @@ def _ask_twice_journal(server: Server, name: str, milliseconds: int) -> tuple[in
 def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
     tmp_path: Path,
 ) -> None:
-    server = Server(tmp_path / "s", models=["twice_journal", "journal"])
+    server = Server(tmp_path / "s", models=["twice_journal", "journal"], frontends=())
     hold = server.block_imports("journal")
     with server:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -239,7 +239,9 @@ def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Pat
 @pytest.mark.row("E52")
 def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> None:
     options = ["--model-control-mode=explicit"]
-    with Server(tmp_path / "s", models=["doubled", "add_sub"], options=options) as server:
+    with Server(
+        tmp_path / "s", models=["doubled", "add_sub"], options=options, frontends=()
+    ) as server:
         ready = ["/v2/models/doubled/ready", "/v2/models/add_sub/ready"]
 
         assert 200 == server.request_json("/v2/repository/models/doubled/load", {})[0]
@@ -253,7 +255,7 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> N
 @pytest.mark.row("E52")
 def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> None:
     options = ["--exit-on-error=false", "--strict-readiness=false"]
-    with Server(tmp_path / "s", models=["doubled"], options=options) as server:
+    with Server(tmp_path / "s", models=["doubled"], options=options, frontends=()) as server:
         _, index = server.request_json("/v2/repository/index", {})
 
     [entry] = [entry for entry in index if entry["name"] == "doubled"]

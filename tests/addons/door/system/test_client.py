@@ -28,6 +28,8 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MODELS = ("identity_fp32", "add_sub", "string_upper", "tokens", "doubled")
 OPTIONS = (
     "--zmq-door",

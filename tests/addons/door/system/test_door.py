@@ -32,6 +32,8 @@ from zmqtriton.control_client import client as ctl
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 MIB = 1 << 20
 LIMIT = 128 * MIB
 _LOADED = ("identity_fp32", "tokens", "journal", "add_sub")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import itertools
+import socket
+import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.ctl.inferring.answering import answering
+from tests.support.certificates import Authority
+from zmqtriton_addons.tools.benching import connections
 from zmqtriton_addons.tools.benching.connections import RequestFailed, make_connection
 from zmqtriton_addons.tools.benching.worker import Connections, PlanRun
 
@@ -24,8 +30,8 @@ def plan(address: str = "127.0.0.1:9", **more: Any) -> dict[str, Any]:
 
 
 def run(load: dict[str, Any], stop: threading.Event | None = None) -> dict[str, Any]:
-    connections = [make_connection(load) for _ in range(load["concurrency"])]
-    return PlanRun(load, connections, stop or threading.Event()).run()
+    made = [make_connection(load) for _ in range(load["concurrency"])]
+    return PlanRun(load, made, stop or threading.Event()).run()
 
 
 def address_of(url: str) -> str:
@@ -80,6 +86,32 @@ def test_a_refusal_is_a_failure_with_its_text(body: bytes, text: str) -> None:
         connection.close()
 
     assert text == str(failed.value)
+
+
+def test_a_server_with_tls_is_asked_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert))
+    connections._tls.cache_clear()
+
+    def serve(listener: socket.socket) -> None:
+        plain, _ = listener.accept()
+        with context.wrap_socket(plain, server_side=True) as accepted:
+            accepted.recv(65536)
+            accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as server:
+        served = server.submit(serve, listener)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connection = make_connection(plan(address, has_tls=True))
+        assert [] == connection.ask()
+        connection.close()
+        served.result(30)
+    connections._tls.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc", "stream"])
@@ -159,17 +191,17 @@ def test_a_machine_without_threads_for_all_clients_says_so(monkeypatch: pytest.M
         start(thread)
 
     stop = threading.Event()
-    connections = [AnsweredAtOnce(8, stop) for _ in range(2)]
+    pair = [AnsweredAtOnce(8, stop) for _ in range(2)]
     monkeypatch.setattr(threading.Thread, "start", start_one)
 
-    report = PlanRun(plan(), connections, stop).run()
+    report = PlanRun(plan(), pair, stop).run()
 
     assert {"can't start new thread"} == set(report["failures"])
 
 
 def test_a_warm_up_opens_the_connections_that_are_measured() -> None:
-    connections = Connections()
-    warm_up = connections.of_plan(plan(concurrency=2, seconds=0.1))
+    pool = Connections()
+    warm_up = pool.of_plan(plan(concurrency=2, seconds=0.1))
 
-    assert warm_up is connections.of_plan(plan(concurrency=2, seconds=5.0, rate=3.0))
-    assert 3 == len(connections.of_plan(plan(concurrency=3)))
+    assert warm_up is pool.of_plan(plan(concurrency=2, seconds=5.0, rate=3.0))
+    assert 3 == len(pool.of_plan(plan(concurrency=3)))

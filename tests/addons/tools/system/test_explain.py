@@ -16,6 +16,8 @@ from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
+
 ON_REQUEST = {"asleep", "loads_long"}
 OPTIONS = [
     *("--model-control-mode=explicit", "--load-on-demand", "--model-load-thread-count=8"),
