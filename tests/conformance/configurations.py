@@ -67,6 +67,16 @@ DYNAMIC: Sequence[Configuration] = [
     Configuration("rows", batching(), behind(MIXED)),
     Configuration("rows_preferred", batching("preferred_batch_size: [ 4, 6 ]"), behind(MIXED)),
     Configuration(
+        "rows_beyond_preferred",
+        batching(f"preferred_batch_size: [ 2, 6 ] {DELAY}"),
+        idle(asks("a*3 b*4")),
+    ),
+    Configuration(
+        "rows_beyond_preferred_without_a_delay",
+        batching("preferred_batch_size: [ 2, 6 ]"),
+        behind(asks("a*4 b*3")),
+    ),
+    Configuration(
         "rows_preferred_and_delay",
         batching(f"preferred_batch_size: [ 4 ] {DELAY}"),
         late(asks("a*3 b*3 c d*4 e*2 f")),

@@ -142,6 +142,35 @@ def test_the_largest_preferred_size_that_is_there_is_taken() -> None:
     assert [4, 2, 1] == sizes(world)
 
 
+@pytest.mark.parametrize(("first", "second"), [(3, 4), (4, 3)])
+def test_a_request_beyond_all_preferred_sizes_waits_for_a_batch_of_its_own(
+    first: int, second: int
+) -> None:
+    world = batching(preferred_batch_size=[2, 6], max_queue_delay_microseconds=100)
+
+    world.infer(F, request(1, batch_size=first))
+    assert not world.batched_requests
+    world.tick(DELAY_NS // 2)
+    world.infer(F, request(2, batch_size=second))
+
+    assert 1 == len(world.finish_batch(S)), "the first grows no further"
+    world.tick(DELAY_NS - 1)
+    assert not world.batched_requests[S], "the second has its own delay"
+    world.tick(1)
+    assert [1] == sizes(world)
+
+
+def test_what_has_waited_long_enough_goes_together_beyond_all_preferred_sizes() -> None:
+    world = batching(preferred_batch_size=[2, 6], max_queue_delay_microseconds=100)
+    world.infer(F, request(1), request(2))
+    world.infer(F, request(3, batch_size=3), request(4, batch_size=4))
+    world.now += DELAY_NS
+
+    world.finish_batch(S)
+
+    assert 2 == len(world.batched_requests[S])
+
+
 def test_once_the_delay_has_passed_the_preferred_size_counts_no_more() -> None:
     world = batching(preferred_batch_size=[2], max_queue_delay_microseconds=100)
     world.infer(F, request(1), request(2))
