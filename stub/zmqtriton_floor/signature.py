@@ -105,7 +105,9 @@ class Signature:
             if len(inputs) != len(self.inputs) or names != self.inputs.keys():
                 self._check_names(inputs, names)
             batch_size = self._batch_size(inputs) if self.max_batch_size else 0
-            for tensor in inputs:
+            # the last one first, as they come out of Triton's hash table: of several wrong ones
+            # the same is named
+            for tensor in reversed(inputs):
                 self._check_tensor(tensor, self.inputs[tensor.name])
         except InvalidArgument as error:
             request_id = body.request_id or "<id_unknown>"
@@ -129,9 +131,9 @@ class Signature:
             # first of all, as in Triton: a name given twice is not one input too many
             _refuse_twin(inputs)
         if not self._required <= len(inputs) <= len(self.inputs):
-            self._refuse_count([tensor.name for tensor in inputs])
+            self._refuse_count([tensor.name for tensor in reversed(inputs)])
         if not seen <= self.inputs.keys():
-            name = next(tensor.name for tensor in inputs if tensor.name not in self.inputs)
+            name = next(t.name for t in reversed(inputs) if t.name not in self.inputs)
             allowed = ", ".join(sorted(self.inputs))
             raise InvalidArgument(
                 f"unexpected inference input '{name}' for model '{self.model}', "
@@ -140,11 +142,11 @@ class Signature:
         if len(inputs) < len(self.inputs):
             for declaration in self.inputs.values():
                 if not declaration.optional and declaration.name not in seen:
-                    self._refuse_count([tensor.name for tensor in inputs])
+                    self._refuse_count([tensor.name for tensor in reversed(inputs)])
 
     def _batch_size(self, inputs: list[Tensor]) -> int:
         size = None
-        for tensor in inputs:
+        for tensor in reversed(inputs):
             if not tensor.shape:
                 raise InvalidArgument(
                     f"input '{tensor.name}' has no shape but model requires batch dimension for "

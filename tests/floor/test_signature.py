@@ -138,11 +138,11 @@ def test_requests_with_and_without_an_optional_input_have_other_batch_keys() -> 
         ),
         (
             [Tensor("A", _FP32, [-2, -2], b"\0" * 16), _fp32("B", 1, 4)],
-            "input 'B' batch size does not match other inputs for 'm'",
+            "input 'A' batch size does not match other inputs for 'm'",
         ),
         (
             [Tensor(name, _FP32, [-2, -2], b"\0" * 16) for name in "AB"],
-            "unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [-2,-2]. ",
+            "unexpected shape for input 'B' for model 'm'. Expected [-1,4], got [-2,-2]. ",
         ),
         (
             [_fp32("A", 9, 4), _fp32("B", 9, 4)],
@@ -150,7 +150,7 @@ def test_requests_with_and_without_an_optional_input_have_other_batch_keys() -> 
         ),
         (
             [_fp32("A", 2, 4), _fp32("B", 3, 4)],
-            "input 'B' batch size does not match other inputs for 'm'",
+            "input 'A' batch size does not match other inputs for 'm'",
         ),
         (
             [Tensor("A", _FP32, [], b"\0" * 4), _fp32("B", 1, 4)],
@@ -159,6 +159,14 @@ def test_requests_with_and_without_an_optional_input_have_other_batch_keys() -> 
         (
             [_fp32("A", 1, 4, size=12), _fp32("B", 1, 4)],
             "input byte size mismatch for input 'A' for model 'm'. Expected 16, got 12",
+        ),
+        (
+            [_fp32("A", 1, 4, size=12), _fp32("B", 1, 4, size=8)],
+            "input byte size mismatch for input 'B' for model 'm'. Expected 16, got 8",
+        ),
+        (
+            [_fp32("X", 1, 4), _fp32("Y", 1, 4)],
+            "unexpected inference input 'Y' for model 'm', allowed inputs are: A, B",
         ),
     ],
 )
@@ -227,7 +235,7 @@ def test_a_batch_is_one_size_that_the_model_takes() -> None:
         return error.value.text.removeprefix("[request id: <id_unknown>] ")
 
     assert "inference request batch-size must be <= 8 for 'm'" == refusal([9, 4], [9, 4])
-    text = "input 'B' batch size does not match other inputs for 'm'"
+    text = "input 'A' batch size does not match other inputs for 'm'"
     assert text == refusal([2, 4], [3, 4])
     text = "input 'A' has no shape but model requires batch dimension for 'm'"
     assert text == refusal([], [1, 4])
