@@ -267,19 +267,32 @@ def _datatype(datatype: _Datatype) -> tuple[int, Any]:
     return entry
 
 
-def give(array: Any, datatype: int, max_version: Any = None) -> Any:
-    """Return a capsule over a writeable array, which it keeps alive."""
+class _KeptArray(np.ndarray):  # type: ignore[type-arg]
+    """A view of an array, and what lives as long as the view."""
+
+    keeper: Any = None
+
+
+def give(array: Any, datatype: int, max_version: Any = None, *, keeper: Any = None) -> Any:
+    """Return a capsule over a writeable array, which it keeps alive, as it does the keeper."""
     if datatype == _BOOL:
         array = array.view(np.uint8)  # old numpys have no word for it
     if hasattr(array, "__dlpack__"):
+        if keeper is not None:
+            array = array.view(_KeptArray)
+            array.keeper = keeper
         capsule = _give_shared(array, max_version)
     else:
         capsule = _give_copy(array)
     return _unmasked(capsule, datatype)
 
 
-def give_span(span: Span, datatype: int, shape: Sequence[int], max_version: Any = None) -> Any:
+def give_span(
+    span: Span, datatype: int, shape: Sequence[int], max_version: Any = None, *, keeper: Any = None
+) -> Any:
     """Return a capsule over GPU memory, likewise."""
+    if keeper is not None:
+        span = Span(span.gpu, span.address, span.size, (span, keeper))
     dtype = np.dtype(_MASKS.get(datatype) or BY_NUMBER[datatype].numpy)
     return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
 

@@ -18,6 +18,8 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Span
 
+_NAMELESS = "Tensor name cannot be an empty string."
+
 
 class Tensor:
     """A named tensor; its data are in the memory of the CPU, or of a GPU."""
@@ -25,9 +27,13 @@ class Tensor:
     __slots__ = ("__weakref__", "_array", "_data", "_datatype", "_name", "_shape")
 
     def __init__(self, name: str, array: Any) -> None:
-        self._name = name if type(name) is str and name else _checked(name)
+        if type(name) is not str:
+            name = _text(name)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor() takes a name and a NumPy array, got {type(array)}")
+        if not name:  # after the types of both, as in Triton
+            raise TritonModelException(_NAMELESS)
+        self._name = name
         try:
             self._datatype = datatype_of(array).number
         except KeyError:
@@ -104,13 +110,16 @@ class Tensor:
         if type(self._data) is Span:
             # all that was written there is complete, so no stream has to wait
             span = gpu.copied(self._data, self._data.gpu) if copy else self._data
-            return dlpack.give_span(span, self._datatype, self._shape, max_version)
+            return dlpack.give_span(
+                span, self._datatype, self._shape, max_version, keeper=None if copy else self
+            )
         array = self._bits() if self._datatype in WITHOUT_NUMPY else self.as_numpy()
         if copy:
             array = array.copy()
         elif not array.flags.writeable:  # most consumers could not know
             array = self._array = array.copy()
-        return dlpack.give(array, self._datatype, max_version)
+        # who counts the references to a Tensor finds that of its capsule, as in Triton
+        return dlpack.give(array, self._datatype, max_version, keeper=None if copy else self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         data = self._data
@@ -125,13 +134,18 @@ class Tensor:
 
 
 def _checked(name: Any) -> str:
+    name = _text(name)
+    if not name:
+        raise TritonModelException(_NAMELESS)
+    return name
+
+
+def _text(name: Any) -> str:
     # what a model finds in a tensor of strings are bytes
     if type(name) is bytes:
         name = name.decode()
     if not isinstance(name, str):
         raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
-    if not name:
-        raise TritonModelException("Tensor name cannot be an empty string.")
     return name
 
 

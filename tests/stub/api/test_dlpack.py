@@ -232,6 +232,36 @@ def test_a_capsule_keeps_the_memory_that_it_was_made_of() -> None:
     assert watched() is None
 
 
+@pytest.mark.parametrize("dtype", ["f4", "?", "i8"])
+def test_a_capsule_is_a_reference_to_its_tensor_until_it_is_gone(dtype: str) -> None:
+    tensor = pb_utils.Tensor("A", np.zeros((2, 2), dtype))
+    before = sys.getrefcount(tensor)
+
+    capsule = tensor.to_dlpack()
+    with_capsule = sys.getrefcount(tensor)
+    taken = pb_utils.Tensor.from_dlpack("B", capsule)
+    del capsule
+    with_taken = sys.getrefcount(tensor)
+    del taken
+
+    assert (1, 1, 0) == (
+        with_capsule - before,
+        with_taken - before,
+        sys.getrefcount(tensor) - before,
+    )
+
+
+def test_a_capsule_of_bfloat16_is_a_reference_to_its_tensor() -> None:
+    tensor = received(wire.Tensor("A", 14, [2], b"\xc0\x3f\x00\xc0"))
+    before = sys.getrefcount(tensor)
+
+    capsule = tensor.to_dlpack()
+    with_capsule = sys.getrefcount(tensor)
+    del capsule
+
+    assert (1, 0) == (with_capsule - before, sys.getrefcount(tensor) - before)
+
+
 def test_a_capsule_that_nobody_takes_lets_go_amid_an_exception() -> None:
     array = NUMBERS.copy()
     references = sys.getrefcount(array)
@@ -250,9 +280,11 @@ def test_a_capsule_that_nobody_takes_lets_go_amid_an_exception() -> None:
 def test_who_asks_for_a_copy_gets_one() -> None:
     tensor = pb_utils.Tensor("A", NUMBERS.copy())
 
+    references = sys.getrefcount(tensor)
     taken = dlpack.take(tensor.__dlpack__(copy=True)).array
 
     assert not np.shares_memory(tensor.as_numpy(), taken)
+    assert references == sys.getrefcount(tensor)
     with pytest.raises(BufferError):
         tensor.__dlpack__(dl_device=(2, 0))
 

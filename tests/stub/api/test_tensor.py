@@ -33,9 +33,10 @@ def test_a_dtype_that_the_protocol_lacks_is_refused(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("array", [[1, 2], 3.0, np.float32(1), None])
-def test_only_arrays_make_tensors(array: Any) -> None:
+@pytest.mark.parametrize("name", ["IN", ""])
+def test_only_arrays_make_tensors(name: str, array: Any) -> None:
     with pytest.raises(TypeError, match="NumPy array"):
-        pb_utils.Tensor("IN", array)
+        pb_utils.Tensor(name, array)
 
 
 def test_an_array_in_another_order_is_sent_in_c_order() -> None:

@@ -278,6 +278,11 @@ def test_a_stub_without_such_tensors_loads_nothing_for_them() -> None:
 def test_a_tensor_on_a_gpu_is_given_back_where_it_lies(driver: HostGpu) -> None:
     tensor = pb_utils.Tensor.from_dlpack("A", OnGpu(ARRAY))
 
+    references = sys.getrefcount(tensor)
+    capsule = tensor.to_dlpack()
+    assert references + 1 == sys.getrefcount(tensor)
+    del capsule
+    assert references == sys.getrefcount(tensor)
     assert not tensor.is_cpu()
     assert (2, 0) == tensor.__dlpack_device__()
     assert ([3, 4], pb_utils.numpy_to_triton_type(np.float32)) == (
