@@ -7,6 +7,7 @@ checked by admission.prepare. Texts are Triton's.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
@@ -28,29 +29,46 @@ _NESTED = "parameters"
 def read_text(text: bytes, inputs: dict[str, Input]) -> RequestBody:
     """Read the text of a request for a model with these inputs. Raises InvalidArgument."""
     document = json_documents.parse(text)
-    for name in inputs:
-        if text.count(json.dumps(name, ensure_ascii=False).encode()) > 1:
-            _check_keys(text, name)
+    if any(text.count(json.dumps(name, ensure_ascii=False).encode()) > 1 for name in inputs):
+        _check_keys(text, inputs)
     return read(document, inputs)
 
 
-def _check_keys(text: bytes, name: str) -> None:
-    """Raise InvalidArgument for an input that is a key twice; of those a document has one."""
+def _check_keys(text: bytes, inputs: dict[str, Input]) -> None:
+    """Raise InvalidArgument if an input is a key twice; of those a document has one.
+
+    As in Triton the error is about the first member that does not fit.
+    """
     try:
+        # an object is a tuple of its members here, in the order of the text
         members = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError):
         return  # whoever has read it knows more of JSON than this reader
-    if [key for key, _ in members].count(name) > 1:
-        raise _repeated(name)
+    if type(members) is not tuple:
+        return
+    nested = [value for key, value in members if key == _NESTED and type(value) is tuple]
+    names = [key for each in (members, *nested) for key, _ in each if key in inputs]
+    if len(set(names)) < len(names):
+        _convert(members, inputs)
 
 
 def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
     """Read the request for a model with these inputs. Raises InvalidArgument."""
     if type(document) is not dict:
         raise InvalidArgument("attempt to get members for non-object")
+    tensors, parameters = _convert(document.items(), inputs)
+    if len(parameters) > MAX_PARAMETERS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
+    return RequestBody(request_id(document), parameters, [], tensors)
+
+
+def _convert(
+    members: Iterable[tuple[str, Any]], inputs: dict[str, Input]
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """Return the tensors and the parameters among the members of a request."""
     tensors: list[Tensor] = []
     parameters: dict[str, Any] = {}
-    for key, value in document.items():
+    for key, value in members:
         if key != _NESTED:
             _take(key, value, inputs, tensors, parameters)
             continue
@@ -58,19 +76,18 @@ def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
             raise InvalidArgument(
                 f"Keyword '{key}' for nested schema also given as input tensor name"
             )
-        if type(value) is not dict:
+        if type(value) not in (dict, tuple):
             raise InvalidArgument(
                 f"Expected JSON object for keyword: '{key}': attempt to access JSON non-object as "
                 "object"
             )
+        nested = value.items() if type(value) is dict else value
         try:
-            for nested_key, nested in value.items():
-                _take(nested_key, nested, inputs, tensors, parameters)
+            for nested_key, nested_value in nested:
+                _take(nested_key, nested_value, inputs, tensors, parameters)
         except InvalidArgument as error:
             raise InvalidArgument(f"Converting keyword: '{key}': {error.text}") from None
-    if len(parameters) > MAX_PARAMETERS:
-        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
-    return RequestBody(request_id(document), parameters, [], tensors)
+    return tensors, parameters
 
 
 def _take(

@@ -10,7 +10,7 @@ from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api.inference.generate_request import read
+from zmqtriton_frontends.http_api.inference.generate_request import read, read_text
 
 FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
 
@@ -128,6 +128,53 @@ def test_a_parameter_is_no_structure(value: Any) -> None:
 
     assert refusal({"k": value}) == text
     assert refusal({"parameters": {"k": value}}) == f"Converting keyword: 'parameters': {text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"text_input": "a", "N": 1, "text_input": "b"}', "text_input"),
+        ('{"text_input": "a", "N": 1, "text_input": "b", "N": 2}', "text_input"),
+        ('{"text_input": "a", "N": 1, "N": 2, "text_input": "b"}', "N"),
+    ],
+)
+def test_of_inputs_that_are_there_twice_the_first_repeated_one_is_named(
+    text: str, said: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_text(text.encode(), TEXT)
+
+    expected = f"[request id: <id_unknown>] input '{said}' already exists in request"
+    assert expected == caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"parameters": {"N": 1, "N": 2}}',
+            "Converting keyword: 'parameters': [request id: <id_unknown>] input 'N' already exists in "
+            "request",
+        ),
+        (
+            '{"N": 1, "parameters": {"x": {}}, "N": 2}',
+            "Converting keyword: 'parameters': parameter 'x' has invalid type. It should be either "
+            "'int', 'bool', or 'string'.",
+        ),
+        ('["text_input", "text_input"]', "attempt to get members for non-object"),
+    ],
+)
+def test_members_are_judged_in_the_order_of_the_text(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_text(text.encode(), TEXT)
+
+    assert said == caught.value.text
+
+
+def test_a_name_that_is_a_value_too_is_there_once() -> None:
+    body = read_text(b'{"text_input": "text_input", "N": 1, "x": 1, "x": 2}', TEXT)
+
+    assert (["text_input", "N"], {"x": 2}) == ([t.name for t in body.inputs], body.parameters)
 
 
 def test_parameters_nest_once() -> None:
