@@ -221,10 +221,11 @@ def test_cuda_memory_is_not_supported(world: SupervisorHarness) -> None:
 def test_a_key_that_is_not_for_clients_is_refused_like_one_that_does_not_exist(
     world: SupervisorHarness, key: str
 ) -> None:
-    assert register(world, key=key).error == (
-        InternalError.number,
-        f"Unable to open shared memory region: '{key}'",
-    )
+    unopenable = InternalError.number, f"Unable to open shared memory region: '{key}'"
+
+    assert unopenable == register(world, key=key).error
+    # the key is the first that is looked at
+    assert unopenable == register(world, "", key=key, byte_size=0).error
     assert [] == status(world).result
 
 
@@ -243,6 +244,20 @@ def test_numbers_that_make_no_sense_are_refused(
         InvalidArgument.number,
         "failed to register shared memory region 'r': invalid args",
     )
+
+
+@pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"byte_size": 0}])
+def test_memory_that_cannot_be_opened_is_told_before_other_mistakes(
+    world: SupervisorHarness, changes: dict[str, Any]
+) -> None:
+    assert InvalidArgument.number == register(world, **changes).error[0]
+    assert set() == world.open_regions
+    world.region_error = InternalError("Unable to open shared memory region: '/k'")
+
+    assert InternalError.number == register(world, **changes).error[0]
+    assert [] == status(world).result
+    world.region_error = None
+    assert register(world).result is None
 
 
 @pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"name": 3}, {"key": 3}])

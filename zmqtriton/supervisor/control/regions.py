@@ -53,6 +53,8 @@ class Region:
     number: int
     request: RegionRequest
     respond: Respond
+    #: What is wrong with the registration though its memory can be opened.
+    problem: ZmqTritonError | None = None
     is_open: bool = False
 
     def describe(self) -> dict[str, Any]:
@@ -124,7 +126,7 @@ class RegionRegistry:
         if is_cuda:
             text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
             raise InvalidArgument(text)
-        self._register(_parse_request(call.arguments), call.answer)
+        self._register(call.arguments, call.answer)
 
     def _handle_unregister(self, call: ControlCall) -> None:
         self._check_allowed(call.caller)
@@ -139,31 +141,40 @@ class RegionRegistry:
             raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
         return rows
 
-    def _register(self, request: RegionRequest, answer: Respond) -> None:
-        if request.name in self._regions:
-            raise AlreadyExists(f"shared memory region '{request.name}' already in manager")
+    def _register(self, arguments: dict[str, Any], answer: Respond) -> None:
+        """Register a region.
+
+        As in Triton, memory that cannot be opened is told before what else is wrong.
+        """
+        name, key = _texts(arguments)
+        if name in self._regions:
+            raise AlreadyExists(f"shared memory region '{name}' already in manager")
+        file = _file_name(key)
         if len(self._regions) + len(self._unregistered) >= MAX_REGIONS:
             raise InvalidArgument(
-                f"failed to register shared memory region '{request.name}': there are "
+                f"failed to register shared memory region '{name}': there are "
                 f"{MAX_REGIONS} already"
             )
-        file = _file_name(request.key)
+        problem: ZmqTritonError | None = None
+        try:
+            offset, size = _place(name, arguments)
+        except InvalidArgument as error:
+            problem, offset, size = error, 0, 0
         self._last_number = number = self._last_number + 1
         ticket = self._plan.expect(partial(self._on_opened, number))
-        self._regions[request.name] = Region(number, request, answer)
-        self._plan.enqueue(
-            OpenRegion(
-                ticket, number, request.name, request.key, file, request.offset, request.size
-            )
-        )
+        request = RegionRequest(name, key, offset, size)
+        self._regions[name] = Region(number, request, answer, problem)
+        self._plan.enqueue(OpenRegion(ticket, number, name, key, file, offset, size))
 
     def _on_opened(self, number: int, error: ZmqTritonError | None) -> None:
         region = next((r for r in self._regions.values() if r.number == number), None)
         if region is None:  # unregistered in the meantime
             self._plan.enqueue(CloseRegion(number))
-        elif error is not None:
+        elif error is not None or region.problem is not None:
             del self._regions[region.request.name]
-            region.respond(error)
+            if error is None:
+                self._plan.enqueue(CloseRegion(number))
+            region.respond(error or region.problem)
         else:
             region.is_open = True
             frontends = self._frontend_serials()
@@ -231,17 +242,25 @@ def _kind(call: ControlCall) -> tuple[str, bool]:
     return call.arguments.get("name", ""), call.arguments.get("kind") == "cuda"
 
 
-def _parse_request(arguments: dict[str, Any]) -> RegionRequest:
-    fields: list[Any] = [arguments.get(key) for key in ("name", "key", "offset", "byte_size")]
-    name, key, offset, size = fields
+def _texts(arguments: dict[str, Any]) -> tuple[str, str]:
+    """Return the name and the key of a registration."""
+    name: Any = arguments.get("name")
+    key: Any = arguments.get("key")
     if type(name) is not str or type(key) is not str:
         raise InvalidArgument("a shared memory region needs a name and a key")
+    return name, key
+
+
+def _place(name: str, arguments: dict[str, Any]) -> tuple[int, int]:
+    """Return the offset and the size of a region with this name."""
     if not 0 < len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:
         raise InvalidArgument("the name of a shared memory region must have 1 to 255 bytes")
+    offset: Any = arguments.get("offset")
+    size: Any = arguments.get("byte_size")
     is_number = type(offset) is int and type(size) is int
     if not is_number or offset < 0 or size <= 0 or offset + size >= 2**63:
         raise InvalidArgument(f"failed to register shared memory region '{name}': invalid args")
-    return RegionRequest(name, key, offset, size)
+    return offset, size
 
 
 def _file_name(key: str) -> str:
