@@ -1,7 +1,9 @@
 """The head of a request: its grammar, its limits, and how its body is framed.
 
 As strict as RFC 9112 allows: whatever two parties could read in two ways is refused, as is what
-this server has no use for. The grammar is regular, so a few expressions are the whole of it.
+this server has no use for. A body with a length and chunks is the exception, because clients that
+make chunks themselves send it; it ends the connection. The grammar is regular, so a few expressions
+are the whole of it.
 """
 
 from __future__ import annotations
@@ -126,15 +128,13 @@ def _framed(
         raise Refused(400, "Malformed Host")
     length = by_name.get(b"content-length")
     codings = by_name.get(b"transfer-encoding")
-    body_bytes: int | None = 0
+    body_bytes: int | None = 0 if length is None else _read_length(length)
     if codings is not None:
-        if length is not None or not minor:
-            raise Refused(400, "The body is framed in two ways")
+        if not minor:
+            raise Refused(400, "Transfer-Encoding needs HTTP/1.1")
         if codings.lower() != b"chunked":
             raise Refused(501, "Transfer-Encoding must be chunked")
         body_bytes = None
-    elif length is not None:
-        body_bytes = _read_length(length)
     options = {
         option.strip(b" \t").lower()
         for name, value in fields
@@ -142,6 +142,9 @@ def _framed(
         for option in value.split(b",")
     }
     keeps_alive = b"close" not in options if minor else b"keep-alive" in options
+    if codings is not None and length is not None:
+        # the chunks count, and nothing after them: a proxy may have counted the length
+        keeps_alive = False
     expects = bool(minor) and by_name.get(b"expect", b"").lower() == b"100-continue"
     return Head(method, target, minor, fields, body_bytes, keeps_alive, expects, raw)
 

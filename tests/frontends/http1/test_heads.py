@@ -61,6 +61,21 @@ def test_a_head_says_how_long_its_body_is(fields: list[bytes], size: int | None)
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        (b"Content-Length: 9", b"Transfer-Encoding: chunked"),
+        (b"Transfer-Encoding: chunked", b"Content-Length: 0", b"Connection: keep-alive"),
+    ],
+)
+def test_of_a_length_and_chunks_the_chunks_count_and_the_connection_ends(
+    fields: tuple[bytes, ...],
+) -> None:
+    read = heads.read(head(*fields))
+
+    assert (None, False) == (read.body_bytes, read.keeps_alive)
+
+
+@pytest.mark.parametrize(
     ("target", "path"),
     [
         (b"http://X/v2?a", b"/v2?a"),
@@ -94,7 +109,7 @@ REFUSED: dict[int, dict[str, bytes]] = {
         "a zero": head(b"X: a\0"),
         "two lengths": head(b"Content-Length: 1", b"Content-Length: 1"),
         "a list of lengths": head(b"Content-Length: 1, 1"),
-        "a length and chunks": head(b"Content-Length: 1", b"Transfer-Encoding: chunked"),
+        "no length and chunks": head(b"Content-Length: x", b"Transfer-Encoding: chunked"),
         "chunks twice": head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
         "chunks before HTTP/1.1": head(b"Transfer-Encoding: chunked", first=b"POST / HTTP/1.0"),
     },

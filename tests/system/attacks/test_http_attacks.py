@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import zlib
@@ -108,6 +109,22 @@ def test_a_body_that_could_end_in_two_places_ends_the_connection(
 
     assert got.is_closed
     assert got.statuses in ([400], [413], [501])
+
+
+def test_chunks_that_a_client_has_made_itself_are_read_and_nothing_behind_them(
+    server: Server,
+) -> None:
+    """As `requests` sends a body of bytes with a Transfer-Encoding: with its length, too."""
+    packed = gzip.compress(json.dumps({"inputs": [ONE]}).encode())
+    chunks = b"%X\r\n%s\r\n0\r\n\r\n" % (len(packed), packed)
+    head = (
+        f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+        f"Transfer-Encoding: chunked\r\nContent-Length: {len(chunks)}\r\n\r\n"
+    )
+
+    got = send_raw(server.http_port, head.encode() + chunks + SMUGGLED)
+
+    assert ([200], True) == (got.statuses, got.is_closed)
 
 
 @pytest.mark.parametrize(
