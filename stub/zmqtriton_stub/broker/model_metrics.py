@@ -1,8 +1,8 @@
 """The metrics of this model on their way to the broker: changes are noted, summed up and sent.
 
-A change costs a few steps and no message: any thread puts it into a queue, and its content leaves
-with the next results, or soon if nothing is executed. A new broker is told all of it again; until
-there is one, the local values are the answer.
+A change costs a few steps and mostly no message: any thread puts it into a queue, and its content
+leaves with the next results, or soon if nothing is executed; a few leave at once. A new broker is
+told all of it again; until there is one, the local values are the answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 #: One change as the broker reads it.
 Row = List[Any]
 
-#: During a long execution, changes are sent after this time.
+#: In each such time so many messages leave at once, during an execution too, so that the metrics
+#: page has what a model has just changed; other changes are summed up.
 _FLUSH_EVERY_S = 0.1
+_SENT_AT_ONCE = 8
 #: When this many changes are noted they are summed up.
 _MAX_CHANGES = 1000
 #: Characters of JSON in one message; a row is far smaller.
@@ -191,7 +193,9 @@ class ModelMetrics:
         self.changes: deque[tuple[Measured | None, str, Any]] = deque()
         self._is_summing = False
         self._is_due = False
+        #: When the next such time begins, and how many messages have left in this one.
         self._flush_at_s = 0.0
+        self._sent = 0
         self._open: dict[int, _Question] = {}
 
     # ------------------------------------------------------------- the model
@@ -258,12 +262,18 @@ class ModelMetrics:
                         self._sum_up()  # a broker that is there later is told all at once
                 finally:
                     self.lock.release()
-        elif is_many or time.monotonic() >= self._flush_at_s:
+        elif is_many or self._may_send():
             self.flush()
         elif not self._is_due:
             self._is_due = True
             if not self.is_busy():
                 link.wake()
+
+    def _may_send(self) -> bool:
+        now_s = time.monotonic()
+        if now_s >= self._flush_at_s:
+            self._flush_at_s, self._sent = now_s + _FLUSH_EVERY_S, 0
+        return self._sent < _SENT_AT_ONCE
 
     def flush(self) -> None:
         """Send changes; from any thread, and never waits."""
@@ -284,7 +294,7 @@ class ModelMetrics:
 
     def _send(self, link: MetricsLink) -> None:
         self._is_due = False
-        self._flush_at_s = time.monotonic() + _FLUSH_EVERY_S
+        self._sent += 1
         for frames in _messages(self._sum_up()):
             link.put(frames)
 

@@ -65,6 +65,7 @@ class BrokersEnd:
 def link(monkeypatch: pytest.MonkeyPatch) -> BrokersEnd:
     # What is flushed is flushed by the test.
     monkeypatch.setattr(model_metrics, "_FLUSH_EVERY_S", 1e9)
+    monkeypatch.setattr(model_metrics, "_SENT_AT_ONCE", 1)
     return BrokersEnd()
 
 
@@ -143,6 +144,29 @@ def test_amid_a_long_execution_changes_leave_all_the_same(
     measures.change(counter, "add", 1)
 
     assert {"f": 1.0} == link.values
+
+
+def test_amid_an_execution_the_page_has_what_was_just_changed(
+    link: BrokersEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_metrics, "_SENT_AT_ONCE", 8)
+    measures = ModelMetrics()
+    measures.is_busy = lambda: True
+    connect(link, measures)
+    family = measures.add_family("f", "", HISTOGRAM)
+
+    histogram = measures.add(family, HISTOGRAM, {"a": "b"}, [0.1, 1.0])
+    created = link.broker.page()[0]["series"]
+    for value in (0.05, 0.5, 7.0):
+        measures.change(histogram, "observe", value)
+    observed = link.broker.page()[0]["series"]
+
+    assert [[0, 0, 0], [1, 1, 1]] == [series["counts"] for series in (*created, *observed)]
+    # but a model that changes much does not send a message for each
+    link.sent.clear()
+    for _ in range(100):
+        measures.change(histogram, "observe", 0.5)
+    assert len(link.sent) < 8
 
 
 def test_a_new_broker_is_told_all_of_it_once(link: BrokersEnd) -> None:
