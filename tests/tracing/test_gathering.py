@@ -116,3 +116,13 @@ def test_what_is_told_to_be_below_itself_ends_nothing() -> None:
     (trace,) = assembler.pop_complete(LINGER_S)
 
     assert [[]] == [child.children for child in trace.children]
+
+
+def test_how_many_traces_a_limited_setting_has_had_is_told_once() -> None:
+    found = TraceAssembler()
+    for span in range(4):
+        found.add(name(span), end(root="limited", count=3), 1, 0.0)
+        found.add(name(span + 10), end(root="unlimited"), 1, 0.0)
+
+    assert {"limited": 3} == found.pop_counts()
+    assert {} == found.pop_counts()

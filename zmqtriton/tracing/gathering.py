@@ -126,6 +126,8 @@ class TraceAssembler:
         self._due_traces: list[tuple[float, int, str, str]] = []
         self._tie_breaker = itertools.count()
         self._counts_by_setting: dict[str, int] = {}
+        #: Settings under which more traces were counted since somebody looked.
+        self._counted_settings: set[str] = set()
         #: Spans that were dropped, here or on their way.
         self.lost_spans = 0
 
@@ -161,9 +163,16 @@ class TraceAssembler:
             self._counts_by_setting[name] = counted
             return False
         self._counts_by_setting[name] = counted + (limit >= 0)
+        if limit >= 0:
+            self._counted_settings.add(name)
         while len(self._counts_by_setting) > _MAX_COUNTED_SETTINGS:
             del self._counts_by_setting[next(iter(self._counts_by_setting))]
         return True
+
+    def pop_counts(self) -> dict[str, int]:
+        """Return how many traces there were under each setting whose count has changed."""
+        names, self._counted_settings = self._counted_settings, set()
+        return {name: self._counts_by_setting.get(name, 0) for name in names}
 
     def next_due_s(self) -> float | None:
         """When pop_complete() may have something."""

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 #: How many spans are taken before complete traces get their turn.
 _MAX_SPANS_PER_TURN = 1000
+#: What models send here may name settings as it likes; ours have names of models in theirs.
+_MAX_NAME = 4096
 #: How often a repeated failure is reported.
 _WARN_INTERVAL_S = 60.0
 _TRACE_CONTEXT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
@@ -66,6 +68,7 @@ class Service:
                 poller.poll(None if wait_s is None else wait_s * 1000 + 1)
             self._receive_messages(poller)
             self._read()
+            self._report_counts()
             self._write(time.monotonic())
         if self._socket is not None:
             while self._read():
@@ -107,6 +110,13 @@ class Service:
                 # models may send here what they like
                 self._warn("dropped an invalid part of a trace: %s", error)
         return self._socket is not None
+
+    def _report_counts(self) -> None:
+        """Tell the supervisor how many traces there were, for whoever reads the settings."""
+        counts = self._gathering.pop_counts()
+        counts = {name: count for name, count in counts.items() if len(name) <= _MAX_NAME}
+        if counts:
+            self._lifeline.send(wire.Call(0, "trace.counted", json.dumps({"counts": counts})))
 
     def _write(self, now_s: float) -> None:
         for trace in self._gathering.pop_complete(now_s):

@@ -6,7 +6,6 @@ lost rather than waited for.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -152,7 +151,6 @@ def _state(text: str) -> str:
 
 
 def _choice(sampling: Sampling, *, has_tensors: bool) -> _Choice:
-    name = json.dumps([sampling.model, *sampling.changes])
     flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in sampling.levels else 0
     numbers = sampling.rate, sampling.max_traces, sampling.log_frequency
-    return _Choice(name, bool(sampling.levels), flags, *numbers)
+    return _Choice(sampling.counter, bool(sampling.levels), flags, *numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple, Tuple
 
 from zmqtriton_floor.logs import LogOptions
@@ -19,6 +20,11 @@ class Sampling(NamedTuple):
     log_frequency: int
     #: How often the settings of all models have changed, and those of this one.
     changes: Tuple[int, int]
+
+    @property
+    def counter(self) -> str:
+        """The name under which its traces are counted; a change of settings begins a new count."""
+        return json.dumps([self.model, *self.changes])
 
 
 class Tracing(NamedTuple):

@@ -169,6 +169,12 @@ def test_every_second_request_is_traced_and_no_more_than_are_wanted(server: Serv
     settings(server, {"trace_level": ["TIMESTAMPS"], "trace_count": "2"}, _IDENTITY)
     for number in range(8):
         infer(server, _IDENTITY, f"counted {number}")
+
+    def left() -> Any:
+        with urllib.request.urlopen(f"{server.url}/v2/models/{_IDENTITY}/trace/setting") as answer:
+            return json.load(answer)["trace_count"]
+
+    eventually(lambda: left() == "0", 30, "none is left, as all can see")
     settings(server, {"trace_level": ["TIMESTAMPS"], "trace_rate": "2", "trace_count": "-1"})
     settings(server, dict.fromkeys(_OFF), _IDENTITY)
     with grpc_client.InferenceServerClient(server.grpc_address) as client:

@@ -12,6 +12,7 @@ from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton.options import TraceOptions
+from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -110,6 +111,45 @@ def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_a
     assert ("", (), -1) == (of_all.model, of_all.levels, of_all.max_traces)
     assert ("m", ("TENSORS",), 3) == (of_model.model, of_model.levels, of_model.max_traces)
     assert before.changes != of_model.changes
+
+
+def test_the_settings_show_how_many_traces_are_left() -> None:
+    told: list[Tracing] = []
+    settings = announced_to(told.append, file="/t")
+
+    def count(traced: int, counter: str) -> None:
+        call = ControlCall(1, {"counts": {counter: traced, "[]": 1}}, lambda result: None)
+        settings.verbs["trace.counted"].handle(call)
+
+    def left(model: str = "") -> str:
+        shown = settings.update(model, {})["trace_count"]
+        assert isinstance(shown, str)
+        return shown
+
+    settings.update("", {"trace_count": "5"})
+    settings.update("own", {"trace_rate": "3"})
+    of_all, of_own = (sampling.counter for sampling in told[-1].models)
+    count(3, of_all)
+    count(1, of_own)
+
+    assert ("2", "2", "4") == (left(), left("other"), left("own"))
+    count(1, of_all)  # by a process that has begun anew
+    assert "2" == left()
+    count(9, of_all)
+    assert "0" == left()
+    assert "7" == settings.update("", {"trace_count": "7"})["trace_count"]
+    count(5, of_all)  # of earlier settings
+    assert "7" == left()
+    settings.update("", {"trace_count": "-1"})
+    count(5, told[-1].models[0].counter)
+    assert "-1" == left()
+
+
+@pytest.mark.parametrize("counts", [None, [], {"[]": "1"}, {"[]": True}])
+def test_counts_that_are_none_are_refused(counts: Any) -> None:
+    world = SupervisorHarness().start()
+
+    assert InvalidArgument.number == world.call("trace.counted", {"counts": counts}).error[0]
 
 
 def test_without_a_place_for_them_no_traces_are_asked_for() -> None:

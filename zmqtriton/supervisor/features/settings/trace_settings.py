@@ -50,14 +50,29 @@ class TraceSettings(Feature):
         #: How often the settings of each model changed, or under "" those of all: each change
         #: restarts the count of traces.
         self._change_counts: dict[str, int] = {}
+        #: How many traces there were under a limited setting, by `Sampling.counter`.
+        self._traced: dict[str, int] = {}
         self._announce_all()
 
     @property
     def verbs(self) -> Verbs:
-        return {"trace.settings": Verb(at_once(self._handle))}
+        return {
+            "trace.settings": Verb(at_once(self._handle)),
+            "trace.counted": Verb(at_once(self._count)),
+        }
 
     def _handle(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return self.update(optional_model_name(arguments), changes_of(arguments))
+
+    def _count(self, arguments: dict[str, Any]) -> None:
+        """Note what the process that stores traces has counted."""
+        counts = arguments.get("counts")
+        if type(counts) is not dict or not all(type(count) is int for count in counts.values()):
+            raise InvalidArgument("'counts' must be the numbers of traces")
+        for counter, count in counts.items():
+            # that process may have begun anew
+            if counter in self._traced:
+                self._traced[counter] = max(self._traced[counter], count)
 
     def _add_exporter_option(self, key: str, value: str) -> None:
         """Add an option that may be given several times.
@@ -88,7 +103,13 @@ class TraceSettings(Feature):
             self._store(model, settings)
             self._change_counts[model] = self._change_counts.get(model, 0) + 1
             self._announce_all()
-        return description
+        return {**description, "trace_count": str(self._count_left(model))}
+
+    def _count_left(self, model: str) -> int:
+        """Return how many more traces there will be; -1 is no limit."""
+        sampling = self._sampling(model if model in self._model_settings else "")
+        traced = self._traced.get(sampling.counter, 0)
+        return max(0, sampling.max_traces - traced) if sampling.max_traces >= 0 else -1
 
     def _find_problem(self, settings: Mapping[str, Any]) -> str:
         """Return why these settings cannot produce traces; "" if they can or tracing is off."""
@@ -111,6 +132,7 @@ class TraceSettings(Feature):
         has_place = self._mode != "triton" or bool(self._file)
         names = ["", *self._model_settings] if has_place else []
         sampling = tuple(self._sampling(name) for name in names)
+        self._traced = {each.counter: self._traced.get(each.counter, 0) for each in sampling}
         levels = {level for each in sampling for level in each.levels}
         if self._mode == "opentelemetry" and "TENSORS" in levels:
             text = "Tensor level tracing is not supported by the mode: opentelemetry"
