@@ -136,13 +136,14 @@ class Formatter(logging.Formatter):
             text += "\n" + self.formatException(record.exc_info)
         level = _LEVELS.get(record.levelno, "I")
         raw: str | None = getattr(record, "raw", None)
-        if raw is None and not self._is_escaped and self.form != "json":
-            whole = _head(level, origin, record.created, self.form) + text
-        elif raw is None or self.form == "json":
+        if self.form == "json":
             whole = line(level, origin, text + (raw or ""), record.created, self.form)
         else:
-            head = _head(level, origin, record.created, self.form)
-            whole = f"{head}{quote(text) if text else ''}\n{raw}\n"
+            whole = _head(level, origin, record.created, self.form)
+            if text or raw is None:
+                whole += quote(text) if self._is_escaped else text
+            if raw is not None:
+                whole += f"\n{raw}\n"
         if not self._is_journal:
             return whole
         mark = f"<{_PRIORITIES[level]}>"

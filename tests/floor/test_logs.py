@@ -230,6 +230,19 @@ def test_a_table_follows_a_line_without_text_and_verbose_lines_say_i() -> None:
     assert "+--+" == json.loads(formatter.format(record))["text"]
 
 
+@pytest.mark.parametrize(("value", "heading"), [("1", '"config: "'), ("0", "config: ")])
+def test_tritons_variable_has_headings_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, value: str, heading: str
+) -> None:
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)
+    record = logging.LogRecord("x", logging.INFO, "core.py", 7, "config: ", None, None)
+    record.raw = "name: \"m\""
+
+    text = logs.Formatter().format(record)
+
+    assert text.endswith(f"core.py:7] {heading}\nname: \"m\"\n")
+
+
 @pytest.mark.row("I17")
 def test_journald_gets_one_record_for_each_line_with_its_priority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

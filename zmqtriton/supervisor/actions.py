@@ -207,6 +207,8 @@ class Log(NamedTuple):
     line: int = 0
     #: What follows unquoted, as Triton prints configurations.
     raw: str = ""
+    #: JSON that is part of the text, and is indented if the record is written at all.
+    document: str = ""
 
 
 class NotifyServiceManager(NamedTuple):

@@ -53,10 +53,11 @@ class Plan:
     def enqueue(self, *actions: Action) -> None:
         self._actions.extend(actions)
 
-    def log(self, level: str, text: str, raw: str = "") -> None:
-        """Log a text, and below it another one as it is."""
+    def log(self, level: str, text: str, raw: str = "", *, document: str = "") -> None:
+        """Log a text with a document in JSON, and below it another text as it is."""
         caller = sys._getframe(1)
-        self.enqueue(Log(level, text, caller.f_code.co_filename, caller.f_lineno, raw))
+        place = caller.f_code.co_filename, caller.f_lineno
+        self.enqueue(Log(level, text, *place, raw, document))
 
     def take_actions(self) -> list[Action]:
         """Take the actions since the last call."""

@@ -179,7 +179,7 @@ class Service:
             self._selector.register(
                 self._options.owner_descriptor, selectors.EVENT_READ, self._end_with_owner
             )
-        tables.log_python_settings(self._options)
+        tables.log_start(self._options)
         for text in self._model_reader.find_warnings():
             _log.warning("%s", text)
         self._core.start(time.time())

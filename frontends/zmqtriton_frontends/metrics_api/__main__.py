@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -28,6 +29,8 @@ from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.metrics_api.server import Page
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.hosts import AllowedHosts
+
+_log = logging.getLogger(__name__)
 
 #: The limit for a running scrape at the end, however long requests are given.
 _STOP_WITHIN_S = 2.0
@@ -86,7 +89,10 @@ async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None
     settings = gateway.settings
     machine = Machine() if settings.metrics_service.allow_cpu_metrics else None
     interval_s = max(0.01, settings.metrics_service.interval_ms / 1000)
-    watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
+    watching = None
+    if machine is not None:
+        watching = asyncio.ensure_future(machine.watch(interval_s))
+        _log.info("Collecting CPU metrics")
 
     gpus = Gpus() if settings.metrics_service.allow_gpu_metrics else None
     if gpus is not None:

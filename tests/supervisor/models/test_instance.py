@@ -34,6 +34,7 @@ class Bench:
             retry_after_s=retry_after_s,
             finalize_turns=FinalizeTurns(self.plan, 1, lambda pid: ProcessorUse()),
             on_event=lambda instance, event: instance.handle(event),
+            artifact="model.py",
         )
 
     def handle(self, *events: states.Event) -> list[Action]:
@@ -70,6 +71,20 @@ def ready() -> Bench:
     bench.handle(states.StartRequested())
     bench.load()
     return bench
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"), [("CPU", "CPU"), ("GPU", "GPU 1"), ("MODEL", "model-specified devices")]
+)
+def test_a_verbose_line_says_where_an_instance_is_created(kind: str, place: str) -> None:
+    bench = Bench()
+    bench.instance.slot = InstanceSlot("m_0_0", kind, 1)
+
+    bench.instance.handle(states.StartRequested())
+
+    lines = [action for action in bench.plan.take_actions() if isinstance(action, Log)]
+    text = f"Creating instance m_0_0 on {place} using artifact 'model.py'"
+    assert [("V", text)] == [(line.level, line.text) for line in lines[1:]]
 
 
 def test_a_start_asks_for_a_process_in_the_models_interpreter() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -186,8 +187,10 @@ class ActionRunner:
     def _write_log(self, action: actions.Log) -> None:
         level = LEVEL_NUMBERS[action.level]
         if _log.isEnabledFor(level):
-            place = (action.file, action.line)
-            record = _log.makeRecord(_log.name, level, *place, "%s", (action.text,), None)
+            place, text = (action.file, action.line), action.text
+            if action.document:
+                text += json.dumps(json.loads(action.document), indent=4)
+            record = _log.makeRecord(_log.name, level, *place, "%s", (text,), None)
             if action.raw:
                 record.raw = action.raw
             _log.handle(record)

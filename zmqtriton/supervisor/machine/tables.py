@@ -78,8 +78,15 @@ def log_grpc_settings(options: Options, stream: IO[str]) -> None:
         _log.debug("Ready for RPC '%s', 0", call)
 
 
-def log_python_settings(options: Options) -> None:
-    """Log the settings of the Python backend as verbose lines."""
+#: The version of Triton's interface for backends to which the Python backend of that release is made.
+_BACKEND_API_VERSION = "1.19"
+
+
+def log_start(options: Options) -> None:
+    """Log what holds from the start as verbose lines: caches, and settings of the Python backend."""
+    _log.debug("Create CacheManager with cache_dir: '%s'", options.cache_directory)
+    _log.debug("'python' TRITONBACKEND API version: %s", _BACKEND_API_VERSION)
+    _log.debug("backend configuration:\n%s", console.backend_config(options, "python"))
     backend_settings = options.backend_settings("python")
     settings = PythonSettings.from_backend_config(backend_settings)
     _log.debug(

@@ -243,6 +243,7 @@ class EnsembleGeneration(Generation):
 
     def start(self, owner: GenerationOwner) -> None:
         self.owner = owner
+        self._plan.log("V", f"ensemble model for {self.blueprint.name}\n")
         self._transition(states.AllInstancesLoaded())
         owner.generation_loaded(self)
 

@@ -321,6 +321,7 @@ class Generation:
                 retry_after_s=self.blueprint.retry_after_s,
                 finalize_turns=self._introductions.finalize_turns,
                 on_event=self.handle,
+                artifact=self.blueprint.versions[self.version].path.rpartition("/")[2],
             )
             for place in places
         ]
@@ -390,6 +391,7 @@ class Generation:
             except ZmqTritonError as error:
                 self._fail(error)
                 return
+            self._plan.log("V", "model configuration:\n", document=self.final_config.config)
             slots = self.final_config.slots
             if not self._is_allowed(lambda claims: claims.claim(self.number, slots)):
                 return

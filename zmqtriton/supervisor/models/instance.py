@@ -68,6 +68,7 @@ class Instance:
         retry_after_s: float = 0.0,
         finalize_turns: FinalizeTurns,
         on_event: Callable[[Instance, states.Event], None],
+        artifact: str = "",
     ) -> None:
         self.slot = place
         self.state = InstanceState.STOPPED
@@ -101,6 +102,8 @@ class Instance:
         self._retry_after_s = max(0.0, retry_after_s)
         self._finalize_turns = finalize_turns
         self._on_event = on_event
+        #: The name of the file that it runs.
+        self._artifact = artifact
         self._backoff = Backoff()
         #: The deaths after which it was given up, and since then; 0 unless it is.
         self._deaths_when_given_up = 0
@@ -200,6 +203,8 @@ class Instance:
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
+        text = f"{self.name} on {self._device} using artifact '{self._artifact}'"
+        self._plan.log("V", f"Creating instance {text}")
         self._plan.enqueue(
             SpawnStub(
                 *(self.serial, self._environment, self._model, self.name),
@@ -207,6 +212,13 @@ class Instance:
                 self._quota,
             )
         )
+
+    @property
+    def _device(self) -> str:
+        kind = self.slot.kind
+        if kind == "MODEL":
+            return "model-specified devices"
+        return f"{kind} {self.slot.device}" if kind == "GPU" else kind
 
     @property
     def _device_label(self) -> str:

@@ -7,6 +7,7 @@ what served before stays if one of them fails. Does no I/O.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +25,7 @@ from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequ
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
 from zmqtriton.supervisor.models.rolling_reload import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton_floor.errors import (
     InternalError,
@@ -33,6 +35,9 @@ from zmqtriton_floor.errors import (
     from_number,
 )
 from zmqtriton_floor.reasons import Kind, Reason
+
+#: A setting that each backend gets.
+_LARGEST_BATCH = "default-max-batch-size"
 
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
 InstanceChange = Callable[[Blueprint, ChangeCallback], None]
@@ -247,12 +252,10 @@ class ModelLoad(GenerationOwner):
         elif isinstance(self._environment, ZmqTritonError):
             self._fail_unstarted(generation, self._environment)
         else:
-            name = self._blueprint.name
-            if self._blueprint.ensemble is None:
-                text = f"TRITONBACKEND_ModelInitialize: {name} (version {number})"
-                self._context.plan.log("V", text)
             generation.environment = self._environment
             generation.final_config = combined or generation.final_config
+            if self._blueprint.ensemble is None:
+                _log_initialization(self._context.plan, generation)
             generation.start(self)
 
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
@@ -407,6 +410,17 @@ def _record_reading(
         around.plan.log("V", "Server side auto-completed config: ", blueprint.completed_config_text)
     for warning in blueprint.warnings:
         around.plan.log("W", warning)
+
+
+def _log_initialization(plan: Plan, generation: Generation) -> None:
+    blueprint, final = generation.blueprint, generation.final_config
+    largest = json.loads(blueprint.backend_settings).get(_LARGEST_BATCH)
+    if largest is not None:
+        plan.log("V", f"Adding default backend config setting: {_LARGEST_BATCH},{largest}")
+    text = f"{blueprint.name} (version {generation.version})"
+    plan.log("V", f"TRITONBACKEND_ModelInitialize: {text}")
+    if final is not None:
+        plan.log("V", "model configuration:\n", document=final.config)
 
 
 def _serving_generation(version: ModelVersion) -> Generation | None:
