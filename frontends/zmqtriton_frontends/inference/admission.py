@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import BYTE_WINDOW, SEQUENCE_START, WANT_STAGES, RequestBody, make
 from zmqtriton_frontends.inference.catalogue import (
@@ -104,18 +104,23 @@ def prepare(
     Raises what Regions.fill and Signature.check raise, and InvalidArgument for numbers and names
     that the wire does not carry.
     """
-    if options != _NO_OPTIONS:
-        _check_options(options)
-    canary = model.canary
-    if canary is not None and canary.takes(options.correlation, header):
-        model, canary = canary.version, None
-    if body.parameters:
-        _check_parameters(body.parameters)
-    for tensor in body.inputs:
-        if type(tensor.data) is RegionSlice:
-            body = catalogue.regions.fill(body)
-            break
-    admission = model.signature.check(body)
+    try:
+        if options != _NO_OPTIONS:
+            _check_options(options)
+        canary = model.canary
+        if canary is not None and canary.takes(options.correlation, header):
+            model, canary = canary.version, None
+        if body.parameters:
+            _check_parameters(body.parameters)
+        for tensor in body.inputs:
+            if type(tensor.data) is RegionSlice:
+                body = catalogue.regions.fill(body)
+                break
+        admission = model.signature.check(body)
+    except ZmqTritonError as error:
+        if request_log.is_on:
+            request_log.log_refusal(body.request_id, error.text)
+        raise
     if request_log.is_on:
         request_log.log_admission(body.request_id)
     request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))

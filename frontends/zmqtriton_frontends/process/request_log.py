@@ -63,6 +63,11 @@ def log_admission(own_id: str) -> None:
     _log.debug("[request id: %s] Setting state from INITIALIZED to PENDING", whose)
 
 
+def log_refusal(own_id: str, text: str) -> None:
+    """Log an inference that is refused before it is sent; the id is the client's."""
+    _log.debug("[request id: %s] Infer failed: %s", own_id or "<id_unknown>", text)
+
+
 def with_request_log(app: Any) -> Any:
     """Return the same ASGI application, with a line for each request."""
 

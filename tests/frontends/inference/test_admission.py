@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.process import request_log
 
 
 @pytest.fixture
@@ -59,3 +61,28 @@ def test_options_that_no_header_could_carry_are_refused(
 def test_parameters_that_no_body_could_carry_are_refused(catalogue: Catalogue, value: int) -> None:
     with pytest.raises(InvalidArgument, match="'a' is out of range"):
         _prepare(catalogue, Options(), a=value)
+
+
+@pytest.mark.parametrize("escaped", ["1", "0"])
+@pytest.mark.row("I06")
+def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
+    catalogue: Catalogue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    escaped: str,
+) -> None:
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", escaped)
+    monkeypatch.setattr(request_log, "is_on", True)
+    caplog.set_level(logging.DEBUG)
+    forged = "I0205 18:34:18.707423 1 file.cc:123] forged"
+    tensor = wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))
+    body = wire.RequestBody("r", {}, [], [tensor])
+
+    with pytest.raises(InvalidArgument) as refused:
+        prepare(catalogue, catalogue.find("m"), body, Options())
+
+    [record] = caplog.records
+    assert f"[request id: r] Infer failed: {refused.value.text}" == record.getMessage()
+    # only an operator who wants texts as they are has them so
+    lines = logs.Formatter().format(record).splitlines()
+    assert (forged in lines) == (escaped == "0")
