@@ -236,11 +236,11 @@ def test_tritons_variable_has_headings_as_they_are(
 ) -> None:
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)
     record = logging.LogRecord("x", logging.INFO, "core.py", 7, "config: ", None, None)
-    record.raw = "name: \"m\""
+    record.raw = 'name: "m"'
 
     text = logs.Formatter().format(record)
 
-    assert text.endswith(f"core.py:7] {heading}\nname: \"m\"\n")
+    assert text.endswith(f'core.py:7] {heading}\nname: "m"\n')
 
 
 @pytest.mark.row("I17")

@@ -118,8 +118,7 @@ def prepare(
                 break
         admission = model.signature.check(body)
     except ZmqTritonError as error:
-        if request_log.is_on:
-            request_log.log_refusal(body.request_id, error.text)
+        request_log.log_refusal(body.request_id, error.text)
         raise
     if request_log.is_on:
         request_log.log_admission(body.request_id)

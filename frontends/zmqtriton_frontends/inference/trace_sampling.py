@@ -37,8 +37,10 @@ class Parent(NamedTuple):
 class _Choice(NamedTuple):
     """The settings of one model, or of all others."""
 
+    #: Its model, or "" for all others; requests are counted under it, by this frontend.
+    model: str
     #: What its traces are counted under, by all frontends.
-    name: str
+    counter: str
     is_on: bool
     flags: int
     rate: int
@@ -66,14 +68,18 @@ class Traces:
 
     def _follow(self, tracing: Tracing) -> None:
         self._is_given = tracing.mode == "opentelemetry"
+        before = self._choices
         self._choices = {
             sampling.model: _choice(sampling, has_tensors=not self._is_given)
             for sampling in tracing.models
         }
         self.is_on = any(choice.is_on for choice in self._choices.values())
-        names = {choice.name for choice in self._choices.values()}
-        self._seen = {name: self._seen.get(name, 0) for name in names}
-        self._taken = {name: self._taken.get(name, 0) for name in names}
+        counters = {choice.counter for choice in self._choices.values()}
+        self._seen = {
+            model: self._seen[model] if before.get(model) == choice else 0
+            for model, choice in self._choices.items()
+        }
+        self._taken = {counter: self._taken.get(counter, 0) for counter in counters}
 
     def end(self) -> None:
         """Close: the reports so far arrive."""
@@ -94,12 +100,12 @@ class Traces:
         if above:
             context = spans.among(above)
         elif self._is_due(choice):
-            self._taken[choice.name] += 1
+            self._taken[choice.counter] += 1
             context = spans.new()
         else:
             return checked
         span = {
-            "root": choice.name,
+            "root": choice.counter,
             "count": -1 if above else choice.max_traces,
             "log_frequency": choice.log_frequency,
             "parent": spans.span_of(above),
@@ -121,10 +127,10 @@ class Traces:
         return spans.named(match[0], _state(parent.tracestate))
 
     def _is_due(self, choice: _Choice) -> bool:
-        if not choice.rate or 0 <= choice.max_traces <= self._taken[choice.name]:
+        if not choice.rate or 0 <= choice.max_traces <= self._taken[choice.counter]:
             return False
-        self._seen[choice.name] += 1
-        return self._seen[choice.name] % choice.rate == 0
+        self._seen[choice.model] += 1
+        return self._seen[choice.model] % choice.rate == 0
 
 
 def parent_in_headers(header: Callable[[bytes], str | None]) -> Parent | None:
@@ -153,4 +159,5 @@ def _state(text: str) -> str:
 def _choice(sampling: Sampling, *, has_tensors: bool) -> _Choice:
     flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in sampling.levels else 0
     numbers = sampling.rate, sampling.max_traces, sampling.log_frequency
-    return _Choice(sampling.counter, bool(sampling.levels), flags, *numbers)
+    is_on = bool(sampling.levels)
+    return _Choice(sampling.model, sampling.counter, is_on, flags, *numbers)

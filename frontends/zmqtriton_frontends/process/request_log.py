@@ -64,8 +64,9 @@ def log_admission(own_id: str) -> None:
 
 
 def log_refusal(own_id: str, text: str) -> None:
-    """Log an inference that is refused before it is sent; the id is the client's."""
-    _log.debug("[request id: %s] Infer failed: %s", own_id or "<id_unknown>", text)
+    """Log an inference that is refused before it is sent, if that is on; the id is the client's."""
+    if is_on:
+        _log.debug("[request id: %s] Infer failed: %s", own_id or "<id_unknown>", text)
 
 
 def with_request_log(app: Any) -> Any:

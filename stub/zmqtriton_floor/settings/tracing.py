@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple, Tuple
 
 from zmqtriton_floor.logs import LogOptions
@@ -18,13 +17,8 @@ class Sampling(NamedTuple):
     #: How many more; -1 is no limit.
     max_traces: int
     log_frequency: int
-    #: How often the settings of all models have changed, and those of this one.
-    changes: Tuple[int, int]
-
-    @property
-    def counter(self) -> str:
-        """The name under which its traces are counted; a change of settings begins a new count."""
-        return json.dumps([self.model, *self.changes])
+    #: The name under which its traces are counted, with those of all others under the same limit.
+    counter: str
 
 
 class Tracing(NamedTuple):

@@ -44,7 +44,7 @@ _DOCUMENT = json.loads(encode(_WHOLE))
             http_restricted_api=(Restriction(("trace",), "k", "v"),),
             http_use_ssl=True,
             agent_check_port=9,
-        )._replace(tracing=Tracing("triton", (Sampling("m", ("TENSORS",), 1, -1, 0, (1, 2)),))),
+        )._replace(tracing=Tracing("triton", (Sampling("m", ("TENSORS",), 1, -1, 0, "m 2"),))),
     ],
 )
 def test_settings_arrive_as_they_left(settings: NamedTuple) -> None:

@@ -74,12 +74,15 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", escaped)
     monkeypatch.setattr(request_log, "is_on", True)
     caplog.set_level(logging.DEBUG)
+    wanted = {"name": "X", "data_type": "TYPE_FP32", "dims": [1]}
+    config = json.dumps({"name": "n", "max_batch_size": 0, "input": [wanted], "output": []})
+    catalogue.update(wire.VersionInfo(2, "n", 1, "READY", None, 1, config, b""))
     forged = "I0205 18:34:18.707423 1 file.cc:123] forged"
     tensor = wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))
     body = wire.RequestBody("r", {}, [], [tensor])
 
     with pytest.raises(InvalidArgument) as refused:
-        prepare(catalogue, catalogue.find("m"), body, Options())
+        prepare(catalogue, catalogue.find("n"), body, Options())
 
     [record] = caplog.records
     assert f"[request id: r] Infer failed: {refused.value.text}" == record.getMessage()

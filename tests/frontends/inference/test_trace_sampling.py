@@ -65,7 +65,7 @@ def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) ->
     catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
     checked = prepare(catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), Options())
     traces = Traces()
-    choice = Sampling("", ("TENSORS",), 0, 0, 0, (0, 0))
+    choice = Sampling("", ("TENSORS",), 0, 0, 0, "all")
     traces.change(encode(Tracing(mode, (choice._replace(**said),))))
     return traces.follow(checked, parent, ("HTTP_RECV", 1))
 

@@ -152,8 +152,7 @@ class RegionRegistry:
         file = _file_name(key)
         if len(self._regions) + len(self._unregistered) >= MAX_REGIONS:
             raise InvalidArgument(
-                f"failed to register shared memory region '{name}': there are "
-                f"{MAX_REGIONS} already"
+                f"failed to register shared memory region '{name}': there are {MAX_REGIONS} already"
             )
         problem: ZmqTritonError | None = None
         try:

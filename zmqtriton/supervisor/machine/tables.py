@@ -78,12 +78,12 @@ def log_grpc_settings(options: Options, stream: IO[str]) -> None:
         _log.debug("Ready for RPC '%s', 0", call)
 
 
-#: The version of Triton's interface for backends to which the Python backend of that release is made.
+#: The version of the interface for which Triton's Python backend is made.
 _BACKEND_API_VERSION = "1.19"
 
 
 def log_start(options: Options) -> None:
-    """Log what holds from the start as verbose lines: caches, and settings of the Python backend."""
+    """Log caches and the settings of the Python backend as verbose lines."""
     _log.debug("Create CacheManager with cache_dir: '%s'", options.cache_directory)
     _log.debug("'python' TRITONBACKEND API version: %s", _BACKEND_API_VERSION)
     _log.debug("backend configuration:\n%s", console.backend_config(options, "python"))

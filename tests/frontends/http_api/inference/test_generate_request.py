@@ -153,8 +153,8 @@ def test_of_inputs_that_are_there_twice_the_first_repeated_one_is_named(
     [
         (
             '{"parameters": {"N": 1, "N": 2}}',
-            "Converting keyword: 'parameters': [request id: <id_unknown>] input 'N' already exists in "
-            "request",
+            "Converting keyword: 'parameters': [request id: <id_unknown>] input 'N' already exists "
+            "in request",
         ),
         (
             '{"N": 1, "parameters": {"x": {}}, "N": 2}',

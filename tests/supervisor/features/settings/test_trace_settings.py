@@ -100,7 +100,7 @@ def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
     assert [] == world.messages_to("broker", wire.TraceSettings)
 
 
-def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:
+def test_a_models_own_levels_are_told_over_those_of_all_and_each_limit_counts_anew() -> None:
     announced: list[Tracing] = []
     settings = announced_to(announced.append, file="/t")
 
@@ -110,7 +110,7 @@ def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_a
     assert ("", ()) == (before.model, before.levels)
     assert ("", (), -1) == (of_all.model, of_all.levels, of_all.max_traces)
     assert ("m", ("TENSORS",), 3) == (of_model.model, of_model.levels, of_model.max_traces)
-    assert before.changes != of_model.changes
+    assert before.counter == of_all.counter != of_model.counter
 
 
 def test_the_settings_show_how_many_traces_are_left() -> None:
@@ -127,12 +127,16 @@ def test_the_settings_show_how_many_traces_are_left() -> None:
         return shown
 
     settings.update("", {"trace_count": "5"})
-    settings.update("own", {"trace_rate": "3"})
+    settings.update("own", {"trace_count": "3"})
     of_all, of_own = (sampling.counter for sampling in told[-1].models)
     count(3, of_all)
     count(1, of_own)
 
-    assert ("2", "2", "4") == (left(), left("other"), left("own"))
+    assert ("2", "2", "2") == (left(), left("other"), left("own"))
+    # other settings do not begin a new count, and a model without a limit has that of all
+    assert "2" == settings.update("", {"trace_rate": "3"})["trace_count"]
+    assert "2" == settings.update("rated", {"trace_rate": "3"})["trace_count"]
+    assert "2" == settings.update("own", {"trace_count": None})["trace_count"]
     count(1, of_all)  # by a process that has begun anew
     assert "2" == left()
     count(9, of_all)

@@ -6,6 +6,7 @@ the requests and are told what holds. Does no I/O.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,9 +48,9 @@ class TraceSettings(Feature):
         }
         self._global_settings: dict[str, Any] = {}
         self._model_settings: dict[str, dict[str, Any]] = {}
-        #: How often the settings of each model changed, or under "" those of all: each change
-        #: restarts the count of traces.
-        self._change_counts: dict[str, int] = {}
+        #: How often the limit of traces was set for each model, or under "" for all: each time a
+        #: new count begins.
+        self._limits_set: dict[str, int] = {}
         #: How many traces there were under a limited setting, by `Sampling.counter`.
         self._traced: dict[str, int] = {}
         self._announce_all()
@@ -101,7 +102,8 @@ class TraceSettings(Feature):
             if reason:
                 raise InvalidArgument(f"Attempting to set invalid trace setting :{reason}")
             self._store(model, settings)
-            self._change_counts[model] = self._change_counts.get(model, 0) + 1
+            if "trace_count" in changes:
+                self._limits_set[model] = self._limits_set.get(model, 0) + 1
             self._announce_all()
         return {**description, "trace_count": str(self._count_left(model))}
 
@@ -140,15 +142,16 @@ class TraceSettings(Feature):
         self._introductions.change_tracing(Tracing(self._mode, sampling))
 
     def _sampling(self, model: str) -> Sampling:
-        settings = {**self._initial, **self._global_settings, **self._model_settings.get(model, {})}
+        own = self._model_settings.get(model, {})
+        settings = {**self._initial, **self._global_settings, **own}
+        limited = model if "trace_count" in own else ""
         return Sampling(
             model=model,
             levels=tuple(level for level in settings["trace_level"] if level != "OFF"),
             rate=int(settings["trace_rate"]),
             max_traces=int(settings["trace_count"]),
             log_frequency=int(settings["log_frequency"]),
-            # A change for all models also counts for those that have settings of their own.
-            changes=(self._change_counts.get("", 0), self._change_counts.get(model, 0)),
+            counter=json.dumps([limited, self._limits_set.get(limited, 0)]),
         )
 
     def _store(self, model: str, settings: dict[str, Any]) -> None:
