@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import BYTE_WINDOW, SEQUENCE_START, WANT_STAGES, RequestBody, make
@@ -121,7 +122,8 @@ def prepare(
         request_log.log_refusal(body.request_id, error.text)
         raise
     if request_log.is_on:
-        request_log.log_admission(body.request_id)
+        prepared = _describe(model, body, admission, options)
+        request_log.log_admission(body.request_id, prepared)
     request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
     if canary is not None and canary.takes_copy():
         request = request._replace(canary=canary)
@@ -133,6 +135,24 @@ def prepare(
 _NO_OPTIONS = Options()
 #: What a request gets after its checks, if anything: the fields of a CheckedRequest with a default.
 _LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[5:])
+
+
+def _describe(
+    model: ModelVersion, body: RequestBody, admission: Admission, options: Options
+) -> str:
+    """Return what a request asks for, as Triton describes it but for addresses."""
+    inputs = [
+        f"input: {tensor.name}, type: {BY_NUMBER[tensor.datatype].name}, "
+        f"shape: [{','.join(map(str, tensor.shape))}]"
+        for tensor in body.inputs
+    ]
+    head = (
+        f"request id: {body.request_id}, model: {model.name}, actual version: {model.version}, "
+        f"correlation id: {options.correlation}, batch size: {admission.batch_size}, "
+        f"priority: {options.priority}, timeout (us): {options.timeout_us}"
+    )
+    outputs = body.outputs or model.signature.outputs
+    return "\n".join([head, "inputs:", *inputs, "requested outputs:", *outputs, ""])
 
 
 def _check_options(options: Options) -> None:

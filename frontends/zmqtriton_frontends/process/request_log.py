@@ -56,10 +56,11 @@ def log_inference(model: str, version: str) -> None:
     log_request("POST", f"/v2/models/{model}{middle}/infer")
 
 
-def log_admission(own_id: str) -> None:
-    """Log an inference that fits its model; the id is the client's."""
+def log_admission(own_id: str, prepared: str) -> None:
+    """Log an inference that fits its model, with what it asks for; the id is the client's."""
     whose = own_id or "<id_unknown>"
     _log.debug("[request id: %s] Setting state from INITIALIZED to INITIALIZED", whose)
+    _log.debug("[request id: %s] prepared: %s", whose, prepared)
     _log.debug("[request id: %s] Setting state from INITIALIZED to PENDING", whose)
 
 

@@ -89,3 +89,33 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     # only an operator who wants texts as they are has them so
     lines = logs.Formatter().format(record).splitlines()
     assert (forged in lines) == (escaped == "0")
+
+
+@pytest.mark.row("I06")
+def test_a_request_that_fits_is_described_in_verbose_lines(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(request_log, "is_on", True)
+    caplog.set_level(logging.DEBUG)
+    tensors = {"name": "X", "data_type": "TYPE_FP32", "dims": [2]}
+    outputs = [{**tensors, "name": name} for name in ("Y", "Z")]
+    config = {"name": "n", "max_batch_size": 4, "input": [tensors], "output": outputs}
+    catalogue.update(wire.VersionInfo(2, "n", 3, "READY", None, 1, json.dumps(config), b""))
+    tensor = wire.Tensor("X", 11, [1, 2], bytes(8))
+
+    for asked in ([], ["Z"]):
+        body = wire.RequestBody("r", {}, asked, [tensor])
+        prepare(catalogue, catalogue.find("n"), body, Options(priority=2, correlation=7))
+
+    lines = [record.getMessage().splitlines() for record in caplog.records]
+    described = [more for first, *more in lines if "prepared: " in first]
+    inputs = ["inputs:", "input: X, type: FP32, shape: [1,2]"]
+    assert [
+        [*inputs, "requested outputs:", "Y", "Z"],
+        [*inputs, "requested outputs:", "Z"],
+    ] == described
+    head = (
+        "[request id: r] prepared: request id: r, model: n, actual version: 3, correlation id: 7, "
+        "batch size: 1, priority: 2, timeout (us): 0"
+    )
+    assert head in [first for first, *_ in lines]

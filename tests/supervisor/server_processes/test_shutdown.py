@@ -58,6 +58,8 @@ def test_everything_ends_in_order_and_the_status_is_0() -> None:
     world.kill_process(world.serial("http"), "exited with status 0")
     world.kill_process(world.serial("grpc"), "exited with status 0")
     assert world.has_logged("All models are stopped, unloading models")
+    unloading = sorted(line for line in world.log if "UNLOADING" in line)
+    assert ["V a v1: UNLOADING", "V b v1: UNLOADING"] == unloading
     assert len(_retired(world)) == 2
     assert len(world.messages_to("stub", wire.Finalize)) == 2
     assert world.status == 0

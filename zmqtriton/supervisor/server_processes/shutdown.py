@@ -107,8 +107,11 @@ class ShutdownSequence:
                 lambda report: self._tell_in_flight(left_s, report["counts"] or [])
             )
             return
-        text = f"Found {len(self._alive())} live models and 0 in-flight non-inference requests"
+        alive = self._alive()
+        text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
         self._plan.log("I", f"Timeout {left_s}: {text}")
+        for each in alive:
+            self._plan.log("V", f"{each.blueprint.name} v{each.version}: UNLOADING")
 
     def _tell_in_flight(self, left_s: int, counts: Collection[dict[str, Any]]) -> None:
         if self.phase not in _WAITING:
