@@ -112,7 +112,7 @@ class Service:
         return self._socket is not None
 
     def _report_counts(self) -> None:
-        """Tell the supervisor how many traces there were, for whoever reads the settings."""
+        """Tell the supervisor how many traces there were; the settings show how many are left."""
         counts = self._gathering.pop_counts()
         counts = {name: count for name, count in counts.items() if len(name) <= _MAX_NAME}
         if counts:

@@ -160,6 +160,15 @@ def test_a_request_beyond_all_preferred_sizes_waits_for_a_batch_of_its_own(
     assert [1] == sizes(world)
 
 
+def test_without_a_delay_what_waits_goes_together_beyond_all_preferred_sizes() -> None:
+    world = batching(preferred_batch_size=[2, 6])
+
+    world.infer(F, request(1))
+    world.infer(F, request(2, batch_size=4), request(3, batch_size=3))
+
+    assert [1, 2] == sizes(world)
+
+
 def test_what_has_waited_long_enough_goes_together_beyond_all_preferred_sizes() -> None:
     world = batching(preferred_batch_size=[2, 6], max_queue_delay_microseconds=100)
     world.infer(F, request(1), request(2))

@@ -49,8 +49,8 @@ class _BatchCandidate(NamedTuple):
     #: How many requests fit together, and the sum of their sizes.
     requests: int
     size: int
-    #: How many of them make up the largest preferred size, or come before one that would exceed all
-    #: of these; 0 if neither is reached.
+    #: How many of them make up the largest preferred size, or, with a delay, come before one that
+    #: would exceed all of these; 0 if there are none.
     preferred: int
     oldest_ns: int
     #: The next waiting request cannot join them.
@@ -106,7 +106,7 @@ class BatchingQueue(Queue):
                 key, oldest_ns = request.row.batch_key, request.queued_ns
             if larger > self._max_batch_size or request.row.batch_key != key or count == MAX_ROWS:
                 return _BatchCandidate(max(count, 1), size, preferred, oldest_ns, True)
-            if larger > self._target_size and count and not preferred:
+            if larger > self._target_size and count and not preferred and self._delay_ns:
                 # as in Triton: what would exceed all preferred sizes ends a batch without one, too
                 preferred = count
             count, size = count + 1, larger

@@ -203,7 +203,7 @@ class Instance:
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
-        text = f"{self.name} on {self._device} using artifact '{self._artifact}'"
+        text = f"{self.name} on {_device_of(self.slot)} using artifact '{self._artifact}'"
         self._plan.log("V", f"Creating instance {text}")
         self._plan.enqueue(
             SpawnStub(
@@ -212,13 +212,6 @@ class Instance:
                 self._quota,
             )
         )
-
-    @property
-    def _device(self) -> str:
-        kind = self.slot.kind
-        if kind == "MODEL":
-            return "model-specified devices"
-        return f"{kind} {self.slot.device}" if kind == "GPU" else kind
 
     @property
     def _device_label(self) -> str:
@@ -309,6 +302,13 @@ class Instance:
 
     def _kill(self) -> None:
         self._plan.enqueue(Signal(self.serial, int(signal.SIGKILL), group=True))
+
+
+def _device_of(slot: InstanceSlot) -> str:
+    """Return where an instance is, in the words of Triton's verbose line."""
+    if slot.kind == "MODEL":
+        return "model-specified devices"
+    return f"{slot.kind} {slot.device}" if slot.kind == "GPU" else slot.kind
 
 
 _ACTS: dict[type[states.Event], Callable[[Instance, Any], None]] = {
