@@ -267,7 +267,7 @@ def _datatype(datatype: _Datatype) -> tuple[int, Any]:
     return entry
 
 
-class _KeptArray(np.ndarray):  # type: ignore[type-arg]
+class _KeptArray(np.ndarray):
     """A view of an array, and what lives as long as the view."""
 
     keeper: Any = None

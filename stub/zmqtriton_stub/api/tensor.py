@@ -134,19 +134,18 @@ class Tensor:
 
 
 def _checked(name: Any) -> str:
-    name = _text(name)
-    if not name:
+    text = _text(name)
+    if not text:
         raise TritonModelException(_NAMELESS)
-    return name
+    return text
 
 
 def _text(name: Any) -> str:
     # what a model finds in a tensor of strings are bytes
-    if type(name) is bytes:
-        name = name.decode()
-    if not isinstance(name, str):
+    text: Any = name.decode() if type(name) is bytes else name
+    if not isinstance(text, str):
         raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
-    return name
+    return text
 
 
 def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
