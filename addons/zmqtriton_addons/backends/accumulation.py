@@ -56,8 +56,8 @@ class AccumulatingModel:
         else:
             self._sums[number] = total
         low = total & 0xFFFFFFFF  # as a sum of 32 bits
-        found = np.full(values.shape, low, dtype=np.uint32).view(np.int32)
-        return pb_utils.InferenceResponse([pb_utils.Tensor(_OUTPUT, found)])
+        output = np.full(values.shape, low, dtype=np.uint32).view(np.int32)
+        return pb_utils.InferenceResponse([pb_utils.Tensor(_OUTPUT, output)])
 
 
 def _check(config: dict[str, Any], controls: tuple[str, ...]) -> None:

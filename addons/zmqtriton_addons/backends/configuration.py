@@ -24,9 +24,9 @@ def require(backend: str, module: str, packages: str, error: ImportError) -> Any
 
 def parameter(config: dict[str, Any], name: str, default: str = "") -> str:
     """Return a parameter of the configuration, or else what the command line has for all models."""
-    found = (config.get("parameters") or {}).get(name)
-    if found is not None:
-        return str(found.get("string_value", ""))
+    parameter = (config.get("parameters") or {}).get(name)
+    if parameter is not None:
+        return str(parameter.get("string_value", ""))
     settings = pb_utils.get_backend_settings()
     return str(settings.get(name, settings.get(name.replace("_", "-"), default)))
 

@@ -33,15 +33,15 @@ class Arrays(NamedTuple):
 class Batch:
     """Requests that are executed as one, by their places in what execute() was given."""
 
-    def __init__(self, join: Callable[[list[Any]], Any], wanted: Iterable[str]) -> None:
+    def __init__(self, join: Callable[[list[Any]], Any], outputs: Iterable[str]) -> None:
         self.places: List[int] = []
-        self.wanted = set(wanted)
+        self.outputs = set(outputs)
         self._inputs: List[Dict[str, Any]] = []
         self._join = join
 
-    def add(self, place: int, inputs: dict[str, Any], wanted: set[str]) -> None:
+    def add(self, place: int, inputs: dict[str, Any], outputs: set[str]) -> None:
         self.places.append(place)
-        self.wanted |= wanted
+        self.outputs |= outputs
         self._inputs.append(inputs)
 
     @property
@@ -92,8 +92,8 @@ def execute(
         groups[key].add(place, inputs, set(request.requested_output_names()))
     for batch in groups.values():
         try:
-            wanted = [name for name in signature.outputs if name in batch.wanted]
-            parts = [response(part) for part in batch.split(run(batch.inputs, wanted))]
+            names = [name for name in signature.outputs if name in batch.outputs]
+            parts = [response(part) for part in batch.split(run(batch.inputs, names))]
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is the answer
             parts = [failure(error)] * len(batch.places)
         for place, part in zip(batch.places, parts):
@@ -128,9 +128,9 @@ def _rows(inputs: dict[str, Any]) -> int:
 
 def to_strings(array: Any, name: str) -> Any:
     """Return an array of bytes as one of str. Raises ValueError if it is not UTF-8."""
-    found = np.empty(array.size, dtype=np.object_)
+    texts = np.empty(array.size, dtype=np.object_)
     try:
-        found[:] = [item.decode() if isinstance(item, bytes) else str(item) for item in array.flat]
+        texts[:] = [item.decode() if isinstance(item, bytes) else str(item) for item in array.flat]
     except UnicodeDecodeError as error:
         raise ValueError(f"input '{name}' holds a string that is not UTF-8: {error}") from None
-    return found.reshape(array.shape)
+    return texts.reshape(array.shape)

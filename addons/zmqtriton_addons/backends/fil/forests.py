@@ -32,8 +32,8 @@ class Forest(NamedTuple):
 
     def predict(self, rows: Any, threads: int) -> Any:
         """Return a row of probabilities or values for each row of features."""
-        found = treelite.gtil.predict(self.model, rows, nthread=threads)
-        return found.reshape(len(rows), -1)
+        columns = treelite.gtil.predict(self.model, rows, nthread=threads)
+        return columns.reshape(len(rows), -1)
 
 
 class Output(NamedTuple):

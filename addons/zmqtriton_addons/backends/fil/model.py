@@ -34,8 +34,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
-        found, type(self)._read = self._read, None
-        self._forest = forests.read(config) if found is None else found
+        forest, type(self)._read = self._read, None
+        self._forest = forests.read(config) if forest is None else forest
         inputs, _ = _tensors(config, self._forest)
         # how many columns the output has is for the configuration to say
         signature.check(config, inputs, [Io(_OUTPUT, "TYPE_FP32", None)])
@@ -50,10 +50,10 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any]:
         return execution.execute(requests, self._run, self._signature)
 
-    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         rows = np.ascontiguousarray(inputs[_INPUT].reshape(-1, self._forest.features))
         predicted = self._forest.predict(rows, self._threads or -1)
-        return {name: self._output.of(predicted) for name in wanted}
+        return {name: self._output.of(predicted) for name in outputs}
 
 
 def _tensors(config: dict[str, Any], forest: Any) -> tuple[list[Io], list[Io]]:

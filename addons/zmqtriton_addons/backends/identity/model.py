@@ -35,9 +35,9 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse(self._answer(request)) for request in requests]
 
     def _answer(self, request: Any) -> list[Any]:
-        wanted = request.requested_output_names()
+        outputs = request.requested_output_names()
         named = ((self._pairs[tensor.name()], tensor) for tensor in request.inputs())
-        return [_renamed(tensor, name) for name, tensor in named if name in wanted]
+        return [_renamed(tensor, name) for name, tensor in named if name in outputs]
 
 
 def _pair(entry: dict[str, Any], outputs: dict[str, Any], config: dict[str, Any]) -> str:

@@ -49,11 +49,11 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any]:
         return execution.execute(requests, self._run, self._signature)
 
-    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         for name in self._strings.intersection(inputs):
             inputs[name] = execution.to_strings(inputs[name], name)
-        found = self._session.run(wanted, inputs) if wanted else []
-        return dict(zip(wanted, found))
+        arrays = self._session.run(outputs, inputs) if outputs else []
+        return dict(zip(outputs, arrays))
 
 
 def _groups(config: dict[str, Any]) -> list[dict[str, Any]]:

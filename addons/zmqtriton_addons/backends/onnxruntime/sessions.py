@@ -146,24 +146,24 @@ def find_model(config: dict[str, Any]) -> str:
 def _providers(config: dict[str, Any], kind: str, device: str) -> list[Provider]:
     """Return the execution providers, in the order in which they take nodes."""
     accelerators = (config.get("optimization") or {}).get("execution_accelerators") or {}
-    found: List[Provider] = []
+    providers: List[Provider] = []
     if kind == "GPU":
         cuda = {"device_id": device, **_cuda_parameters(config)}
         for one in accelerators.get("gpu_execution_accelerator") or ():
             options = _options_of(one)
             if one["name"] == "tensorrt":
-                found.append(("TensorrtExecutionProvider", _tensorrt(options, device)))
+                providers.append(("TensorrtExecutionProvider", _tensorrt(options, device)))
             elif one["name"] == "cuda":
                 cuda.update(options)
             else:
                 raise _unknown_accelerator(one)
-        found.append(("CUDAExecutionProvider", cuda))
+        providers.append(("CUDAExecutionProvider", cuda))
     for one in accelerators.get("cpu_execution_accelerator") or ():
         if one["name"] != "openvino":
             raise _unknown_accelerator(one)
-        found.append(("OpenVINOExecutionProvider", {"device_type": "CPU", **_options_of(one)}))
-    _check_available(found)
-    return [*found, "CPUExecutionProvider"]
+        providers.append(("OpenVINOExecutionProvider", {"device_type": "CPU", **_options_of(one)}))
+    _check_available(providers)
+    return [*providers, "CPUExecutionProvider"]
 
 
 def _check_available(providers: list[Provider]) -> None:
@@ -188,7 +188,7 @@ def _unknown_accelerator(accelerator: dict[str, Any]) -> Any:
 
 
 def _cuda_parameters(config: dict[str, Any]) -> dict[str, str]:
-    found = {}
+    parameters = {}
     for name, values in _CUDA_PARAMETERS.items():
         text = configuration.parameter(config, name)
         if not text:
@@ -199,12 +199,12 @@ def _cuda_parameters(config: dict[str, Any]) -> dict[str, str]:
                     f"unsupported {name} value '{text}' is requested"
                 )
             text = values[int(text)]
-        found[name] = text
-    return found
+        parameters[name] = text
+    return parameters
 
 
 def _tensorrt(options: dict[str, str], device: str) -> dict[str, str]:
-    found = {"device_id": device}
+    tensorrt = {"device_id": device}
     for name, value in options.items():
         if name == "precision_mode":
             if value not in _TENSORRT_PRECISIONS:
@@ -212,14 +212,14 @@ def _tensorrt(options: dict[str, str], device: str) -> dict[str, str]:
                     f"unsupported precision mode '{value}' is requested"
                 )
             if _TENSORRT_PRECISIONS[value]:
-                found[_TENSORRT_PRECISIONS[value]] = "1"
+                tensorrt[_TENSORRT_PRECISIONS[value]] = "1"
         elif name in _TENSORRT_NAMES or name.startswith("trt_"):
-            found[_TENSORRT_NAMES.get(name, name)] = value
+            tensorrt[_TENSORRT_NAMES.get(name, name)] = value
         else:
             raise pb_utils.TritonModelException(
                 f"unknown parameter '{name}' is provided for TensorRT Execution Accelerator"
             )
-    return found
+    return tensorrt
 
 
 def tensors(session: Any) -> tuple[list[Io], list[Io]]:
@@ -232,15 +232,15 @@ def tensors(session: Any) -> tuple[list[Io], list[Io]]:
     return inputs, [_io(one) for one in session.get_outputs()]
 
 
-def _io(found: Any) -> Io:
-    if found.type not in _DATA_TYPES:
-        if found.type.startswith("tensor("):
+def _io(tensor: Any) -> Io:
+    if tensor.type not in _DATA_TYPES:
+        if tensor.type.startswith("tensor("):
             raise pb_utils.TritonModelException(
-                f"unsupported datatype {found.type} for I/O '{found.name}'"
+                f"unsupported datatype {tensor.type} for I/O '{tensor.name}'"
             )
         raise pb_utils.TritonModelException(
-            f"Unsupported ONNX Type '{found.type}' for I/O '{found.name}', expected "
+            f"Unsupported ONNX Type '{tensor.type}' for I/O '{tensor.name}', expected "
             "'ONNX_TYPE_TENSOR'."
         )
-    dims = [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in found.shape]
-    return Io(found.name, _DATA_TYPES[found.type], dims)
+    dims = [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in tensor.shape]
+    return Io(tensor.name, _DATA_TYPES[tensor.type], dims)

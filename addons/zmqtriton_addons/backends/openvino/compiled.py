@@ -90,12 +90,12 @@ def outputs(model: Any) -> List[Io]:
     return [_io(one, f"OUTPUT__{place}") for place, one in enumerate(model.outputs)]
 
 
-def _io(found: Any, default: str) -> Io:
-    name = next(iter(sorted(found.names)), default) if found.names else default
-    kind = found.element_type.get_type_name()
+def _io(port: Any, default: str) -> Io:
+    name = next(iter(sorted(port.names)), default) if port.names else default
+    kind = port.element_type.get_type_name()
     if kind not in _DATA_TYPES:
         raise pb_utils.TritonModelException(f"unsupported datatype {kind} for I/O '{name}'")
-    shape = found.partial_shape
+    shape = port.partial_shape
     dims = None
     if shape.rank.is_static:
         dims = [-1 if dim.is_dynamic else dim.get_length() for dim in shape]

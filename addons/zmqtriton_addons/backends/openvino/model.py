@@ -40,13 +40,13 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any]:
         return execution.execute(requests, self._run, self._signature)
 
-    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         for name in self._strings.intersection(inputs):
             inputs[name] = execution.to_strings(inputs[name], name).astype(np.str_)
         # inputs are read where they are; outputs are copied, since the next call writes over them
-        found = self._model(inputs, share_inputs=True, share_outputs=False)
-        return {name: _array(found[self._places[name]]) for name in wanted}
+        arrays = self._model(inputs, share_inputs=True, share_outputs=False)
+        return {name: _array(arrays[self._places[name]]) for name in outputs}
 
 
-def _array(found: Any) -> Any:
-    return found.astype(np.object_) if found.dtype.kind == "U" else found
+def _array(array: Any) -> Any:
+    return array.astype(np.object_) if array.dtype.kind == "U" else array

@@ -20,9 +20,9 @@ def order(names: list[str], arguments: list[Argument]) -> list[str]:
 
     They are called like the arguments, or end in __0, __1 and so on, or else keep their order.
     """
-    known = [argument.name for argument in arguments]
-    if known and all(name in known for name in names):
-        return sorted(names, key=known.index)
+    own_names = [argument.name for argument in arguments]
+    if own_names and all(name in own_names for name in names):
+        return sorted(names, key=own_names.index)
     places = [_INDEXED.fullmatch(name) for name in names]
     if names and all(places):
         return sorted(names, key=lambda name: int(_INDEXED.sub(r"\1", name)))
@@ -36,11 +36,11 @@ def arguments_for(inputs: dict[str, Any], names: list[str], arguments: list[Argu
         return [{name: tensor for name, tensor in zip(names, tensors) if tensor is not None}]
     if len(arguments) == 1 and arguments[0].is_list:
         return [tensors]
-    known = [argument.name for argument in arguments]
-    if all(name in known for name in names):
-        given = dict(zip(names, tensors))
-        last = max((known.index(name) for name in names), default=-1)
-        return [given.get(name) for name in known[: last + 1]]
+    own_names = [argument.name for argument in arguments]
+    if all(name in own_names for name in names):
+        by_name = dict(zip(names, tensors))
+        last = max((own_names.index(name) for name in names), default=-1)
+        return [by_name.get(name) for name in own_names[: last + 1]]
     return tensors
 
 
@@ -63,12 +63,12 @@ def outputs_of(returned: Any, names: list[str]) -> dict[str, Any]:
             )
         return {name: _array(returned[name], name) for name in names}
     is_text = isinstance(returned, list) and bool(returned) and isinstance(returned[0], str)
-    found = returned if isinstance(returned, (tuple, list)) and not is_text else [returned]
-    if len(found) < len(names):
+    values = returned if isinstance(returned, (tuple, list)) and not is_text else [returned]
+    if len(values) < len(names):
         raise ValueError(
-            f"The number of outputs of the model is {len(found)}, expected {len(names)}"
+            f"The number of outputs of the model is {len(values)}, expected {len(names)}"
         )
-    return {name: _array(value, name) for name, value in zip(names, found)}
+    return {name: _array(value, name) for name, value in zip(names, values)}
 
 
 def _array(value: Any, name: str) -> Any:
@@ -80,14 +80,14 @@ def _array(value: Any, name: str) -> Any:
     raise ValueError(f"output '{name}' is of type {type(value).__name__}, which is no tensor")
 
 
-def to_tensor(found: Any, device: Any) -> Any:
+def to_tensor(tensor: Any, device: Any) -> Any:
     """Return a Tensor of the request as one of PyTorch; strings stay an array."""
-    if not found.is_cpu():
-        return torch.from_dlpack(found).to(device)
+    if not tensor.is_cpu():
+        return torch.from_dlpack(tensor).to(device)
     try:
-        array = found.as_numpy()
+        array = tensor.as_numpy()
     except pb_utils.TritonModelException:  # a type that numpy lacks
-        return torch.from_dlpack(found).to(device)
+        return torch.from_dlpack(tensor).to(device)
     if array.dtype.kind == "O":
         return array
     return torch.from_numpy(array).to(device)

@@ -74,15 +74,15 @@ class TritonPythonModel:
             torch.cuda.empty_cache()
         return responses
 
-    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         arguments = calls.arguments_for(inputs, self._inputs, self._module.arguments)
         with ExitStack() as modes:
             no_gradients = torch.inference_mode if self._is_in_inference_mode else torch.no_grad
             modes.enter_context(no_gradients())
             if not self._is_optimized:
                 modes.enter_context(torch.jit.optimized_execution(False))
-            found = calls.outputs_of(self._module.call(*arguments), self._outputs)
-        return {name: found[name] for name in wanted}
+            arrays = calls.outputs_of(self._module.call(*arguments), self._outputs)
+        return {name: arrays[name] for name in outputs}
 
 
 def _set_threads(config: dict[str, Any]) -> None:
@@ -101,5 +101,5 @@ def _check_inputs(config: dict[str, Any], module: modules.Module) -> None:
     assert module.inputs is not None
     asked = signature.read(config)
     names = calls.order(asked.inputs, module.arguments)
-    known = [Io(name, *io[1:]) for name, io in zip(names, module.inputs)]
-    signature.check(config, known, [Io(name, "", None) for name in asked.outputs])
+    inputs = [Io(name, *io[1:]) for name, io in zip(names, module.inputs)]
+    signature.check(config, inputs, [Io(name, "", None) for name in asked.outputs])

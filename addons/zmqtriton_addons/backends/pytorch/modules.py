@@ -183,16 +183,16 @@ def _with_weights(
 
 def _class_in(code: Any, path: str) -> Any:
     """Return the file's own class, by name the first of several."""
-    for _, found in sorted(vars(code).items()):
-        is_class = isinstance(found, type) and issubclass(found, torch.nn.Module)
-        if is_class and found.__module__ == code.__name__:
-            return found
+    for _, cls in sorted(vars(code).items()):
+        is_class = isinstance(cls, type) and issubclass(cls, torch.nn.Module)
+        if is_class and cls.__module__ == code.__name__:
+            return cls
     raise pb_utils.TritonModelException(f"Cannot find a subclass of torch.nn.Module in {path}")
 
 
 def _annotation(parameter: Any) -> str:
-    found = parameter.annotation
-    return found if isinstance(found, str) else str(found)
+    annotation = parameter.annotation
+    return annotation if isinstance(annotation, str) else str(annotation)
 
 
 def _compile_options(text: str) -> Dict[str, Any]:
@@ -206,4 +206,4 @@ def _compile_options(text: str) -> Dict[str, Any]:
 
 
 def _device_of(module: Any) -> Any:
-    return next((found.device for found in module.parameters()), torch.device("cpu"))
+    return next((weights.device for weights in module.parameters()), torch.device("cpu"))

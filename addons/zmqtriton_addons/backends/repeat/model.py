@@ -38,8 +38,8 @@ class TritonPythonModel:
             self._begin(request)
 
     def _begin(self, request: Any) -> None:
-        given = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
-        values, delays = given["IN"], given["DELAY"]
+        inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
+        values, delays = inputs["IN"], inputs["DELAY"]
         if len(values) != len(delays):
             text = f"expected IN and DELAY to have the same size, got {len(values)}, {len(delays)}"
             error = pb_utils.InferenceResponse(error=pb_utils.TritonError(text))
@@ -56,7 +56,7 @@ class TritonPythonModel:
                 }
 
         self._senders.begin(request, responses)
-        time.sleep(int(given["WAIT"][0]) / 1000)
+        time.sleep(int(inputs["WAIT"][0]) / 1000)
 
     def finalize(self) -> None:
         self._senders.join()

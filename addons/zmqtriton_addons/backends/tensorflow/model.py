@@ -67,11 +67,11 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any]:
         return execution.execute(requests, self._run, self._signature)
 
-    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         with tensorflow.device(self._device):
-            given = {name: tensorflow.constant(array) for name, array in inputs.items()}
-            found = self._call(**given)
-        return {name: np.asarray(found[name].numpy()) for name in wanted}
+            tensors = {name: tensorflow.constant(array) for name, array in inputs.items()}
+            arrays = self._call(**tensors)
+        return {name: np.asarray(arrays[name].numpy()) for name in outputs}
 
 
 def _set_threads(config: dict[str, Any]) -> None:
@@ -102,9 +102,9 @@ def _signature(config: dict[str, Any], loaded: Any) -> Any:
         return loaded.call(signature.read(config).outputs if config.get("output") else [])
     name = configuration.parameter(config, "TF_SIGNATURE_DEF", "serving_default")
     if name not in loaded.signatures:
-        known = ", ".join(sorted(loaded.signatures)) or "none"
+        names = ", ".join(sorted(loaded.signatures)) or "none"
         raise pb_utils.TritonModelException(
-            f"the SavedModel of '{config['name']}' has no signature '{name}'; it has {known}"
+            f"the SavedModel of '{config['name']}' has no signature '{name}'; it has {names}"
         )
     return loaded.signatures[name]
 
@@ -118,7 +118,7 @@ def _tensors(call: Any) -> tuple[List[Io], List[Io]]:
 
 
 def _described(specs: Dict[str, Any]) -> List[Io]:
-    found = []
+    rows = []
     for name, spec in sorted(specs.items()):
         if spec.dtype.name not in _DATA_TYPES:
             raise pb_utils.TritonModelException(
@@ -127,5 +127,5 @@ def _described(specs: Dict[str, Any]) -> List[Io]:
         dims = None
         if spec.shape.rank is not None:
             dims = [-1 if dim is None else int(dim) for dim in spec.shape]
-        found.append(Io(name, _DATA_TYPES[spec.dtype.name], dims))
-    return found
+        rows.append(Io(name, _DATA_TYPES[spec.dtype.name], dims))
+    return rows

@@ -67,12 +67,12 @@ class Plan:
         ]
 
     def _type(self, name: str) -> Any:
-        found = self._engine.get_tensor_dtype(name).name
-        if found not in _DATA_TYPES:
-            raise pb_utils.TritonModelException(f"unsupported datatype {found} for I/O '{name}'")
-        return _DATA_TYPES[found]
+        kind = self._engine.get_tensor_dtype(name).name
+        if kind not in _DATA_TYPES:
+            raise pb_utils.TritonModelException(f"unsupported datatype {kind} for I/O '{name}'")
+        return _DATA_TYPES[kind]
 
-    def run(self, inputs: Dict[str, Any], wanted: List[str]) -> Dict[str, Any]:
+    def run(self, inputs: Dict[str, Any], outputs: List[str]) -> Dict[str, Any]:
         """Return the outputs as arrays of numpy. Raises ValueError."""
         context = self._context
         with self._device, self._stream:
@@ -91,6 +91,6 @@ class Plan:
                 context.set_tensor_address(io.name, held[io.name].data.ptr)
             if not context.execute_async_v3(self._stream.ptr):
                 raise ValueError("TensorRT failed to execute; the reason is in the log")
-            found = {name: cupy.asnumpy(held[name], stream=self._stream) for name in wanted}
+            arrays = {name: cupy.asnumpy(held[name], stream=self._stream) for name in outputs}
             self._stream.synchronize()
-        return found
+        return arrays

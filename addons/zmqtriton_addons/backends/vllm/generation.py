@@ -38,13 +38,13 @@ _OUTPUTS = (
 def complete(config: Any) -> Any:
     """Return the ModelConfig with the tensors that it lacks, decoupled and without batches."""
     document = config.as_dict()
-    known = {entry["name"] for kind in ("input", "output") for entry in document.get(kind, ())}
+    names = {entry["name"] for kind in ("input", "output") for entry in document.get(kind, ())}
     for name, kind, dims, is_optional in _INPUTS:
-        if name not in known:
+        if name not in names:
             tensor = {"name": name, "data_type": kind, "dims": dims}
             config.add_input({**tensor, "optional": True} if is_optional else tensor)
     for name, kind, dims in _OUTPUTS:
-        if name not in known:
+        if name not in names:
             config.add_output({"name": name, "data_type": kind, "dims": dims})
     config.set_model_transaction_policy({"decoupled": True})
     config.set_max_batch_size(0)
@@ -67,16 +67,16 @@ class Question(NamedTuple):
     @classmethod
     def of(cls, request: Any) -> Question:
         """Return what a request asks. Raises ValueError."""
-        given = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
-        is_streamed = bool(given["stream"][0]) if "stream" in given else False
+        inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
+        is_streamed = bool(inputs["stream"][0]) if "stream" in inputs else False
         has_prompt = not is_streamed
-        if "exclude_input_in_output" in given:
-            has_prompt = not given["exclude_input_in_output"][0]
+        if "exclude_input_in_output" in inputs:
+            has_prompt = not inputs["exclude_input_in_output"][0]
         if has_prompt and is_streamed:
             raise ValueError("When streaming, `exclude_input_in_output` = False is not allowed.")
         text = request.parameters()
-        if "sampling_parameters" in given:
-            text = given["sampling_parameters"][0].decode()
+        if "sampling_parameters" in inputs:
+            text = inputs["sampling_parameters"][0].decode()
         sampling = json.loads(text or "{}")
         if not isinstance(sampling, dict):
             raise ValueError(f"sampling_parameters must be a JSON object, got '{text}'")
@@ -84,13 +84,13 @@ class Question(NamedTuple):
             biases = sampling["logit_bias"] or {}
             sampling["logit_bias"] = {int(token): bias for token, bias in biases.items()}
         adapter = str(sampling.pop("lora_name", None) or "")
-        form = json.loads(given["response_format"][0]) if "response_format" in given else None
+        form = json.loads(inputs["response_format"][0]) if "response_format" in inputs else None
         more = [
             name[len("return_") :]
-            for name, array in given.items()
+            for name, array in inputs.items()
             if name.startswith("return_") and array[0]
         ]
-        prompt = given["text_input"][0].decode()
+        prompt = inputs["text_input"][0].decode()
         return cls(prompt, is_streamed, has_prompt, sampling, adapter, form, more)
 
 
@@ -103,14 +103,14 @@ class Answer:
         self._sent: Dict[int, int] = {}
         self._tokens: Dict[int, int] = {}
 
-    def response(self, found: Any) -> Any:
+    def response(self, output: Any) -> Any:
         """Return the response for an output of the engine: its new part, if streamed."""
         question = self._question
-        texts = [self._new_text(place, one) for place, one in enumerate(found.outputs)]
+        texts = [self._new_text(place, one) for place, one in enumerate(output.outputs)]
         tensors = [_strings("text_output", texts)]
-        counts = [self._new_tokens(place, one) for place, one in enumerate(found.outputs)]
+        counts = [self._new_tokens(place, one) for place, one in enumerate(output.outputs)]
         for name in question.more:
-            tensors.extend(_additional(name, found, counts))
+            tensors.extend(_additional(name, output, counts))
         return pb_utils.InferenceResponse(tensors)
 
     def _new_text(self, place: int, one: Any) -> str:
@@ -130,8 +130,8 @@ class Answer:
         return count - before
 
 
-def _additional(name: str, found: Any, counts: list[int]) -> Iterator[Any]:
-    outputs = found.outputs
+def _additional(name: str, output: Any, counts: list[int]) -> Iterator[Any]:
+    outputs = output.outputs
     if name == "finish_reason":
         yield _strings(name, [str(one.finish_reason) for one in outputs])
     elif name == "cumulative_logprob":
@@ -143,7 +143,7 @@ def _additional(name: str, found: Any, counts: list[int]) -> Iterator[Any]:
         ]
         yield _strings(name, texts)
     elif name == "num_input_tokens":
-        count = len(found.prompt_token_ids or ())
+        count = len(output.prompt_token_ids or ())
         yield pb_utils.Tensor(name, np.array([count], dtype=np.uint32))
     elif name == "num_output_tokens":
         yield pb_utils.Tensor(name, np.array(counts, dtype=np.uint32))

@@ -64,22 +64,22 @@ class TritonPythonModel:
     async def _generate(self, question: generation.Question, sender: Any) -> None:
         number = uuid.uuid4().hex
         answer = generation.Answer(question)
-        found = None
+        output = None
         form = generation.structured_output(self._sampling_params, question.form)
         sampling = self._sampling(**question.sampling, **form)
         more = self._adapters.arguments(question.adapter)
-        async for found in self._engine.generate(question.prompt, sampling, number, **more):
+        async for output in self._engine.generate(question.prompt, sampling, number, **more):
             if sender.is_cancelled():
                 await self._engine.abort(number)
                 sender.send(flags=_FINAL)
                 return
             if question.is_streamed:
-                sender.send(answer.response(found), _FINAL if found.finished else 0)
-                if found.finished:
+                sender.send(answer.response(output), _FINAL if output.finished else 0)
+                if output.finished:
                     return
-        if found is None:
+        if output is None:
             raise RuntimeError("the engine has ended without a word")
-        sender.send(answer.response(found), _FINAL)
+        sender.send(answer.response(output), _FINAL)
 
     def finalize(self) -> None:
         shutdown = getattr(self._engine, "shutdown", None)
@@ -91,9 +91,9 @@ def _arguments(config: dict[str, Any]) -> dict[str, Any]:
     path = configuration.find_file(config, _ARGUMENTS)
     with open(path, encoding="utf-8") as file:
         try:
-            found = json.load(file)
+            document = json.load(file)
         except ValueError as error:
             raise pb_utils.TritonModelException(f"{path} is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise pb_utils.TritonModelException(f"{path} must be a JSON object")
-    return found
+    return document

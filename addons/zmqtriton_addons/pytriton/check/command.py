@@ -41,9 +41,9 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the steps of a command, by default of `check`; return 1 if one fails."""
-    given = _parser().parse_args(arguments)
-    names, _ = _COMMANDS[given.command or "check"]
-    workspace: Path | None = given.workspace
+    options = _parser().parse_args(arguments)
+    names, _ = _COMMANDS[options.command or "check"]
+    workspace: Path | None = options.workspace
     logging.basicConfig(level=logging.DEBUG, format=_FORMAT)
     logger = logging.getLogger("PyTriton-Check")
     if workspace is not None and workspace.exists():

@@ -115,9 +115,9 @@ class GrpcStream(_GrpcConnection):
                 raise RequestFailed(answer.error_message[:LONGEST_TEXT])
             if not self._is_decoupled:
                 return []
-            found = answer.infer_response
-            is_final = found.parameters["triton_final_response"].bool_param
-            if found.outputs or not is_final:
+            response = answer.infer_response
+            is_final = response.parameters["triton_final_response"].bool_param
+            if response.outputs or not is_final:
                 arrivals.append(now_s)
             if is_final:
                 return arrivals

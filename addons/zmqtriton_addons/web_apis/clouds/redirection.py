@@ -72,8 +72,8 @@ def _headers(fields: list[tuple[bytes, bytes]], binary_type: str) -> list[tuple[
     passed = [row for row in fields if row[0] not in _NOT_PASSED_ON]
     for name, value in fields:
         if name == _CONTENT_TYPE:
-            before, found, length = value.decode("latin-1").partition(binary_type)
-            if not found:
+            before, separator, length = value.decode("latin-1").partition(binary_type)
+            if not separator:
                 continue
             if before:
                 raise InvalidArgument(
@@ -87,12 +87,12 @@ def _headers(fields: list[tuple[bytes, bytes]], binary_type: str) -> list[tuple[
 def with_length_in_type(send: Any, binary_type: str) -> Any:
     """Return a `send` that tells the length of the JSON in the content type, too."""
 
-    async def told(event: Event) -> None:
+    async def send_event(event: Event) -> None:
         if event["type"] == "http.response.start":
             event = {**event, "headers": _rows_with_length(event["headers"], binary_type)}
         await send(event)
 
-    return told
+    return send_event
 
 
 def _rows_with_length(

@@ -69,8 +69,8 @@ class SageMaker:
         path, method = scope["path"], scope["method"]
         if path in self._targets:
             target = Target(method, self._targets[path], BINARY_TYPE)
-            told = with_length_in_type(send, BINARY_TYPE)
-            await pass_on(self._application, scope, receive, told, target)
+            send_binary = with_length_in_type(send, BINARY_TYPE)
+            await pass_on(self._application, scope, receive, send_binary, target)
         elif method == "POST" and (invoked := _INVOKE.fullmatch(path)):
             await self._invoke(invoked[1], scope, receive, send)
         elif method in _METHODS and _MODELS.fullmatch(path):
@@ -89,8 +89,8 @@ class SageMaker:
             await answer(send, 404)
             return
         target = Target("POST", f"/v2/models/{quote(model, safe='')}/infer", BINARY_TYPE)
-        told = with_length_in_type(_as_refusals(send), BINARY_TYPE)
-        await pass_on(self._application, scope, receive, told, target)
+        send_binary = with_length_in_type(_as_refusals(send), BINARY_TYPE)
+        await pass_on(self._application, scope, receive, send_binary, target)
 
 
 def _as_refusals(send: Any) -> Any:
@@ -101,7 +101,7 @@ def _as_refusals(send: Any) -> Any:
     held: list[dict[str, Any]] = []
     body = bytearray()
 
-    async def told(event: dict[str, Any]) -> None:
+    async def send_event(event: dict[str, Any]) -> None:
         is_start = event["type"] == "http.response.start"
         if is_start and event["status"] >= 400 and event["status"] not in _KEPT:
             held.append(event)
@@ -116,4 +116,4 @@ def _as_refusals(send: Any) -> Any:
         await send({**held[0], "status": _OUT_OF_MEMORY if is_short else 400})
         await send({"type": "http.response.body", "body": bytes(body)})
 
-    return told
+    return send_event

@@ -40,7 +40,7 @@ class TargetModels:
         self._max_input_size: int = gateway.settings.http.max_input_size
         self._is_explicit = gateway.settings.models.control_mode == "explicit"
         #: By the platform's name, as last heard: the model and its repository.
-        self._known: dict[str, dict[str, str]] = {}
+        self._models: dict[str, dict[str, str]] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -54,21 +54,21 @@ class TargetModels:
     async def has(self, name: str, model: str) -> bool:
         """True if the platform has loaded a model under this name."""
         # asked again only where it may have changed
-        if name not in self._known or not self._is_ready(model):
+        if name not in self._models or not self._is_ready(model):
             await self._refresh()
-        return name in self._known
+        return name in self._models
 
     async def list(self, req: Request, resp: falcon.asgi.Response) -> None:
         await self._refresh()
-        rows = [(name, of) for name, of in self._known.items() if self._is_ready(of["model"])]
+        rows = [(name, of) for name, of in self._models.items() if self._is_ready(of["model"])]
         _answer(resp, {"models": [_row(name, of) for name, of in rows]})
 
     async def describe(self, req: Request, resp: falcon.asgi.Response, name: str) -> None:
         await self._refresh()
-        if name not in self._known:
+        if name not in self._models:
             resp.status = falcon.HTTP_404
         else:
-            _answer(resp, _row(name, self._known[name]))
+            _answer(resp, _row(name, self._models[name]))
 
     async def load(self, req: Request, resp: falcon.asgi.Response, name: str = "") -> None:
         body = await req.read_body(self._max_input_size)
@@ -92,18 +92,18 @@ class TargetModels:
 
     async def unload(self, req: Request, resp: falcon.asgi.Response, name: str) -> None:
         await self._refresh()
-        known = self._known.pop(name, None)
-        if known is None:
+        entry = self._models.pop(name, None)
+        if entry is None:
             resp.status = falcon.HTTP_404
             return
-        model, path = req.header(TARGET_MODEL) or known["model"], known["path"]
+        model, path = req.header(TARGET_MODEL) or entry["model"], entry["path"]
         await self._gateway.call("unload", {"model": model, "unload_dependents": True})
-        for member in await asyncio.to_thread(_members, path, known["folder"]):
+        for member in await asyncio.to_thread(_members, path, entry["folder"]):
             await self._gateway.call("unload", {"model": member})
         await self._gateway.call("repository.unregister", {"path": path})
 
     async def _refresh(self) -> None:
-        self._known = await self._gateway.call("repository.keys", {})
+        self._models = await self._gateway.call("repository.keys", {})
 
     def _is_ready(self, model: str) -> bool:
         try:

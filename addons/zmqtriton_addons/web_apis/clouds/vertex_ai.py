@@ -87,11 +87,11 @@ class VertexAi:
             await self._send_metrics(scope, send)
             return
         else:
-            found = _find_target(redirect)
-            if found is None:
+            redirected = _find_target(redirect)
+            if redirected is None:
                 await answer(send, 400)
                 return
-            target = found
+            target = redirected
         await pass_on(self._application, scope, receive, send, target)
 
     def _model(self) -> str:

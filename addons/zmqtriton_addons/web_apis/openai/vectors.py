@@ -68,10 +68,10 @@ class Batch:
 
     def body(self, own_id: str) -> RequestBody:
         """Return the request."""
-        wanted = _text_input(self._names)
+        declaration = _text_input(self._names)
         encoded = [text.encode() for text in self._texts]
         data = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
-        tensors = [Tensor(wanted.name, BYTES, self._shape(wanted), data)]
+        tensors = [Tensor(declaration.name, BYTES, self._shape(declaration), data)]
         for wish in self._names.wishes((self._names.prompt_tokens,)):
             shape = self._shape(wish)
             tensors.append(Tensor(wish.name, wish.datatype, shape, b"\1" * count_elements(shape)))
@@ -87,32 +87,32 @@ class Batch:
 
     def vectors(self) -> Any:
         """Return an array with a row for each text. Raises InternalError if that is not so."""
-        found = np.concatenate(self._arrays) if self._arrays else np.empty(0, np.float32)
+        numbers = np.concatenate(self._arrays) if self._arrays else np.empty(0, np.float32)
         count = len(self._texts)
-        if not len(found) or len(found) % count:
+        if not len(numbers) or len(numbers) % count:
             raise InternalError(
-                f"output '{self._names.embedding}' of model '{self._names.model}' has {len(found)} "
-                f"elements for {count} texts"
+                f"output '{self._names.embedding}' of model '{self._names.model}' has "
+                f"{len(numbers)} elements for {count} texts"
             )
-        return found.reshape(count, -1)
+        return numbers.reshape(count, -1)
 
-    def _shape(self, wanted: Input) -> list[int]:
+    def _shape(self, declaration: Input) -> list[int]:
         """Return the shape for all texts; the first dimension is theirs if there are several."""
-        shape = [1 if dim < 0 else dim for dim in wanted.dims]
-        if wanted.dims and wanted.dims[0] < 0:
+        shape = [1 if dim < 0 else dim for dim in declaration.dims]
+        if declaration.dims and declaration.dims[0] < 0:
             shape[0] = len(self._texts)
         return shape
 
 
 def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
     """Return the inferences that a model needs for so many texts. Raises RefusedField."""
-    wanted = _text_input(names)
+    declaration = _text_input(names)
     if not names.embedding:
         raise _unfit(names, "openai_embedding_output", "output")
-    if count_elements([max(1, dim) for dim in wanted.dims]) != 1:
+    if count_elements([max(1, dim) for dim in declaration.dims]) != 1:
         raise _unfit(names, "openai_text_input", "input", " for one text")
     step = 1
-    if wanted.dims and wanted.dims[0] < 0:
+    if declaration.dims and declaration.dims[0] < 0:
         step = names.max_batch_size or len(all_texts)
     for at in range(0, len(all_texts), step):
         yield Batch(names, all_texts[at : at + step])
@@ -152,9 +152,9 @@ def _base64(row: Any) -> str:
 def _numbers(tensor: Tensor) -> Any:
     try:
         array = to_numpy(tensor.datatype, [-1], tensor.data)
-        found = array.astype(np.float32)
+        numbers = array.astype(np.float32)
     except (ValueError, KeyError, TypeError):
         raise InternalError(f"output '{tensor.name}' must hold numbers") from None
-    if not np.isfinite(found).all():
+    if not np.isfinite(numbers).all():
         raise InternalError(f"output '{tensor.name}' has values that are not finite")
-    return found
+    return numbers

@@ -58,14 +58,14 @@ def _load() -> None:
 
 
 def _limit() -> None:
-    for kind, most in (
+    for kind, limit in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_NOFILE, 3),
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(kind, (most, most))
+        resource.setrlimit(kind, (limit, limit))
 
 
 def _render(request: dict[str, Any]) -> tuple[str, str]:
@@ -94,13 +94,13 @@ def _read() -> dict[str, Any] | None:
 
 
 def _read_exactly(size: int) -> bytes:
-    found = bytearray()
-    while len(found) < size:
-        part = os.read(0, min(size - len(found), 1 << 20))
+    data = bytearray()
+    while len(data) < size:
+        part = os.read(0, min(size - len(data), 1 << 20))
         if not part:
             return b""
-        found += part
-    return bytes(found)
+        data += part
+    return bytes(data)
 
 
 def _write(data: bytes) -> None:

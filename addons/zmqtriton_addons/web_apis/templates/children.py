@@ -205,5 +205,5 @@ def _as_user(name: str) -> list[str]:
     """Return the arguments for a process of that user, if this one may make it so."""
     if not name or os.geteuid():
         return []
-    found = pwd.getpwnam(name)
-    return ["--user", str(found.pw_uid), str(found.pw_gid)]
+    user = pwd.getpwnam(name)
+    return ["--user", str(user.pw_uid), str(user.pw_gid)]
