@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: PyTorch's names of types are PyTorch's.
-FOREIGN = "pytorch/modules.py"
+#: The names of types in PyTorch, and in Triton's API in the process, are theirs.
+FOREIGN = ("pytorch/modules.py", "tritonserver/enums.py", "tritonserver/responses.py")
 
 
 def test_no_other_file_names_a_datatype_that_numpy_lacks() -> None:
