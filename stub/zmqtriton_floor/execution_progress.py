@@ -6,9 +6,10 @@ stub; what was begun is not run twice. A broker that takes over while the stub e
 say hello, reads the same. It fences the stub off first: of an earlier broker's batches none is
 begun any more. The supervisor makes the memory; numbers of batches only grow.
 
-Requests are written into two halves in turn. Where one is full, the stub clears the other one, and
-begins it with those of the full one that somebody may still repeat; so whenever it dies, one half
-at least has them all.
+Requests are written into two halves in turn. When one has enough, the stub clears the other, and
+begins it with those that somebody may still repeat; so whenever it dies, one half at least has
+them all. Enough is twice as many as those are: a busy stub seldom gathers them, a calm one takes
+little memory.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import os
 import struct
 from typing import Callable, Collection, FrozenSet, Iterable, List, Optional, Tuple
 
-#: Memory is taken as it is written.
-SIZE = 64 * mmap.PAGESIZE
+#: Room for what no stub can answer in the second for which a broker may not have passed its answers
+#: on. Memory is taken as it is written.
+SIZE = 4 << 20
 #: A broker numbers its batches from its epoch shifted by so many bits.
 EPOCH_SHIFT = 40
 #: A fence counts once it has been there for so long: by then each side sees what the other wrote.
@@ -33,9 +35,8 @@ _COUNT = struct.Struct("=q")
 #: Who asks, and the id of the request.
 _KEY = struct.Struct("=QQ")
 _FENCE_AT, _COUNTS_AT, _KEYS_AT = 8, (16, 24), 32
-#: How many requests a half has room for: more than a stub answers in the second for which a broker
-#: may not have passed its answers on.
-ROOM_FOR_KEYS = (SIZE - _KEYS_AT) // 2 // _KEY.size
+#: How many requests a half takes at least.
+_LEAST_KEYS = 2048
 #: Any request may have begun.
 _UNKNOWN = -1
 
@@ -61,11 +62,14 @@ class Progress:
 
         Raises OSError or ValueError for a bad one.
         """
-        self._page = mmap.mmap(descriptor, SIZE)
+        self._page = mmap.mmap(descriptor, 0)
+        #: How many requests a half has room for.
+        self._room = (len(self._page) - _KEYS_AT) // 2 // _KEY.size
         self._begun = 0
-        #: The half that is written, and how many requests are in it.
+        #: The half that is written, how many requests are in it, and how many are enough.
         self._half = 0
         self._count = 0
+        self._enough = min(_LEAST_KEYS, self._room)
         #: How many requests have begun since they were too many to name.
         self._unnamed = 0
         #: What the broker's side has read, and when: the numbers that were there.
@@ -86,10 +90,10 @@ class Progress:
         wait for its tensors may come after later ones; the last of all counts.
         """
         before, written = self._begun, len(keys)
-        if self._count == _UNKNOWN or self._count + written > ROOM_FOR_KEYS:
+        if self._count == _UNKNOWN or self._count + written > self._enough:
             self._make_room(written, unsettled)
         if self._count != _UNKNOWN:
-            at = _KEYS_AT + (self._half * ROOM_FOR_KEYS + self._count) * _KEY.size
+            at = _KEYS_AT + (self._half * self._room + self._count) * _KEY.size
             for key in keys:
                 _KEY.pack_into(self._page, at, *key)
                 at += _KEY.size
@@ -110,21 +114,22 @@ class Progress:
         """Go on in the other half, with those of this one that may still be repeated."""
         if self._count == _UNKNOWN:
             self._unnamed += needed
-            if self._unnamed < ROOM_FOR_KEYS:
+            if self._unnamed < self._room:
                 return  # to gather them is work, and there were too many a moment ago
             kept = frozenset(unsettled())
         else:
             kept = self._keys_of(self._half, self._count).intersection(unsettled())
         self._unnamed = 0
-        if len(kept) + needed > ROOM_FOR_KEYS:
+        count = len(kept) + needed
+        if count > self._room:
             self.forget_keys()
             return
         other = 1 - self._half
         _COUNT.pack_into(self._page, _COUNTS_AT[other], 0)
         flat = [number for key in kept for number in key]
-        at = _KEYS_AT + other * ROOM_FOR_KEYS * _KEY.size
+        at = _KEYS_AT + other * self._room * _KEY.size
         struct.pack_into(f"={len(flat)}Q", self._page, at, *flat)
-        self._half = other
+        self._half, self._enough = other, min(max(_LEAST_KEYS, 2 * count), self._room)
         self._set_count(len(kept))
         if _COUNT.unpack_from(self._page, _COUNTS_AT[1 - other])[0] == _UNKNOWN:
             _COUNT.pack_into(self._page, _COUNTS_AT[1 - other], 0)
@@ -179,13 +184,13 @@ class Progress:
     def _union(self, counts: Iterable[int]) -> Optional[FrozenSet[RequestKey]]:
         begun: FrozenSet[RequestKey] = frozenset()
         for half, count in enumerate(counts):
-            if not 0 <= count <= ROOM_FOR_KEYS:
+            if not 0 <= count <= self._room:
                 return None
             begun |= self._keys_of(half, count)
         return begun
 
     def _keys_of(self, half: int, count: int) -> FrozenSet[RequestKey]:
-        at = _KEYS_AT + half * ROOM_FOR_KEYS * _KEY.size
+        at = _KEYS_AT + half * self._room * _KEY.size
         flat = struct.unpack_from(f"={2 * count}Q", self._page, at)
         return frozenset(zip(flat[::2], flat[1::2]))
 

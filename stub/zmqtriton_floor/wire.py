@@ -204,6 +204,7 @@ class Hello(NamedTuple):
     unconfirmed: list[Outcome] = []  # from a stub: final answers of the last second
     is_executing: Flags = 0  # from a stub: batches in execute(); an Executed follows for each
     concurrency: Count = 1  # from a stub: batches that it executes at the same time
+    is_continued: Flags = 0  # from a stub: another Hello follows with the rest of both lists
 
 
 class Infer(NamedTuple):

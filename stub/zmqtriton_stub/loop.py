@@ -243,7 +243,6 @@ class Stub:
     def _connect(self) -> None:
         self._link = link = BrokerConnection(
             self._instance,
-            self._process.give_up,
             watch=lambda descriptor: self._poller.register(descriptor, select.POLLIN),
             unwatch=self._poller.unregister,
         )

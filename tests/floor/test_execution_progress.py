@@ -10,7 +10,11 @@ from functools import partial
 
 import pytest
 
-from zmqtriton_floor.execution_progress import EPOCH_SHIFT, ROOM_FOR_KEYS, SIZE, Progress, end
+from zmqtriton_floor.execution_progress import EPOCH_SHIFT, SIZE, Progress, end
+
+#: A small page, and how many requests each half of it has room for.
+PAGE_BYTES = 1 << 18
+ROOM = (PAGE_BYTES - 32) // 32
 
 
 def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
@@ -34,7 +38,7 @@ def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
 @pytest.fixture
 def sides() -> Iterator[tuple[Progress, Progress]]:
     with tempfile.TemporaryFile() as page:
-        page.truncate(SIZE)
+        page.truncate(PAGE_BYTES)
         sides = Progress(page.fileno()), Progress(page.fileno())
     yield sides
     for side in sides:
@@ -58,13 +62,13 @@ def _written(numbers: Iterable[int]) -> frozenset[tuple[int, int]]:
 
 def test_all_that_has_begun_and_may_be_repeated_is_named(sides: tuple[Progress, Progress]) -> None:
     stub, broker = sides
-    lasting = [(3, number) for number in range(0, 2 * ROOM_FOR_KEYS, 1000)]
+    lasting = [(3, number) for number in range(0, 2 * ROOM, 1000)]
 
     def unsettled(number: int) -> list[tuple[int, int]]:
-        newest = range(max(0, number - ROOM_FOR_KEYS // 2), number)
+        newest = range(max(0, number - ROOM // 2), number)
         return [*lasting, *((3, one) for one in newest)]
 
-    for number in range(3 * ROOM_FOR_KEYS):
+    for number in range(3 * ROOM):
         assert stub.begin(number + 1, [(3, number)], partial(unsettled, number))
 
         if number % 1009 == 0:
@@ -78,7 +82,7 @@ def test_a_stub_that_dies_as_it_makes_room_has_named_all(
     sides: tuple[Progress, Progress],
 ) -> None:
     stub, broker = sides
-    keys = [(3, number) for number in range(ROOM_FOR_KEYS)]
+    keys = [(3, number) for number in range(ROOM)]
     stub.begin(1, keys)
     seen = []
 
@@ -86,23 +90,59 @@ def test_a_stub_that_dies_as_it_makes_room_has_named_all(
         seen.append(broker.begun_keys())
         return keys[:5]
 
-    stub.begin(2, [(3, ROOM_FOR_KEYS)], die)
+    stub.begin(2, [(3, ROOM)], die)
 
     assert seen == [frozenset(keys)]
-    assert broker.begun_keys() == _written(range(ROOM_FOR_KEYS + 1))
-    stub.begin(3, [(5, number) for number in range(ROOM_FOR_KEYS - 6)])
-    stub.begin(4, [(4, 1)], lambda: [(3, 0), (5, 0)])
+    assert broker.begun_keys() == _written(range(ROOM + 1))
+    stub.begin(3, [(5, number) for number in range(ROOM - 6)], lambda: [(3, 0), (3, ROOM)])
     begun = broker.begun_keys()
     assert begun is not None
-    assert {(3, 0), (5, 0), (4, 1)} <= begun
-    assert (3, ROOM_FOR_KEYS - 1) not in begun, "the half that was full is written anew"
+    assert {(3, 0), (3, ROOM), (5, 0), (5, ROOM - 7)} <= begun
+    assert (3, ROOM - 1) not in begun, "the half that was full is written anew"
+
+
+def test_all_that_a_very_busy_stub_answers_in_a_second_is_named() -> None:
+    with tempfile.TemporaryFile() as page:
+        page.truncate(SIZE)
+        stub, broker = Progress(page.fileno()), Progress(page.fileno())
+    answered: list[tuple[int, int]] = []
+
+    def unsettled() -> list[tuple[int, int]]:
+        return answered
+
+    for batch in range(1, 201):
+        keys = [(3, 100 * batch + number) for number in range(100)]
+        assert stub.begin(batch, keys, unsettled)
+        answered.extend(keys)
+
+    assert frozenset(answered) == broker.begun_keys()
+    stub.close()
+    broker.close()
+
+
+def test_a_calm_stub_names_few_and_gathers_them_seldom(sides: tuple[Progress, Progress]) -> None:
+    stub, broker = sides
+    looks = []
+
+    def newest(number: int) -> list[tuple[int, int]]:
+        looks.append(number)
+        return [(3, number - 1)]
+
+    for number in range(2 * ROOM):
+        stub.begin(number + 1, [(3, number)], partial(newest, number))
+
+    begun = broker.begun_keys()
+    assert begun is not None
+    assert {(3, 2 * ROOM - 2), (3, 2 * ROOM - 1)} <= begun
+    assert len(begun) < ROOM
+    assert 0 < len(looks) < 10
 
 
 def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
     sides: tuple[Progress, Progress],
 ) -> None:
     stub, broker = sides
-    keys = [(3, number) for number in range(ROOM_FOR_KEYS + 1)]
+    keys = [(3, number) for number in range(ROOM + 1)]
 
     stub.begin(7, keys[1:], lambda: keys)
     stub.begin(8, keys[:1], lambda: keys)
@@ -136,7 +176,7 @@ def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
 ) -> None:
     stub, broker = sides
     stub.begin(7, [(3, 1)])
-    broker._page[:] = b"\xff" * SIZE
+    broker._page[:] = b"\xff" * PAGE_BYTES
     assert not stub.begin(8, [(3, 2)])
     assert not stub.has_ended
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.broker.core import Core
+from zmqtriton.broker.hellos import Hellos
 from zmqtriton.broker.idle_checks import IdleChecks
 from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
@@ -71,6 +72,7 @@ class Service:
         self._settings = BrokerSettings()
         #: Process groups to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
+        self._hellos = Hellos()
         self._requests: Router
         self._stubs: Router
         self._sending: Sending
@@ -280,10 +282,13 @@ class Service:
         self._core.authenticate(message)
         if message.serial in router.by_serial:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
+        whole = self._hellos.join(connection, message, bodies)
+        if whole is None:
+            return
         router.introduce(connection, message.serial)
         router.send(message.serial, wire.Welcome(self._bootstrap.epoch), [])
         if router is self._stubs:
-            self._core.connected(message, bodies, now_ns)
+            self._core.connected(*whole, now_ns)
         else:
             self._core.peers[message.serial].has_resent = True
 

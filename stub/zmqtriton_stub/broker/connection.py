@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
 import zmq
 
@@ -22,6 +22,7 @@ from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.bell import Bell
+from zmqtriton_stub.broker.hellos import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
@@ -42,17 +43,14 @@ class BrokerConnection:
     def __init__(
         self,
         instance: Instance,
-        give_up: Callable[[str], NoReturn],
         watch: Callable[[int], object],
         unwatch: Callable[[int], object],
     ) -> None:
-        """Set up; `give_up` ends the instance, for the reason that it is given.
+        """Set up; `watch` is called with the first descriptor when it is to be waited on.
 
-        `watch` is called with the first descriptor when it is to be waited on, `unwatch` when no
-        longer.
+        `unwatch` is called when it is not any more.
         """
         self.instance = instance
-        self._give_up = give_up
         #: Set at the end: nothing can be sent any more.
         self.is_closed = False
         self._context: Any = None
@@ -110,7 +108,8 @@ class BrokerConnection:
                 self.descriptor = socket.fileno()
                 self._watch(self.descriptor)
             # before what other threads may have put into the queue by now
-            socket.put(self._introduction(hello))
+            for frames in self._introduction(hello):
+                socket.put(frames)
             for message in self._held():
                 socket.put([wire.encode(message)])
             for frames in measures.introduce(self):
@@ -157,17 +156,14 @@ class BrokerConnection:
             if not isinstance(item, list) and not item[0].flags:
                 self._outgoing.append(item)
 
-    def _introduction(self, hello: wire.Hello) -> list[bytes]:
+    def _introduction(self, hello: wire.Hello) -> list[list[bytes]]:
         # in this order: a destructor may answer one of them at any moment
         received = list(self.pending)
         outcomes, bodies = self.answered.recall()
         self._doubt(outcomes)
         answered_routes = {(outcome.peer, outcome.id) for outcome in outcomes}
         routes = [wire.RequestKey(*route) for route in received if route not in answered_routes]
-        if len(routes) > wire.MAX_ROWS:
-            # what cannot be told would be run again; what dies with this process is not
-            self._give_up("too many open requests to go on with after the death of the broker")
-        return [wire.encode(hello._replace(received=routes, unconfirmed=outcomes)), *bodies]
+        return hellos(hello._replace(received=routes, unconfirmed=outcomes), bodies)
 
     def _doubt(self, outcomes: list[wire.Outcome]) -> None:
         """Doubt the leases given out: the next broker knows only of those that it is told."""

@@ -84,16 +84,15 @@ class UnconfirmedAnswers:
                 self._bytes -= len(oldest.body)
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
-        """Take the newest that fit into one hello.
+        """Take them all, with as much of their texts as one header has room for.
 
         Proving starts anew, as the new broker may die as well.
         """
-        now_ns = _now_ns()
-        for kept in self.kept:
+        now_ns, every = _now_ns(), list(self.kept)  # a destructor may add one meanwhile
+        for kept in every:
             kept.sent_ns = now_ns
-        newest = list(self.kept)[-wire.MAX_ROWS :]
-        outcomes = [_as_known(kept) for kept in newest]
-        return _clip(outcomes), [kept.body or b"" for kept in newest]
+        outcomes = [_as_known(kept) for kept in every]
+        return _clip(outcomes), [kept.body or b"" for kept in every]
 
 
 def _as_known(kept: _Kept) -> wire.Outcome:

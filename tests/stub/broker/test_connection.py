@@ -6,7 +6,7 @@ import itertools
 import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -23,14 +23,6 @@ from zmqtriton_stub.instance import Instance
 
 TOKEN = b"0123456789abcdef"
 A = 3
-
-
-class GaveUp(Exception):
-    pass
-
-
-def _give_up(reason: str) -> NoReturn:
-    raise GaveUp(reason)
 
 
 class States:
@@ -54,9 +46,7 @@ class World:
         self.instance = Instance(LOAD, lambda message: None)
         self.watched: list[int] = []
         self.unwatched: list[int] = []
-        self.link = BrokerConnection(
-            self.instance, _give_up, self.watched.append, self.unwatched.append
-        )
+        self.link = BrokerConnection(self.instance, self.watched.append, self.unwatched.append)
         self.router: Any = None
         self._identity = b""
         self._epoch = 0
@@ -74,10 +64,21 @@ class World:
         """To the next broker, which hears the hello."""
         self.listen()
         self.link.connect(self.address(), wire.Hello(7, TOKEN, self._epoch))
+        hello, self.hello_bodies, self.hello_parts = self._receive_hello(), self.bodies, 1
+        while hello.is_continued:
+            rest = self._receive_hello()
+            hello = rest._replace(
+                received=hello.received + rest.received,
+                unconfirmed=hello.unconfirmed + rest.unconfirmed,
+            )
+            self.hello_bodies += self.bodies
+            self.hello_parts += 1
+        self.held_blocks = self.receive(wire.HeldBlocks).blocks
+        return hello
+
+    def _receive_hello(self) -> wire.Hello:
         hello = self.receive(wire.Hello)
         assert isinstance(hello, wire.Hello)
-        self.hello_bodies = self.bodies
-        self.held_blocks = self.receive(wire.HeldBlocks).blocks
         return hello
 
     def welcome(self) -> None:
@@ -235,17 +236,22 @@ def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: 
     assert {} == connected.link.pending
 
 
-def test_more_open_requests_than_a_hello_can_name_end_the_stub(
+def test_what_one_hello_cannot_hold_is_told_in_several(
     connected: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connected.execute(work(1), work(2))
+    connected.execute(*map(work, range(1, 9)))
     connected.link.batches.clear()
+    for own_id in range(1, 6):
+        connected.link.pending[A, own_id].send(pb_utils.InferenceResponse(), wire.FINAL)
     monkeypatch.setattr(wire, "MAX_ROWS", 2)
-    assert 2 == len(connected.connect().received)
 
-    monkeypatch.setattr(wire, "MAX_ROWS", 1)
-    with pytest.raises(GaveUp, match="too many open requests"):
-        connected.connect()
+    hello = connected.connect()
+
+    assert [1, 2, 3, 4, 5] == [outcome.id for outcome in hello.unconfirmed]
+    assert 5 == len(connected.hello_bodies)
+    assert [6, 7, 8] == [key.id for key in hello.received]
+    assert connected.hello_parts > 2
+    connected.welcome()
 
 
 # --------------------------------------------------------------------- batches
@@ -425,6 +431,16 @@ def test_waiting_ends_when_something_arrives_or_in_time(connected: World) -> Non
     connected.turn_until(lambda: connected.router.poll(0))
 
     assert wire.Synced(4) == connected.receive(wire.Synced)
+
+
+def test_a_thread_that_finds_another_one_at_work_leaves_it_the_rest(connected: World) -> None:
+    with connected.link._lock:
+        connected.link.send([wire.encode(wire.Synced(1))])
+        assert not connected.router.poll(0)
+
+    connected.link.turn()
+
+    assert wire.Synced(1) == connected.receive(wire.Synced)
 
 
 def test_without_a_broker_there_is_nothing_to_wait_for_but_time(world: World) -> None:
