@@ -106,6 +106,7 @@ def test_a_cancelled_queued_request_is_answered_and_never_executed(world: Broker
     world.cancel(F, 2)
 
     assert [Cancelled.number] == [r.code for r in world.finals(F, 2)]
+    assert [] == world.cancelled_executions, "no stub has heard of it"
     assert [1, 3] == [world.finish_batch(S)[0].id for _ in range(2)]
 
 

@@ -10,6 +10,14 @@ _GATEWAY = "frontends/zmqtriton_frontends/gateway"
 EQUIVALENTS: dict[str, str] = {
     f"{_GATEWAY}/trace_settings.py number: len(match[1]) < _MANY_DIGITS -> "
     "len(match[1]) <= _MANY_DIGITS": "a number of as many digits is out of range by itself",
+    f"{_GATEWAY}/streams.py Reader.untold: arrivals.room > FREE_BYTES -> "
+    "arrivals.room >= FREE_BYTES": "of the free room nothing can be given back",
+    f"{_GATEWAY}/loads.py load: if not files -> if False": (
+        "a shortcut: without files a thread finds nothing to write"
+    ),
+    f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
+    f"{_BROKER}/core.py Core.results: True in for outcome, body in zip(message.outcomes, bodies, "
+    "strict=T... -> False": "their numbers were compared before",
     f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (
         "0 is the standard input of every process"
     ),

@@ -557,3 +557,20 @@ def test_what_waits_for_stubs_of_another_generation_is_refused_when_its_own_is_r
 
     assert [Unavailable.number] == [reply.code for reply in world.finals(F, 1)]
     assert 0 == world.core.limits.unanswered
+
+
+@pytest.mark.parametrize("says_hello", [True, False])
+def test_a_removed_model_leaves_doubts_about_stubs_that_have_told_nothing_alone(
+    world: BrokerHarness, says_hello: bool
+) -> None:
+    _hello(world, S)
+    if says_hello:
+        _hello(world, S2)
+
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+    world.add_generation(2)
+    world.add_stub(5, 2)
+    world.infer(F, request(1, generation=0, model="m", flags=wire.RESENT))
+
+    assert says_hello == bool(world.batched_requests.get(5))
+    assert says_hello != bool(world.finals(F, 1))

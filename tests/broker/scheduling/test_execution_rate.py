@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import BrokerHarness, request
+from zmqtriton.broker.scheduling.execution_rate import SharedRate
 from zmqtriton_floor import wire
 
 F, S, S2 = 1, 11, 12
@@ -185,3 +186,13 @@ def test_sequences_keep_the_pace() -> None:
     world.tick(SECOND // 2)
 
     assert 1 == _begun(world)
+
+
+def test_the_executions_of_a_second_are_those_of_the_second_before() -> None:
+    rate = SharedRate(100.0)
+    for at_ns in (51 * SECOND // 10, 59 * SECOND // 10, 60 * SECOND // 10):
+        rate.begin(at_ns)
+
+    assert [2, 2, 1, 0, 0] == [
+        rate.executions_of_last_second(int(at_s * SECOND)) for at_s in (6.0, 6.9, 7.0, 8.0, 20.0)
+    ]

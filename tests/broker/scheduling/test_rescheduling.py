@@ -285,3 +285,14 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
     sizes = {b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]}
     assert {1: 1, 3: 2} == sizes
     assert 3 == entry["inference_count"]
+
+
+def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it() -> None:
+    world = SequenceHarness(_iterative())
+    again = wire.Results([], [], [wire.RequestKey(F, 9)])
+
+    world.core.results(S, again, [], world.now)
+    world.drain_outbox()
+
+    assert [(S, (F, 9))] == world.cancelled_executions
+    assert 1 == world.core.traffic.malformed

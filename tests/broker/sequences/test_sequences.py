@@ -506,3 +506,12 @@ def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() ->
     code, text = world.error(waiting)
     assert Unavailable.number == code
     assert "timeout of the corresponding sequence has been expired" == text
+
+
+def test_where_there_is_no_sequence_nothing_becomes_due() -> None:
+    world = SequenceHarness(sequence_config())
+
+    scheduler = world.core.generations.schedulers[1]
+
+    assert scheduler.sequences is not None
+    assert (0, None) == (scheduler.sequences.due_ns, world.core.due_ns)

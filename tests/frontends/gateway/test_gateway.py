@@ -351,6 +351,7 @@ def test_many_replies_of_one_message_leave_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[int] = []
+    answers: list[Any] = []
 
     class Noted(AwaitedRequest):
         """Notes in which turn of the loop it was answered."""
@@ -359,10 +360,14 @@ def test_many_replies_of_one_message_leave_others_their_turns(
 
         def _respond(self, response: wire.ResponseBody) -> None:
             turns.append(Noted.turn)
+            answers.append(response.parameters["number"])
 
     async def test() -> None:
         async with around(tmp_path) as world:
-            loop, body = asyncio.get_running_loop(), wire.encode_body(wire.ResponseBody({}, []))
+            loop = asyncio.get_running_loop()
+            bodies = [
+                wire.encode_body(wire.ResponseBody({"number": number}, [])) for number in range(20)
+            ]
             for _ in range(20):
                 Noted(world.gateway).begin(world.request())
             rows = await world.hear_requests()
@@ -376,9 +381,10 @@ def test_many_replies_of_one_message_leave_others_their_turns(
 
             replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in rows]
             replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
-            world.send(wire.Replies(replies), *[body] * 20)
+            world.send(wire.Replies(replies), *bodies)
             count()
             await world.until(lambda: len(turns) == 19)
+            assert [0, 1, 2, *range(4, 20)] == answers
 
             turns.append(0)
             assert len({*turns}) > 10
@@ -513,5 +519,23 @@ def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: Path) 
 
         with pytest.raises(asyncio.CancelledError):
             await starting
+
+    run(test())
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_replies_that_lack_bodies_answer_nothing(tmp_path: Path, count: int) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            answer = world.infer()
+            [asked] = await world.hear_requests()
+
+            replies = [wire.Reply(asked.id + i, 0, "", wire.FINAL) for i in range(count)]
+            body = wire.encode_body(wire.ResponseBody({"is": "wrong"}, []))
+            world.send(wire.Replies(replies), *[body] * (count - 1))
+            world.answer(asked.id, "right")
+
+            assert (await answer).parameters == {"is": "right"}
+            assert world.gateway.malformed == 1
 
     run(test())

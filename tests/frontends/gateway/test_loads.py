@@ -56,3 +56,12 @@ def test_files_that_cannot_be_written_are_no_call(tmp_path: Path) -> None:
         asyncio.run(load(gateway, "m", {"config": "{}"}, FILES))
 
     assert [] == gateway.calls
+
+
+def test_a_load_without_files_is_one_call() -> None:
+    gateway: Any = FakeGateway(runtime_directory="/nowhere")
+
+    asyncio.run(load(gateway, "m", {"config": "{}"}, {}, wait=True))
+
+    arguments = {"model": "m", "parameters": {"config": "{}"}, "wait": True}
+    assert [("load", arguments)] == gateway.calls

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.functions import shared_memory
 from zmqtriton_stub.api.inference import received
 from zmqtriton_stub.instance import Instance
 
@@ -274,3 +276,44 @@ def test_the_directory_is_the_version_s_where_the_code_lies_elsewhere(
 def test_a_directory_without_a_server_is_refused() -> None:
     with pytest.raises(pb_utils.TritonModelException, match="being served"):
         pb_utils.get_model_dir()
+
+
+@pytest.mark.parametrize("version", [-(1 << 63), (1 << 63) - 1])
+def test_a_version_has_64_bits(version: int) -> None:
+    request = pb_utils.InferenceRequest(
+        model_name="m", model_version=version, requested_output_names=[], inputs=[]
+    )
+
+    assert version == request._model_version
+
+
+@pytest.mark.parametrize("version", [-(1 << 63) - 1, 1 << 63])
+def test_a_larger_version_is_refused(version: int) -> None:
+    with pytest.raises(TypeError, match="64 bits"):
+        pb_utils.InferenceRequest(
+            model_name="m", model_version=version, requested_output_names=[], inputs=[]
+        )
+
+
+def test_the_time_that_remains_counts_to_the_deadline_and_not_below_zero() -> None:
+    link = FakeLink()
+    pending = link.add_request(body())
+    now_ns = time.monotonic_ns()
+
+    def remaining(deadline_ns: int) -> float | None:
+        pending.work = pending.work._replace(deadline_ns=deadline_ns)
+        return received(pending, "", {}, []).remaining_s()
+
+    assert remaining(0) is None
+    assert 0.0 == remaining(now_ns)
+    left = remaining(now_ns + 3600 * 10**9)
+    assert left is not None
+    assert 3000 < left <= 3600
+
+
+def test_without_a_server_no_shared_memory_is_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 == shared_memory.free_memory()
+
+    monkeypatch.setattr(instance, "current", Instance(LOAD, lambda message: None))
+
+    assert 0 == shared_memory.free_memory()

@@ -13,7 +13,7 @@ from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.responses import InferenceResponseSender
+from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
 from zmqtriton_stub.model import Model
 
 _PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
@@ -93,6 +93,21 @@ def test_a_response_that_cannot_be_sent_fails_the_whole_batch() -> None:
     batches.run(body(), body())
 
     assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
+
+
+def test_what_a_batch_has_encoded_before_its_failure_is_withdrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def execute(requests: Any) -> Any:
+        responses = [pb_utils.InferenceResponse() for _ in requests]
+        return [*responses[:-1], pb_utils.InferenceResponse(parameters={"n": 2**64})]
+
+    withdrawn: list[tuple[int, int]] = []
+    monkeypatch.setattr(Pending, "withdraw", lambda self, answer: withdrawn.append(self.route))
+
+    _Batches(execute).run(body(), body(), body())
+
+    assert [(3, 0), (3, 1)] == withdrawn
 
 
 def test_an_error_response_concerns_its_request_only() -> None:

@@ -307,6 +307,17 @@ def answer(
     return wire.Outcome(peer, 5, code, "", flags, 0, leased), b"body"
 
 
+def test_the_first_response_goes_through_the_broker_where_its_time_counts(tmp_path: Path) -> None:
+    with zmq.Context() as context:
+        address = endpoints.stream_address(str(tmp_path), 7)
+        publisher = Publisher(context, address, is_timed=True)
+        outcome, _ = answer()
+
+        assert not publisher._is_plain(outcome)
+        assert publisher._is_plain(outcome._replace(number=1))
+        publisher.close(0)
+
+
 def subscribe(publisher: Publisher, subscriber: Any, directory: Path) -> None:
     """Returns when what is published arrives."""
     subscriber.connect(endpoints.stream_address(str(directory), 7))

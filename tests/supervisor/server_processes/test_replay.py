@@ -78,3 +78,30 @@ def test_only_the_last_generations_that_have_ended_are_kept() -> None:
     assert wire.RemoveGeneration(1000, "unloaded") == messages[-1]
     assert len(messages) < 500
     assert not any(type(m) is wire.RemoveGeneration and m.generation == 1 for m in messages)
+
+
+def test_a_process_that_lives_stays_expected_when_its_generation_is_forgotten() -> None:
+    replay = BrokerReplay()
+    replay.record(EXPECTED)
+    replay.record(OLD)
+    replay.record(ATTACHED)
+    replay.record(wire.RemoveGeneration(OLD.generation, "unloaded"))
+    for number in range(2, 1001):
+        replay.record(wire.AddGeneration(number, "m", 1, "{}"))
+        replay.record(wire.RemoveGeneration(number, "unloaded"))
+
+    assert EXPECTED in replay.all_messages()
+    assert ATTACHED not in replay.all_messages()
+    assert replay.is_alive(S)
+
+
+def test_a_division_that_is_over_is_not_told() -> None:
+    replay = BrokerReplay()
+    divided = wire.TrafficSplit("m", 1, 2, 1000, "", "", 0, "")
+    replay.record(divided)
+    assert [divided] == replay.all_messages()
+
+    replay.record(divided._replace(stable=0, canary=0))
+    replay.record(divided._replace(stable=0, canary=0))
+
+    assert [] == replay.all_messages()

@@ -1,0 +1,273 @@
+"""One stub's states and batches, without a broker around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.world import Page, request
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.instances import (
+    EARLIER,
+    ImpossibleTransition,
+    Instance,
+    InstanceState,
+    RateLimiterMember,
+)
+from zmqtriton.config.resources import ResourceNeed
+from zmqtriton_floor.execution_progress import FENCE_NS
+from zmqtriton_floor.wire import Executed
+
+GENERATION = Generation(1, "m", 1, "{}")
+
+
+@pytest.fixture
+def page() -> Page:
+    return Page()
+
+
+@pytest.fixture
+def instance(page: Page) -> Instance:
+    """One that has arrived."""
+    instance = Instance(7, "m_0", 1, page)
+    instance.arrive()
+    return instance
+
+
+def _request(own_id: int) -> InflightRequest:
+    return InflightRequest(3, request(own_id), b"", GENERATION, 0)
+
+
+def _batch(number: int, *requests: InflightRequest, at_ns: int = 10) -> Batch:
+    return Batch(number, list(requests), at_ns)
+
+
+def _member(blockers: list[Instance]) -> RateLimiterMember:
+    return RateLimiterMember(ResourceNeed({}, 1), lambda need: blockers, 0)
+
+
+# --------------------------------------------------------------------- its slots
+
+
+def test_it_has_room_for_as_many_batches_as_it_executes_at_once(instance: Instance) -> None:
+    instance.concurrency = 2
+    assert (2, 2) == (instance.free_slots, instance.startable_batches)
+
+    instance.dispatch(_batch(1))
+    assert (1, 1) == (instance.batch_count, instance.free_slots)
+
+    instance.dispatch(_batch(2))
+    assert (2, 0) == (instance.batch_count, instance.free_slots)
+
+
+def test_one_that_is_not_there_or_leaves_has_no_room(page: Page) -> None:
+    instance = Instance(7, "m_0", 1, page)
+    assert (0, False) == (instance.free_slots, instance.is_open)
+
+    instance.arrive()
+    assert (1, True) == (instance.free_slots, instance.is_open)
+
+    instance.dismiss()
+    assert (0, False) == (instance.free_slots, instance.is_open)
+
+
+def test_batches_of_an_earlier_broker_take_their_slots(instance: Instance) -> None:
+    instance.concurrency, instance.earlier = 4, 3
+    instance.dispatch(_batch(EARLIER))
+
+    assert (3, 1) == (instance.batch_count, instance.free_slots)
+
+
+def test_of_those_that_share_resources_one_begins_in_its_turn_alone(instance: Instance) -> None:
+    other = Instance(8, "m_1", 1)
+    instance.membership = _member([other])
+
+    assert 0 == instance.startable_batches
+    instance.membership.is_its_turn = True
+
+    assert 1 == instance.startable_batches
+    assert [other] == instance.membership.blockers()
+
+
+# --------------------------------------------------------------- earlier brokers
+
+
+def test_before_its_hello_it_may_have_begun_anything_until_the_fence_holds(page: Page) -> None:
+    instance = Instance(7, "m_0", 1, page)
+    instance.await_hello(1000, epoch=2)
+    page._keys = {(3, 1)}
+
+    assert instance.may_have_begun((3, 2), 1000 + FENCE_NS - 1)
+    assert not instance.may_have_begun((3, 2), 1000 + FENCE_NS)
+    assert instance.may_have_begun((3, 1), 1000 + FENCE_NS)
+    assert 2 == page._fence
+    assert 1 == instance.batch_count
+
+
+def test_without_a_page_it_may_have_begun_anything_for_ever() -> None:
+    instance = Instance(7, "m_0", 1)
+    instance.await_hello(1000, epoch=2)
+
+    assert instance.may_have_begun((3, 2), 10**18)
+
+
+def test_the_batches_of_an_earlier_broker_end_one_after_the_other(instance: Instance) -> None:
+    instance.concurrency, instance.earlier = 3, 2
+    instance.dispatch(_batch(EARLIER))
+    instance.dispatch(_batch(9))
+
+    batch, _ = instance.finish_batch(5, 20)
+    assert (EARLIER, 1, [EARLIER, 9]) == (batch.number, instance.earlier, list(instance.batches))
+
+    batch, _ = instance.finish_batch(9, 30)
+    assert (9, 1) == (batch.number, instance.earlier)
+
+    batch, _ = instance.finish_batch(6, 40)
+    assert (EARLIER, 0, {}) == (batch.number, instance.earlier, instance.batches)
+    assert instance.is_idle
+    with pytest.raises(KeyError):
+        instance.finish_batch(8, 50)
+
+
+# ------------------------------------------------------------------ its time
+
+
+def test_the_time_of_executions_counts_from_the_first_batch_to_the_last(
+    instance: Instance,
+) -> None:
+    assert (0, 0) == (instance.busy_ns(5), instance.take_busy_ns(5))
+    instance.dispatch(_batch(1, at_ns=10))
+    instance.dispatch(_batch(2, at_ns=14))
+
+    assert 8 == instance.busy_ns(18)
+    assert 10 == instance.take_busy_ns(20)
+    assert 0 == instance.busy_ns(19), "the clock of a message may be behind"
+    assert 5 == instance.finish_batch(1, 25)[1]
+    assert 5 == instance.finish_batch(2, 30)[1]
+    assert (0, 0) == (instance.busy_ns(40), instance.take_busy_ns(40))
+
+
+def test_what_was_sent_ahead_begins_when_the_batch_before_it_ends(instance: Instance) -> None:
+    first, second, third = _request(1), _request(2), _request(3)
+    for number, one in enumerate((first, second, third), start=1):
+        instance.dispatch(_batch(number, one))
+    instance.finish_batch(1, 50)
+
+    instance.begin_next(50)
+
+    assert (10, 50, 10) == (first.dispatched_ns, second.dispatched_ns, third.dispatched_ns)
+    instance.concurrency = 2
+    instance.finish_batch(2, 60)
+    instance.begin_next(60)
+    assert 10 == third.dispatched_ns, "that one had begun at once"
+
+
+@pytest.mark.parametrize(
+    ("begun_ns", "counted_ns"), [(0, 10), (5, 10), (15, 15), (20, 20), (25, 20)]
+)
+def test_when_a_batch_was_begun_its_stub_says_within_reason(
+    instance: Instance, begun_ns: int, counted_ns: int
+) -> None:
+    one = _request(1)
+    instance.dispatch(_batch(1, one, at_ns=10))
+    words = [Executed(8, 0, 0, 0, 12), Executed(1, 0, 0, 0, begun_ns)]
+
+    instance.note_beginnings(words, 20)
+
+    assert counted_ns == one.dispatched_ns
+    assert words == instance.reported
+
+
+# ----------------------------------------------------------------- sent ahead
+
+
+def test_who_waits_behind_a_batch_is_counted(instance: Instance) -> None:
+    requests = [_request(number) for number in range(4)]
+    instance.dispatch(_batch(1, requests[0]))
+    instance.dispatch(_batch(2, *requests[1:3]))
+    instance.dispatch(_batch(3, requests[3]))
+    assert 3 == instance.waiting
+
+    requests[2].is_cancelled = True
+    assert 2 == instance.waiting
+
+    instance.concurrency = 2
+    assert 0 == instance.waiting
+
+
+def test_more_is_sent_ahead_to_one_that_executes_and_asks_nobody(instance: Instance) -> None:
+    assert not instance.may_take_ahead(3), "it is idle"
+    instance.dispatch(_batch(1))
+    assert instance.may_take_ahead(2)
+    assert not instance.may_take_ahead(1)
+
+    instance.open_calls = {(7, 1): _request(1)}
+    assert not instance.may_take_ahead(2)
+    instance.open_calls = {}
+    instance.concurrency = 2
+    assert not instance.may_take_ahead(2)
+    instance.concurrency = 1
+    instance.membership = _member([])
+    assert not instance.may_take_ahead(2)
+    instance.membership = None
+    instance.progress = None
+    assert not instance.may_take_ahead(2)
+
+
+def test_nothing_is_sent_ahead_behind_an_earlier_brokers_batch(instance: Instance) -> None:
+    instance.dispatch(_batch(EARLIER))
+
+    assert not instance.may_take_ahead(5)
+
+
+# -------------------------------------------------------------------- its end
+
+
+def test_it_has_left_when_it_has_nothing_to_execute_or_to_answer(instance: Instance) -> None:
+    one = _request(1)
+    instance.dispatch(_batch(1, one))
+    instance.dismiss()
+    assert not instance.has_left
+
+    instance.finish_batch(1, 20)
+    assert not instance.has_left, "it answers later"
+
+    del instance.open_requests[one.key]
+    assert instance.has_left
+
+
+def test_one_that_is_not_dismissed_has_not_left(instance: Instance) -> None:
+    assert not instance.has_left
+
+
+def test_a_dismissal_before_the_hello_changes_no_state(page: Page) -> None:
+    instance = Instance(7, "m_0", 1, page)
+
+    instance.dismiss()
+
+    assert (True, InstanceState.ABSENT) == (instance.is_dismissed, instance.state)
+
+
+def test_with_it_dies_what_it_had_begun_and_what_had_run(instance: Instance, page: Page) -> None:
+    begun, ahead, rerun, answered = (_request(number) for number in range(1, 5))
+    rerun.has_run = True
+    instance.dispatch(_batch(5, begun))
+    instance.dispatch(_batch(6, ahead, rerun, answered))
+    del instance.open_requests[answered.key]
+    page.begin(5, [begun.key])
+
+    lost, waiting = instance.die()
+
+    assert ([begun, rerun], [ahead]) == (lost, waiting)
+    assert ({}, {}, True) == (instance.open_requests, instance.batches, page.is_closed)
+    assert InstanceState.GONE is instance.state
+    with pytest.raises(ImpossibleTransition, match="m_0 died while gone"):
+        instance.die()
+
+
+def test_without_a_page_all_of_it_dies() -> None:
+    instance, one = Instance(7, "m_0", 1), _request(1)
+    instance.arrive()
+    instance.dispatch(_batch(5, one))
+
+    assert ([one], []) == instance.die()
