@@ -518,6 +518,7 @@ class Call(NamedTuple):
     id: Count
     verb: Name
     arguments: Document  # JSON
+    client: Name = ""  # on whose behalf, in words
 
 
 class CreateSegment(NamedTuple):

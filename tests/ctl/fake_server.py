@@ -27,6 +27,7 @@ STATUS: dict[str, Any] = {
         {"role": "supervisor", "pid": 7, "started_s": 1.0, "state": "running"},
         {
             "role": "stub",
+            "serial": 4,
             "pid": 9,
             "started_s": 2.0,
             "model": "m",
@@ -47,13 +48,15 @@ STATUS: dict[str, Any] = {
             "failed": 22,
             "pending": 33,
             "executions": 44,
+            "success_ns": 1000,
+            "busy_s": 1.0,
         }
     ],
 }
 
 
 class FakeServer:
-    """Answers one connection after another with what `answers` says for the verb."""
+    """Answers one connection after another with what `answers` has for the verb, or calls it."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -81,6 +84,8 @@ class FakeServer:
     def _answer(self, line: Lifeline, call: Call) -> None:
         self.calls.append((call.verb, json.loads(call.arguments)))
         answer = self.answers[call.verb]
+        if callable(answer):
+            answer = answer()
         if answer == "silence":
             return
         line.send(Synced(1))  # nothing that was asked for

@@ -217,8 +217,32 @@ def test_a_refusal_is_status_1(server: FakeServer) -> None:
 def test_a_restart_tells_what_it_did(server: FakeServer, ended: int, text: str) -> None:
     server.answers |= {"restart": ended, "index": [{"name": "m"}]}
 
-    assert f"restarted m: {text}\n" == run("restart", "m").stdout
+    assert f"restarted m: {text}\n" == run("restart", "m", "--no-wait").stdout
     assert ("restart", {"model": "m"}) in server.calls
+
+
+def stub(state: str, serial: int) -> dict[str, Any]:
+    return {**STATUS["processes"][1], "state": state, "serial": serial}
+
+
+def test_a_restart_waits_for_new_processes_that_are_ready(server: FakeServer) -> None:
+    looks = iter([stub("READY", 4), stub("READY", 4), stub("BACKOFF", 4), stub("LOADING", 5)])
+    server.answers |= {"restart": 1, "index": [{"name": "m"}]}
+    server.answers["status"] = lambda: {"processes": [next(looks, stub("READY", 5))]}
+
+    assert "restarted m: 1 process ended\n" == run("restart", "m").stdout
+    assert [] == list(looks)
+
+
+def test_a_restart_in_vain_says_why(server: FakeServer) -> None:
+    looks = iter([stub("READY", 4), stub("LOADING", 5)])
+    server.answers |= {"restart": 1, "index": [{"name": "m"}]}
+    server.answers["status"] = lambda: {"processes": [next(looks, stub("FAILED", 5))]}
+
+    refused = run("restart", "m")
+
+    assert 1 == refused.exit_code
+    assert "error: instance m_0_0 is given up: killed by [bold]SIGKILL\n" == refused.stderr
 
 
 @pytest.mark.parametrize("command", ["load", "unload", "restart"])

@@ -209,7 +209,7 @@ def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
     assert SERVER_ENVIRONMENT == results["plain"]
     assert EnvironmentSpec("interpreter", python="python3.9") == results["wanting"]
     assert isinstance(results["broken"], ZmqTritonError)
-    assert [("wanting", results["wanting"])] == alone
+    assert [("wanting", results["wanting"], True)] == alone
     with pytest.raises(NotFound):
         list(ahead.read_environments(tmp_path / "nothing", may_build=False))
     assert os.path.isdir(tmp_path / "plain")

@@ -67,7 +67,11 @@ def test_errors_are_found_by_their_first_words() -> None:
 
 
 def test_no_parameter_that_the_server_reads_is_left_out() -> None:
-    constants = [value for name, value in vars(parameters).items() if name.isupper()]
+    constants = [
+        value
+        for name, value in vars(parameters).items()
+        if name.isupper() and not isinstance(value, int)
+    ]
     names = {one for value in constants for one in ([value] if type(value) is str else value)}
 
     listed = {one.name for of in PARAMETERS.values() for one in of}

@@ -63,6 +63,13 @@ OPENAI_PARAMETERS = (
     "openai_lora_adapters",
     "openai_lora_separator",
 )
+#: The broker takes smaller limits than this.
+_BELOW = 1_000_000_000
+#: Limits that the broker reads, in upper or lower case: what they must be.
+_LIMITS = {
+    "max_requests": f"whole number from 0 to {_BELOW - 1}",
+    "max_execution_seconds": "number of seconds",
+}
 CANARY_PREFIX = "canary_"
 #: Say which version is tried beside the one that serves, see canaries.py.
 CANARY_PARAMETERS = tuple(
@@ -86,6 +93,29 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
     if value not in ("", "yes", "no"):
         text = f"{DETACHED_CALLS} is '{value}', which is neither yes nor no"
         yield Problem(text, ("parameters", DETACHED_CALLS))
+    yield from _limit_problems(config)
+
+
+def _limit_problems(config: Any) -> Iterator[Problem]:
+    """Return the limits that the broker would not understand."""
+    for name in config.parameters:
+        must_be = _LIMITS.get(name.lower())
+        if must_be is None:
+            continue
+        value = parameter_text(config, name)
+        number = _number(value)
+        is_whole = number == int(number) or not must_be.startswith("whole")
+        if not (0 <= number < _BELOW and is_whole):
+            yield Problem(f"{name} is '{value}', which is no {must_be}", ("parameters", name))
+
+
+def _number(text: str) -> float:
+    """Return a number, -1 for a text that is not a finite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return -1.0
+    return number if math.isfinite(number) else -1.0
 
 
 def load_timeout_s(config: Any) -> float:
@@ -93,11 +123,8 @@ def load_timeout_s(config: Any) -> float:
     if MAX_LOAD_SECONDS not in config.parameters:
         return 0.0
     value = parameter_text(config, MAX_LOAD_SECONDS)
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
+    seconds = _number(value)
+    if seconds < 0:
         text = f"{MAX_LOAD_SECONDS} is '{value}', which is no number of seconds"
         raise ConfigError(Problem(text, ("parameters", MAX_LOAD_SECONDS)))
     return seconds

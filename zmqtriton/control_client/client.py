@@ -186,6 +186,11 @@ def _other_users_hint() -> str:
     return f"; {' and '.join(map(_user, sorted(owners)))} may have one: ask as that user or as root"
 
 
+def own_name() -> str:
+    """Return the words by which the server's log names this process."""
+    return f"process {os.getpid()} of {_user(os.geteuid())}"
+
+
 def _user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
@@ -232,7 +237,7 @@ class Client:
         Raises the server's error, or NoServerError if it ends or does not answer.
         """
         self._last_id += 1
-        self.line.send(Call(self._last_id, verb, json.dumps(arguments or {})))
+        self.line.send(Call(self._last_id, verb, json.dumps(arguments or {}), own_name()))
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.line.ended:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())

@@ -12,6 +12,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "asking": "check_name run_with_client",
+    "explanations": "explain",
     "failing": "EXIT_REFUSED exit_on_error",
     "inferring.options": "RequestOptions with_request_options",
     "inferring.requests": "PreparedRequest",
@@ -24,6 +25,7 @@ _NAMES = {
 
 if TYPE_CHECKING:
     from zmqtriton.ctl.asking import check_name, run_with_client
+    from zmqtriton.ctl.explanations import explain
     from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
     from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
     from zmqtriton.ctl.inferring.requests import PreparedRequest

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Container
 from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import Client
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.failing import EXIT_REFUSED
 from zmqtriton.ctl.output import print_document, print_result, with_format
 from zmqtriton.ctl.progress.loads import shown_load
 from zmqtriton.ctl.selecting import MODEL
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+_LOOK_EVERY_S = 0.1
 
 
 @click.command()
@@ -39,15 +43,19 @@ def unload(context: click.Context, model: str, dependents: bool, form: str) -> N
 
 @click.command()
 @click.argument("model", type=MODEL)
+@click.option("--no-wait", is_flag=True, help="Return before the new processes are ready.")
 @with_format
 @click.pass_context
-def restart(context: click.Context, model: str, form: str) -> None:
-    """Restart the processes of MODEL; the requests they execute fail.
+def restart(context: click.Context, model: str, no_wait: bool, form: str) -> None:
+    """Restart the processes of MODEL, and wait until it is ready; the requests they execute fail.
 
-    For a model that hangs, and for one that was given up because it died too often. Works in every
-    model control mode. Use `load` to take changed files into use without a failure.
+    For a model that hangs, and for one that was given up because it died too often. A load that is
+    under way is ended and begun again, and the serving processes stay. Works in every model
+    control mode. Use `reload` to take changed files into use without a failure.
     """
-    ended = run_with_client(context, lambda client: _restart(client, model), to_change=True)
+    ended = run_with_client(
+        context, lambda client: _restart(client, model, no_wait=no_wait), to_change=True
+    )
     what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
     document = {"model": model, "result": "restarted", "ended": ended}
     print_result(form, document, f"restarted {model}: {what}")
@@ -96,10 +104,27 @@ def _reload(client: Client, model: str) -> Any:
         return client.call("reload", {"model": model})
 
 
-def _restart(client: Client, model: str) -> Any:
+def _restart(client: Client, model: str, *, no_wait: bool) -> Any:
     check_name(client, model)
+    before = {stub["serial"] for stub in _stubs(client, model)}
     with shown_load(client, model):
-        return client.call("restart", {"model": model})
+        ended = client.call("restart", {"model": model})
+        while ended and not no_wait and not _is_back(_stubs(client, model), before):
+            time.sleep(_LOOK_EVERY_S)
+    return ended
+
+
+def _stubs(client: Client, model: str) -> list[dict[str, Any]]:
+    processes = client.call("status", timeout_s=QUICK_TIMEOUT_S)["processes"]
+    return [one for one in processes if one["role"] == "stub" and one["model"] == model]
+
+
+def _is_back(stubs: list[dict[str, Any]], before: Container[int]) -> bool:
+    """True once all processes are new and ready. Raises Unavailable if one has been given up."""
+    for stub in stubs:
+        if stub["state"] == "FAILED":
+            raise Unavailable(f"instance {stub['instance']} is given up: {stub['last_reason']}")
+    return all(stub["state"] == "READY" and stub["serial"] not in before for stub in stubs)
 
 
 def _load(client: Client, model: str) -> None:

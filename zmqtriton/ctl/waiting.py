@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from zmqtriton import addons
 from zmqtriton.control_client.client import (
     QUICK_TIMEOUT_S,
     Client,
@@ -15,6 +14,7 @@ from zmqtriton.control_client.client import (
     ServerSelector,
     connect,
 )
+from zmqtriton.ctl.explanations import explain
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
@@ -67,10 +67,8 @@ def wait(
 
 def _explain(client: Client, model: str, version: int) -> str:
     """Return why a model is not ready, if an add-on can say it."""
-    for reference in addons.rows(addons.EXPLANATIONS).values():
-        for finding in addons.load(reference)(client, model, version):
-            return f": {finding.text}"
-    return ""
+    finding = next(explain(client, model, version), None)
+    return f": {finding.text}" if finding is not None else ""
 
 
 def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:

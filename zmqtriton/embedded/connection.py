@@ -18,6 +18,7 @@ from zmqtriton.embedded.guest_channel import GuestChannel
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.shared_arrays import array_in, size_of
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.metrics_api.scraper import Scraper
 
@@ -129,9 +130,10 @@ class Connection:
         model's directory. Raises why it is not loaded.
         """
         parameters = {} if config is None else {"config": config}
-        contents = {f"file:{path}": content for path, content in (files or {}).items()}
-        work = load(self._guest.gateway, name, parameters, contents)
-        self._guest.wait(work, timeout_s)
+        given = {f"file:{path}": content for path, content in (files or {}).items()}
+        work = load(self._guest.gateway, name, parameters, given)
+        with on_behalf_of(client.own_name()):
+            self._guest.wait(work, timeout_s)
         return self.model(name)
 
     def bind(
@@ -183,7 +185,8 @@ class Connection:
     ) -> None:
         """Unload a model; what it has begun is answered."""
         arguments = {"model": name, "unload_dependents": unload_dependents}
-        self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
+        with on_behalf_of(client.own_name()):
+            self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
         self._guest.hosting.replace(name)
 
 

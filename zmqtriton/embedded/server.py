@@ -20,6 +20,10 @@ from zmqtriton_floor.errors import Unavailable
 _LOOK_S = 0.02
 #: Nobody but this process asks, unless options say so.
 _NO_PORTS = {"allow_http": False, "allow_grpc": False, "allow_metrics": False}
+#: Somebody else's program prints what it wants to.
+_PROBLEMS_ONLY = {"log_info": False}
+#: With one of these somebody wants to read the log.
+_LOG_OPTIONS = {"log_info", "log_verbose", "log_file"}
 
 
 class Server(Connection):
@@ -30,14 +34,16 @@ class Server(Connection):
                 response.outputs["OUTPUT0"]
 
     The options are those of `zmqtriton --help`, with underscores. No port is opened unless one of
-    `allow_http`, `allow_grpc` and `allow_metrics` is given.
+    `allow_http`, `allow_grpc` and `allow_metrics` is given. The server logs problems only, unless
+    an option of the log is given.
     """
 
     def __init__(self, model_repository: str | Path | Sequence[str | Path], **options: Any) -> None:
         if isinstance(model_repository, str | Path):
             model_repository = [model_repository]
         self._repositories = [*model_repository]
-        self._options = {**_NO_PORTS, **options}
+        is_quiet = not _LOG_OPTIONS & options.keys()
+        self._options = {**_NO_PORTS, **(_PROBLEMS_ONLY if is_quiet else {}), **options}
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = -1
         #: Where it keeps its sockets; it makes and removes the directory itself.

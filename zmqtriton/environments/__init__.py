@@ -12,7 +12,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "ahead": "read_environments",
+    "ahead": "ModelEnvironment read_environments",
     "cache": "default_root",
     "demand": "ARCHIVE DIRECTORY EnvironmentSpec INTERPRETER REQUIREMENTS SERVER_ENVIRONMENT "
     "ignored_stub_warnings interpreter_path resolve_environment",
@@ -23,7 +23,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from zmqtriton.environments.ahead import read_environments
+    from zmqtriton.environments.ahead import ModelEnvironment, read_environments
     from zmqtriton.environments.cache import default_root
     from zmqtriton.environments.demand import (
         ARCHIVE,

@@ -25,6 +25,8 @@ class ModelEnvironment(NamedTuple):
 
     model: str
     result: Environment | EnvironmentSpec | ZmqTritonError
+    #: Its configuration can be read, so that an error is about its Python.
+    has_config: bool = True
 
 
 def read_environments(
@@ -43,9 +45,12 @@ def read_environments(
 def _read_model(path: Path, may_build: bool, config_name: str) -> Iterator[ModelEnvironment]:
     try:
         config = load_config(path.name, path, find_config(path, config_name))
-        if not config.HasField("ensemble_scheduling"):
-            yield ModelEnvironment(
-                path.name, resolve_environment(config, path, may_build=may_build)
-            )
+    except ZmqTritonError as error:
+        yield ModelEnvironment(path.name, error, has_config=False)
+        return
+    if config.HasField("ensemble_scheduling"):
+        return
+    try:
+        yield ModelEnvironment(path.name, resolve_environment(config, path, may_build=may_build))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error)

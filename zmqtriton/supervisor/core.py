@@ -222,8 +222,9 @@ class Core:
 
     # ------------------------------------------------------ models, for others
 
-    def is_stub(self, caller: int) -> bool:
-        return self.events.find_stub(caller)[1] is not None
+    def model_of(self, caller: int) -> str:
+        generation, _ = self.events.find_stub(caller)
+        return "" if generation is None else generation.blueprint.name
 
     @property
     def is_open(self) -> bool:

@@ -72,7 +72,7 @@ def _make_engine(arguments: argparse.Namespace, options: list[str]) -> Engine:
         # only now: it is an extra, and takes a second
         from zmqtriton_addons.fleet.ray import RayEngine, Resources
     except ImportError:
-        raise NotFound("Ray is not installed here: pip install 'zmqtriton[ray]'") from None
+        raise NotFound("Ray is not installed here: pip install ray") from None
     resources = Resources(arguments.cpus, arguments.gpus)
     return RayEngine(arguments.nodes, options, address=arguments.ray_address, resources=resources)
 

@@ -87,8 +87,8 @@ class _Reading:
 
     def _output(self, name: str, array: Any) -> Tensor:
         tensor = Tensor.from_object(array)
-        if tensor.data_type is DataType.UINT16 and self._is_bf16(name):
-            tensor.data_type = DataType.BF16
+        if tensor.data_type is DataType.UINT16:
+            tensor.data_type = self._datatype_without_numpy(name) or tensor.data_type
         tensor.shape = cast("Sequence[int]", np.array(array.shape, np.int64))
         if (place := self._request.output_memory_type) is not None:
             try:
@@ -97,10 +97,11 @@ class _Reading:
                 raise InvalidArgumentError(f"Memory type {place} not supported: {error}") from error
         return tensor
 
-    def _is_bf16(self, name: str) -> bool:
-        """True if the model's configuration says so: numpy has no such type."""
+    def _datatype_without_numpy(self, name: str) -> DataType | None:
+        """Return the configured datatype of an output if numpy has only its bits."""
         outputs = self._asked.config().get("output", ())
-        return any(entry["name"] == name and entry["data_type"] == "TYPE_BF16" for entry in outputs)
+        numbers = [BY_CONFIG_NAME[o["data_type"]].number for o in outputs if o["name"] == name]
+        return next((DataType(number) for number in numbers if number in WITHOUT_NUMPY), None)
 
     def _deliver(self, response: InferenceResponse) -> InferenceResponse:
         """Return the response, or with `raise_on_error` raise its error."""

@@ -163,6 +163,12 @@ def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
         raise Forbidden("The token is for some models alone, which dependents need not be")
 
 
+def describe_client(grant: Grant | None, address: str) -> str:
+    """Describe a client for the log: its token's name, if it has one, and its address."""
+    place = address or "an unknown address"
+    return place if grant is None else f"token '{grant.name}' of {place}"
+
+
 def may_see(grant: Grant | None, model: str) -> bool:
     """True if a list may name the model."""
     return grant is None or grant.has_model(model)

@@ -5,11 +5,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, from_number
+
+#: The client whose request is being answered, in words; "" if that is of no interest.
+_client: ContextVar[str] = ContextVar("client", default="")
+
+
+@contextmanager
+def on_behalf_of(client: str) -> Iterator[None]:
+    """Let the log name this client for the changes that are made in the block."""
+    before = _client.set(client)
+    try:
+        yield
+    finally:
+        _client.reset(before)
 
 
 class ControlCalls:
@@ -30,7 +45,7 @@ class ControlCalls:
             raise InvalidArgument(f"the request is too large: {len(document)} bytes")
         own_id = next(self._ids)
         answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
-        self._ask_supervisor(wire.Call(own_id, verb, document))
+        self._ask_supervisor(wire.Call(own_id, verb, document, _client.get()))
         try:
             return json.loads(await answer)
         finally:

@@ -7,11 +7,16 @@ what each is good for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton_frontends.metrics_api.model_metrics import number
+from zmqtriton_frontends.metrics_api.model_use import Key, ModelUse, Use
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
+
+#: Instances in these states end for good.
+_LEAVING = frozenset({"DRAINING", "STOPPING", "STOPPED"})
 
 
 class Busyness:
@@ -47,16 +52,27 @@ def _key(series: Series) -> tuple[str, str]:
     return series.stat["name"], series.stat["version"]
 
 
-def render_models(all_series: list[Series], status: Mapping[str, Any], busyness: Busyness) -> str:
+_Families = list[tuple[str, str, str, list[Series], Callable[[Series], float]]]
+
+
+def render_models(
+    all_series: list[Series], status: Mapping[str, Any], busyness: Busyness, use: ModelUse
+) -> str:
     """Return the text for models; ensembles have no instances, only executions."""
-    restarts: dict[tuple[str, str], int] = {}
-    for process in status["processes"]:
-        if process["role"] == "stub":
-            key = process["model"], str(process["version"])
-            restarts[key] = restarts.get(key, 0) + process["restarts"]
-    busyness.look(all_series)
-    owners = [series for series in all_series if series.own.get("instances")]
-    families: list[tuple[str, str, str, list[Series], Callable[[Series], float]]] = [
+    families = [
+        *_request_families(all_series),
+        *_instance_families(all_series, status["processes"], busyness),
+        *_use_families(all_series, use.look(status["processes"])),
+    ]
+    lines: list[str] = []
+    for name, kind, text, of, value in families:
+        lines += _family(name, text, kind)
+        lines += [f"zmqtriton_{name}{labels_text(**s.labels)} {number(value(s))}" for s in of]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _request_families(all_series: list[Series]) -> _Families:
+    return [
         (
             "executing_count",
             "gauge",
@@ -71,12 +87,36 @@ def render_models(all_series: list[Series], status: Mapping[str, Any], busyness:
             all_series,
             lambda series: series.own.get("deadlines", 0),
         ),
+    ]
+
+
+def _instance_families(
+    all_series: list[Series], processes: Iterable[Mapping[str, Any]], busyness: Busyness
+) -> _Families:
+    restarts: Counter[Key] = Counter()
+    planned: Counter[Key] = Counter()
+    for process in processes:
+        if process["role"] == "stub":
+            key = process["model"], str(process["version"])
+            restarts[key] += process["restarts"]
+            planned[key] += process["state"] not in _LEAVING
+    busyness.look(all_series)
+    owners = [series for series in all_series if series.own.get("instances")]
+    of_stubs = [series for series in all_series if _key(series) in planned]
+    return [
         (
             "instances",
             "gauge",
             "Number of instances that can execute or are executing",
             owners,
             lambda series: series.own["instances"],
+        ),
+        (
+            "instances_wanted",
+            "gauge",
+            "Number of instances that the model should have, the dead and the starting included",
+            of_stubs,
+            lambda series: planned[_key(series)],
         ),
         (
             "instance_busy_ratio",
@@ -96,15 +136,30 @@ def render_models(all_series: list[Series], status: Mapping[str, Any], busyness:
             "instance_restarts_total",
             "counter",
             "Number of times that a dead instance was started again",
-            [series for series in all_series if _key(series) in restarts],
+            of_stubs,
             lambda series: restarts[_key(series)],
         ),
     ]
-    lines: list[str] = []
-    for name, kind, text, of, value in families:
-        lines += _family(name, text, kind)
-        lines += [f"zmqtriton_{name}{labels_text(**s.labels)} {number(value(s))}" for s in of]
-    return "".join(f"{line}\n" for line in lines)
+
+
+def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
+    users = [series for series in known if _key(series) in use]
+    return [
+        (
+            "model_memory_bytes",
+            "gauge",
+            "Memory of the processes of the model; pages that several share count in each",
+            users,
+            lambda series: use[_key(series)].memory_bytes,
+        ),
+        (
+            "model_cpu_seconds_total",
+            "counter",
+            "Processor time of the processes of the model",
+            users,
+            lambda series: round(use[_key(series)].cpu_s, 2),
+        ),
+    ]
 
 
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -117,7 +172,10 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         role = process["role"]
         shared[role] = shared.get(role, 0) + process["segment_bytes"]
         restarts[role] = restarts.get(role, 0) + process.get("restarts", 0)
+    server = status.get("server", {})
     lines = [
+        *_family("build_info", "The version of this server", "gauge"),
+        f"zmqtriton_build_info{labels_text(version=server.get('version', ''))} 1",
         *_family(
             "malformed_messages_total", "Number of internal messages that made no sense", "counter"
         ),

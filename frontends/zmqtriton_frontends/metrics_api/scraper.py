@@ -8,6 +8,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition, model_metrics, own, readiness
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
+from zmqtriton_frontends.metrics_api.model_use import ModelUse
 from zmqtriton_frontends.metrics_api.series import Series
 
 
@@ -24,6 +25,7 @@ class Scraper:
         self._machine = machine
         self._gpus = gpus
         self._busyness = own.Busyness(interval_s)
+        self._use = ModelUse()
         self._has_latencies = gateway.settings.metrics.has_counters
 
     async def scrape(self) -> str:
@@ -42,5 +44,5 @@ class Scraper:
         text += exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {}))
         text += readiness.render(gateway.catalogue)
         text += own.render(statistics["zmqtriton"], status)
-        text += own.render_models(all_series, status, self._busyness)
+        text += own.render_models(all_series, status, self._busyness, self._use)
         return text + model_metrics.render(statistics.get("measures", []))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zmqtriton_frontends.metrics_api.model_use import ModelUse
 from zmqtriton_frontends.metrics_api.own import Busyness, render_models
 from zmqtriton_frontends.metrics_api.series import Series
 
@@ -27,7 +28,7 @@ def series(**own: Any) -> Series:
 
 def lines(all_series: list[Series], *stubs: dict[str, Any]) -> list[str]:
     processes = [{"role": "broker", "restarts": 9}, *({"role": "stub", **stub} for stub in stubs)]
-    text = render_models(all_series, {"processes": processes}, Busyness(1.0))
+    text = render_models(all_series, {"processes": processes}, Busyness(1.0), ModelUse())
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
@@ -39,15 +40,16 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
         "instances": 2,
         "busy_ns": 3 * _SECOND // 2,
     }
-    stub = {"model": "m", "version": 1, "restarts": 2}
+    stub = {"model": "m", "version": 1, "restarts": 2, "pid": 0, "state": "BACKOFF"}
 
-    rows = lines([series(**own)], stub, stub)
+    rows = lines([series(**own)], stub, stub, {**stub, "restarts": 0, "state": "DRAINING"})
 
     of = '{_a="b",model="m",version="1"}'
     assert rows == [
         f"zmqtriton_executing_count{of} 3",
         f"zmqtriton_deadlines_exceeded_total{of} 3",
         f"zmqtriton_instances{of} 2",
+        f"zmqtriton_instances_wanted{of} 2",
         f"zmqtriton_instance_busy_ratio{of} 0",
         f"zmqtriton_instance_busy_seconds_total{of} 1.5",
         f"zmqtriton_instance_restarts_total{of} 4",

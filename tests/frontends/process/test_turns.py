@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zmqtriton_frontends.process.turns import LITTLE_S, ROUND_S, Cost, GoOn, Turns
+from zmqtriton_frontends.process.turns import BYTE_S, LITTLE_S, READ_S, ROUND_S, Cost, GoOn, Turns
 
 
 class Loop:
@@ -11,7 +11,9 @@ class Loop:
     def __init__(self) -> None:
         self.now = 1000.0
         self._due: list[Callable[[], None]] = []
-        self.turns = Turns(self._due.append, lambda: self.now)
+        #: The part of it in which the kernel had others work.
+        self.stolen_s = 0.0
+        self.turns = Turns(self._due.append, lambda: self.now, lambda: self.now - self.stolen_s)
         #: Who was read, in this order.
         self.read: list[str] = []
         self.rounds: list[float] = []
@@ -156,3 +158,38 @@ def test_those_of_whom_nothing_is_known_come_though_modest_ones_never_end() -> N
         rounds += 1
 
     assert rounds * ROUND_S < 1.0
+
+
+def test_no_client_pays_for_the_time_of_other_processes() -> None:
+    loop, read, waited = Loop(), Cost("a"), Cost("a")
+
+    begun = loop.now
+    loop.now += 0.03
+    loop.turns.spend(read, begun, READ_S + 200 * BYTE_S)
+
+    def go_on(_until: float) -> bool:
+        loop.now += 0.03
+        loop.stolen_s += 0.0295
+        return False
+
+    loop.turns.wait(waited, go_on)
+    loop.go_round()
+
+    assert max(cost.recent_s(loop.now) for cost in (read, waited)) < LITTLE_S
+
+
+def test_of_those_that_cost_much_the_cheapest_is_read_first() -> None:
+    loop = Loop()
+    for number in range(50):
+        loop.come(f"{number}", 0.2, Cost("a"))
+    for _ in range(50):
+        loop.go_round()  # all have cost much
+    modest = Cost("a", loop.now)
+    modest.seconds = 1.5 * LITTLE_S
+
+    begun = len(loop.read)
+    loop.turns.wait(modest, loop.work("modest", [0.001]))
+    for _ in range(5):
+        loop.go_round()
+
+    assert "modest" in loop.read[begun:]

@@ -255,3 +255,44 @@ def test_only_a_process_that_takes_part_can_bind_a_model(
     assert InvalidArgument.number == code
     assert "only a process that takes part in the server can bind a model" == text
     assert {"name": "n"} == world.index()[1]
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "told"),
+    [
+        (
+            "scale",
+            {"model": "m", "count": 2},
+            """scale 'm' {"count": 2} for token 'ci' of 10.0.0.7""",
+        ),
+        ("restart", {"model": "m"}, "restart 'm' for token 'ci' of 10.0.0.7"),
+        (
+            "load",
+            {"model": "m", "parameters": {"config": "{}", "file:1/model.py": "secret"}},
+            "load 'm' for token 'ci' of 10.0.0.7",
+        ),
+        (
+            "log.settings",
+            {"changes": {"log_verbose_level": 1}},
+            """log.settings {"changes": {"log_verbose_level": 1}} for token 'ci' of 10.0.0.7""",
+        ),
+        ("scale", {"model": "m"}, ""),
+        ("log.settings", {"changes": {}}, ""),
+        ("index", {"ready": False}, ""),
+    ],
+)
+def test_the_log_tells_of_each_change_and_its_client(
+    world: SupervisorHarness, verb: str, arguments: dict[str, Any], told: str
+) -> None:
+    client = "token 'ci' of 10.0.0.7"
+
+    world.receive(world.serial("grpc"), wire.Call(1, verb, json.dumps(arguments), client))
+
+    lines = [line for line in world.log if client in line]
+    assert ([f"I {told}"] if told else []) == lines
+
+
+def test_the_log_tells_of_a_model_that_loads_another(world: SupervisorHarness) -> None:
+    world.receive(world.serial("m_0_0"), wire.Call(1, "load", '{"model": "n"}', "somebody else"))
+
+    assert world.has_logged("load 'n' for model 'm'")

@@ -95,8 +95,10 @@ def test_a_server_ends_with_its_owner_whatever_kills_it(repository: Path) -> Non
     owner.stdout.close()
 
 
-def test_it_stops_when_it_is_told_and_says_how_it_ended(repository: Path) -> None:
-    server = zmqtriton.Server(repository, log_info=False)
+def test_it_stops_when_it_is_told_and_says_how_it_ended(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = zmqtriton.Server(repository)
     assert server.stop() == 0
 
     server.start()
@@ -106,6 +108,7 @@ def test_it_stops_when_it_is_told_and_says_how_it_ended(repository: Path) -> Non
     model = server.model("identity_fp32")
     assert server.stop() == 0
 
+    assert ("", "") == capfd.readouterr()
     assert not server.live
     with pytest.raises(Unavailable, match="connection to the server is closed"):
         next(model.infer(inputs={"INPUT0": [1]}))
@@ -118,7 +121,7 @@ def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
 
 
 def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path) -> None:
-    with zmqtriton.Server(repository, log_info=False) as server:
+    with zmqtriton.Server(repository) as server:
         model = server.model("tokens")
         stream = model.infer(inputs={"COUNT": [100_000], "DELAY_US": [1000]})
         next(stream)
@@ -134,7 +137,7 @@ def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path
 
 
 def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
-    with zmqtriton.Server(repository, log_info=False) as server:
+    with zmqtriton.Server(repository) as server:
         model, wrong = server.model("identity_fp32"), []
         is_over = threading.Event()
 

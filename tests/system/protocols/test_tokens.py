@@ -213,7 +213,7 @@ def test_balancers_and_browsers_need_no_token(client: Client, server: Server) ->
 
 
 @pytest.mark.row("L09")
-def test_a_token_for_some_models_sees_no_others(client: Client) -> None:
+def test_a_token_for_some_models_sees_no_others(client: Client, server: Server) -> None:
     some, someone = bearer("some"), bearer("someone")
     names = {"told", "parrot"}
 
@@ -244,6 +244,7 @@ def test_a_token_for_some_models_sees_no_others(client: Client) -> None:
     assert 200 == client.ask("GET", "/v2/models/add_sub/ready", some)[0]
     assert 200 == client.ask("POST", "/v2/models/add_sub/infer", some, body=infer_body())[0]
     assert 200 == client.ask("POST", "/v2/repository/models/add_sub/load", someone)[0]
+    assert "load 'add_sub' for token 'someone' of 127." in server.log_text()
     assert 200 == client.ask("GET", "/v2/models/add_sub/trace/setting", someone)[0]
     for path in ("/v2/trace/setting", "/v2/logging"):
         status, text = client.ask("GET", path, someone)

@@ -16,6 +16,9 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _MAX_TEXT = 1 << 16
+#: Of a change, the log has so much of its arguments, and never the files of a model.
+_MAX_TOLD = 200
+_UNTOLD = frozenset({"model", "parameters", "files", "staged"})
 
 
 class ControlledServer(Protocol):
@@ -29,8 +32,8 @@ class ControlledServer(Protocol):
     def is_repository_missing(self) -> bool:
         """True while nothing can be served, for want of a repository."""
 
-    def is_stub(self, caller: int) -> bool:
-        """True if the caller is a model."""
+    def model_of(self, caller: int) -> str:
+        """Return the model whose process calls, or ""."""
 
 
 class ControlCallHandler:
@@ -50,15 +53,19 @@ class ControlCallHandler:
         answer = self._responder(caller, message.id)
         try:
             arguments = _parse(message.arguments)
-            verb = self._find(caller, message.verb)
+            model = self._server.model_of(caller)
+            verb = self._find(model, message.verb)
+            if verb.changes(arguments):
+                client = f"model '{model}'" if model else message.client
+                self._plan.log("I", _describe(message.verb, arguments, client))
             verb.handle(ControlCall(caller, arguments, answer))
         except ZmqTritonError as error:
             answer(error)
 
-    def _find(self, caller: int, name: str) -> Verb:
+    def _find(self, model: str, name: str) -> Verb:
         """Return the verb. Raises ZmqTritonError if the caller may not use it now."""
         verb = self._verbs.get(name)
-        if (verb is None or not verb.of_models) and self._server.is_stub(caller):
+        if (verb is None or not verb.of_models) and model:
             raise InvalidArgument(f"a model may not call '{name}'")
         if verb is None:
             raise InvalidArgument(f"unknown control call '{name}'")
@@ -78,6 +85,17 @@ class ControlCallHandler:
             self._plan.enqueue(Send(caller, result._replace(id=call_id)))
 
         return answer
+
+
+def _describe(verb: str, arguments: dict[str, Any], client: str) -> str:
+    """Describe a change for the log, without the files of a model."""
+    rest = {key: value for key, value in arguments.items() if key not in _UNTOLD and value}
+    document = json.dumps(rest) if rest else ""
+    if len(document) > _MAX_TOLD:
+        document = f"{document[:_MAX_TOLD]} …"
+    name = arguments.get("model")
+    words = [verb, f"'{name}'" if name else "", document, f"for {client or 'an unknown client'}"]
+    return " ".join(filter(None, words))
 
 
 def _parse(document: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
 from zmqtriton.supervisor.models.bindings import guests_of, is_guest
 from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.index import repository_index
@@ -74,8 +74,8 @@ class LoadCalls:
     def verbs(self) -> Verbs:
         return {
             "index": Verb(self._index, needs_repository=True),
-            "load": Verb(self._load, needs_repository=True, of_models=True),
-            "unload": Verb(self._unload, needs_repository=True, of_models=True),
+            "load": Verb(self._load, needs_repository=True, of_models=True, changes=always),
+            "unload": Verb(self._unload, needs_repository=True, of_models=True, changes=always),
         }
 
     def _index(self, call: ControlCall) -> None:

@@ -20,6 +20,19 @@ class ControlCall(NamedTuple):
     answer: Callable[[Any], None]
 
 
+def always(arguments: dict[str, Any]) -> bool:
+    return True
+
+
+def never(arguments: dict[str, Any]) -> bool:
+    return False
+
+
+def has_changes(arguments: dict[str, Any]) -> bool:
+    """True for a verb that changes settings, if it is to; else it shows them."""
+    return bool(arguments.get("changes"))
+
+
 class Verb(NamedTuple):
     #: Answers a call. Raises ZmqTritonError in place of an answer.
     handle: Callable[[ControlCall], None]
@@ -29,6 +42,8 @@ class Verb(NamedTuple):
     of_models: bool = False
     #: Operators change by it what serves, in every model control mode; not once the server stops.
     of_operators: bool = False
+    #: Whether a call with these arguments changes something, which the log is to tell.
+    changes: Callable[[dict[str, Any]], bool] = never
 
 
 Verbs = Mapping[str, Verb]

@@ -14,11 +14,13 @@ from zmqtriton_addons.door.process.fields import Fields
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.gateway import Gateway, Readiness, load
+from zmqtriton_frontends.gateway import Gateway, Readiness, load, on_behalf_of
 from zmqtriton_frontends.inference import attempt, parse_version
 
 #: A model's configuration in a header.
 _MAX_CONFIG = 1 << 20
+#: What the log calls those that change something.
+_CLIENT = "a client of the door"
 
 Answer = dict[str, Any]
 Handle = Callable[[Fields, Sequence[Any]], Awaitable[Answer]]
@@ -112,14 +114,16 @@ class Control:
         if len(paths) != len(frames) or any(type(path) is not str for path in paths):
             raise InvalidArgument("'files' must name the frames behind the header, one for each")
         files = {f"{PREFIX}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)}
-        await load(self._gateway, name, parameters, files)
+        with on_behalf_of(_CLIENT):
+            await load(self._gateway, name, parameters, files)
         return {}
 
     async def _unload(self, fields: Fields, _: Sequence[Any]) -> Answer:
         name, unload_dependents = fields.name("model"), fields.flag("unload_dependents")
         fields.check_known()
         arguments = {"model": name, "unload_dependents": unload_dependents}
-        await self._gateway.call("unload", arguments)
+        with on_behalf_of(_CLIENT):
+            await self._gateway.call("unload", arguments)
         return {}
 
     # ------------------------------------------------- clients' shared memory

@@ -22,7 +22,7 @@ def find_announcements(address: str) -> list[tuple[Mapping[str, Any], float]]:
     try:
         import ray
     except ImportError:
-        raise InvalidArgument("Ray is not installed here: pip install 'zmqtriton[ray]'") from None
+        raise InvalidArgument("Ray is not installed here: pip install ray") from None
     try:
         ray.init(
             address=address or "auto",

@@ -18,7 +18,7 @@ from zmqtriton.control_client import (
     connect,
     find_directories,
 )
-from zmqtriton.ctl import needs_attention
+from zmqtriton.ctl import explain
 from zmqtriton.options import OptionError, describe_options, parse
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
@@ -31,8 +31,8 @@ class Server:
     id: str
     pid: int
     version: str
-    #: Models that should serve and do not.
-    troubled: Sequence[str] = ()
+    #: The models in trouble, the worst first, each with the first that is to be said of it.
+    troubles: Sequence[tuple[str, str]] = ()
     #: The names of its processes, by pid.
     processes: Mapping[int, str] = field(default_factory=dict)
     instances: int = 0
@@ -101,7 +101,9 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
     """Ask a server for itself, its options and its repositories."""
     identity = client.identity  # first, since who is stopped is not waited for long
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
+    troubles: dict[str, str] = {}
+    for finding in explain(client):
+        troubles.setdefault(finding.model, finding.text)
     rows = []
     with suppress(ZmqTritonError):  # one of an older version does not know the call
         rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
@@ -110,7 +112,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
         identity.id,
         identity.pid,
         identity.version,
-        tuple(dict.fromkeys(entry["name"] for entry in index if needs_attention(entry))),
+        list(troubles.items()),
         {one["pid"]: one.get("instance") or one["role"] for one in processes if one.get("pid")},
         sum(one["role"] == "stub" for one in processes),
     )

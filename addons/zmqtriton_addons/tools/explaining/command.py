@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl import MODEL, needs_attention, print_document, run_with_client, with_format
-from zmqtriton.findings import Finding
+from zmqtriton.findings import Finding, Severity
 from zmqtriton_addons.tools.explaining.findings import Facts, find_all, no_models
 from zmqtriton_floor.errors import NotFound
-from zmqtriton_floor.reasons import Kind
 
 _LOG_LINES = 1000
 #: In this time something should have ended.
 _SECOND_LOOK_S = 1.0
+#: The order in which models are shown, and the place of a finding that is no trouble.
+_SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_NOTE = _SEVERITIES.index(Severity.NOTE)
 
 
 @click.command()
@@ -31,82 +34,114 @@ _SECOND_LOOK_S = 1.0
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
     """Say why MODEL is not ready, fails or is slow, and what to do about it.
 
-    Without MODEL, for all models that are not ready or whose last load failed.
+    Without MODEL, look at all models; those in trouble are shown, the worst first.
     """
-    findings_by_model = run_with_client(
-        context, lambda client: _explain(client, model, version or 0)
-    )
+    explained = run_with_client(context, lambda client: _explain(client, model, version or 0))
     if form != "table":
         print_document(
             form,
             [
-                replace(one, model=name).document("model", "text", "advice", "commands")
-                for name, all_ in findings_by_model
-                for one in all_
+                replace(finding, model=name).document("model", "text", "advice", "commands")
+                for name, findings in explained
+                for finding in findings
             ],
         )
         return
-    if not findings_by_model:
+    if not explained:
         click.echo("all models are as they should be")
-    for number, (name, findings) in enumerate(findings_by_model):
-        click.echo(
-            "\n" * bool(number) + "\n".join(line for each in findings for line in each.lines(name))
-        )
+    for number, (name, findings) in enumerate(explained):
+        lines = [line for finding in findings for line in finding.lines(name)]
+        click.echo("\n" * bool(number) + "\n".join(lines))
 
 
-def explain_model(client: Client, model: str, version: int = 0) -> list[Finding]:
-    """Return the findings about a model, the most important first; 0 is all versions."""
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
-    return find_all(_collect(client, model, version, status, index))
+def explain_model(client: Client, model: str = "", version: int = 0) -> list[Finding]:
+    """Return the findings about a model, the most important first; 0 is all versions.
+
+    Without a model, those about each that is in trouble.
+    """
+    if not model:
+        troubled = explain_troubled(client)
+        return [replace(one, model=name) for name, findings in troubled for one in findings]
+    return find_all(_Server(client).facts_about(model, version))
+
+
+def explain_troubled(client: Client) -> list[tuple[str, list[Finding]]]:
+    """Return the findings about each model that is in trouble, the worst first."""
+    server = _Server(client)
+    if not server.index:
+        return [("the server", [no_models(server.status)])]
+    explained = [
+        (name, find_all(server.facts_about(name, is_overview=True))) for name in server.in_use()
+    ]
+    troubled = [one for one in explained if server.is_unready(one[0]) or _rank(one[1]) < _NOTE]
+    return sorted(troubled, key=lambda one: (not server.is_unready(one[0]), _rank(one[1])))
 
 
 def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
-    troubled = [
-        entry["name"]
-        for entry in index
-        if needs_attention(entry) or entry.get("why", {}).get("kind") == Kind.LAST_LOAD_FAILED
-    ]
-    if not (model or index):
-        return [("the server", [no_models(status)])]
-    names = [model] if model else list(dict.fromkeys(troubled))
-    findings_by_model = []
-    for name in names:
-        facts = _collect(client, name, version, status, index)
-        if model and not facts.entries:
-            finding = find_all(facts)[0]
-            hint = "; ".join(f"`{command}`" for command in finding.commands)
-            raise NotFound(f"{model}: {finding.text}\n  {finding.advice}\n  next: {hint}")
-        findings_by_model.append((name, find_all(facts)))
-    return findings_by_model
-
-
-def _collect(client: Client, model: str, version: int, status: Any, index: Sequence[Any]) -> Facts:
-    facts = Facts(model, version, index, status, now_s=time.time())
+    if not model:
+        return explain_troubled(client)
+    facts = _Server(client).facts_about(model, version)
+    findings = find_all(facts)
     if not facts.entries:
-        return facts
-    arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
-    log = client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)["lines"]
-    later = None
-    if any(row.get("unanswered") for row in facts.rows("counts")):
+        finding = findings[0]
+        hint = "; ".join(f"`{command}`" for command in finding.commands)
+        raise NotFound(f"{model}: {finding.text}\n  {finding.advice}\n  next: {hint}")
+    return [(model, findings)]
+
+
+def _rank(findings: Sequence[Finding]) -> int:
+    """Return the place of the worst finding in the order of severities."""
+    return min(_SEVERITIES.index(finding.severity) for finding in findings)
+
+
+class _Server:
+    """The answers of a server from which the facts about its models are taken."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.status: Any = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+        arguments = {"ready": False, "reasons": True}
+        self.index: Sequence[Any] = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+        self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
+
+    def in_use(self) -> list[str]:
+        """Return the models that serve or should: not those that sleep or were unloaded."""
+        ready = {entry["name"] for entry in self.index if entry.get("state") == "READY"}
+        return sorted(ready | self._unready)
+
+    def is_unready(self, model: str) -> bool:
+        return model in self._unready
+
+    def facts_about(self, model: str, version: int = 0, *, is_overview: bool = False) -> Facts:
+        facts = Facts(
+            model, version, self.index, self.status, now_s=time.time(), is_overview=is_overview
+        )
+        if not facts.entries:
+            return facts
+        counts = facts.rows("counts")
+        has_failed = any(row.get("faults") for row in counts)
+        places = [Path(each) / model for each in self.status.get("repositories", ())]
+        readable = [place for place in places if os.access(place, os.R_OK | os.X_OK)]
+        return replace(
+            facts,
+            later=self._later if any(row.get("unanswered") for row in counts) else None,
+            log=self._log(model) if has_failed or not is_overview else (),
+            problems=_check(readable) if self.is_unready(model) else (),
+            directories=[str(place) for place in readable],
+        )
+
+    @cached_property
+    def _later(self) -> Any:
+        """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
-        later = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    places = [Path(each) / model for each in status.get("repositories", ())]
-    readable = [place for place in places if os.access(place, os.R_OK | os.X_OK)]
-    problems = _check(readable) if any(needs_attention(entry) for entry in facts.entries) else []
-    return Facts(
-        model,
-        version,
-        index,
-        status,
-        later,
-        log,
-        problems,
-        [str(place) for place in readable],
-        facts.now_s,
-    )
+        return self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+
+    def _log(self, model: str) -> Sequence[Any]:
+        arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
+        lines: Sequence[Any] = self._client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)[
+            "lines"
+        ]
+        return lines
 
 
 def _check(places: list[Path]) -> list[Finding]:

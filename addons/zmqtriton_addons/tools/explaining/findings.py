@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqtriton.ctl import format_duration
@@ -26,6 +26,9 @@ _LONG_LOAD_S = 30.0
 #: A request that takes so many times as long as its execution has waited.
 _WAITING_FACTOR = 3.0
 _WORTH_MENTIONING_MS = 10.0
+#: An overview of all models leaves out trouble that is over for so long, if little came of it.
+_RECENT_S = 600.0
+_SMALL_SHARE = 0.01
 _PACE, _MEMORY = "max_executions_per_second", "max_memory_bytes"
 
 Document = Mapping[str, Any]
@@ -50,10 +53,17 @@ class Facts:
     #: The directories of this name.
     directories: Sequence[str] = ()
     now_s: float = 0.0
+    #: It is one of all models, of which only present trouble is shown.
+    is_overview: bool = False
 
     def rows(self, table: str) -> list[Document]:
         """Return the rows of a table of the status that are of this model and version."""
         return [row for row in self.status.get(table) or () if self._is_meant(row)]
+
+    @property
+    def serves(self) -> bool:
+        """True if a version of the model is ready, which no advice may put at risk."""
+        return any(e.get("state") == "READY" for e in self.index if e["name"] == self.model)
 
     @property
     def word(self) -> str:
@@ -87,7 +97,17 @@ def find_all(facts: Facts) -> list[Finding]:
         *_quota_findings(facts),
         *_directory_findings(facts),
     ]
-    return [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
+    findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
+    return [_without_harm(facts, finding) for finding in findings]
+
+
+def _without_harm(facts: Facts, finding: Finding) -> Finding:
+    """Advise a reload where a restart would end a serving model."""
+    if not facts.serves:
+        return finding
+    restart, reload = (f"zmqtriton-ctl {verb} {facts.word}" for verb in ("restart", "reload"))
+    commands = [reload if command == restart else command for command in finding.commands]
+    return replace(finding, commands=tuple(dict.fromkeys(commands)))
 
 
 def _of(prefix: str, why: Explanation) -> Finding:
@@ -226,21 +246,35 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     has_given_up = not any(entry.get("state") == "READY" for entry in facts.entries)
     stubs = _stubs(facts)
     for stub in stubs:
-        if not stub.get("last_reason") or has_given_up:
+        if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
             continue
         explanation = explain_reason(facts.model, reason_of(stub))
-        times = stub.get("restarts", 0)
-        how = {"FAILED": "is given up", "BACKOFF": "waits for its restart"}.get(
-            stub.get("state", ""), f"was restarted ({_count(times, 'time')})"
-        )
-        if retry_after_s := stub.get("retry_after_s"):
-            how = f"is given up, and tried again every {retry_after_s:g} s"
-        yield _of(f"instance {stub['instance']} has died and {how}: ", explanation)
+        fate = _fate(facts, stub)
+        yield _of(f"instance {stub['instance']} has died and {fate}: ", explanation)
     ready = sum(stub.get("state") == "READY" for stub in stubs)
     if stubs and not has_given_up and ready < len(stubs):
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
         yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
+
+
+def _is_long_back(facts: Facts, stub: Document) -> bool:
+    """True for an instance that has died and runs again, if an overview need not name it."""
+    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > _RECENT_S
+    return facts.is_overview and is_well
+
+
+def _fate(facts: Facts, stub: Document) -> str:
+    if retry_after_s := stub.get("retry_after_s"):
+        return f"is given up, and tried again every {retry_after_s:g} s"
+    match stub.get("state"):
+        case "FAILED":
+            return "is given up"
+        case "BACKOFF":
+            return "waits for its restart"
+    times = _count(stub.get("restarts", 0), "time")
+    since = f", the last {_ago(facts, stub['started_s'])}" if stub.get("started_s") else ""
+    return f"was restarted ({times}{since})"
 
 
 # ---------------------------------------------------------------- requests
@@ -251,28 +285,43 @@ def _request_findings(facts: Facts) -> Iterator[Finding]:
     yield from _failure_findings(facts, counts)
     for row in counts:
         rejected = row.get("failures", {}).get("REJECTED", 0)
-        if rejected:
-            text = (
-                f"the queue is too short: {_count(rejected, 'request')} refused because it was full"
-            )
+        if rejected and not (facts.is_overview and rejected < _SMALL_SHARE * _answered(row)):
+            share = f"{rejected} of {_count(_answered(row), 'request')} refused"
             yield warning(
-                text,
+                f"the queue is too short: {share} because it was full",
                 "More instances make it shorter; max_requests and max_queue_size are its limits.",
                 f"zmqtriton-ctl scale {facts.word} {_more(facts)}",
             )
         yield from _waiting_findings(facts, row)
 
 
-def _failure_findings(facts: Facts, counts: Iterable[Document]) -> Iterator[Finding]:
-    texts = [match[1] for line in facts.log if (match := _FAILED_REQUEST.search(_unescape(line)))]
+def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Finding]:
+    failures = [
+        (line, match[1]) for line in facts.log if (match := _FAILED_REQUEST.search(_unescape(line)))
+    ]
     faults = sum(row.get("faults", 0) for row in counts)
-    if texts and not _is_of_a_death(texts[-1]):
-        answered = sum(row["succeeded"] + row["failed"] for row in counts)
+    answered = sum(map(_answered, counts))
+    last_s = failures[-1][0].get("time_s", facts.now_s) if failures else 0.0
+    is_past = facts.now_s - last_s > _RECENT_S and faults < _SMALL_SHARE * answered
+    if facts.is_overview and is_past:
+        return
+    if failures and not _is_of_a_death(failures[-1][1]):
         share = f"{faults} of {_count(answered, 'request')} failed" if faults else "requests failed"
-        why = explain_text(facts.model, texts[-1])
-        yield _of(f"{share}, the last because ", why._replace(commands=why.commands[:1]))
+        why = explain_text(facts.model, failures[-1][1])
+        text = f"{share}, the last {_ago(facts, last_s)} because "
+        yield _of(text, why._replace(commands=why.commands[:1]))
     elif faults and not any(stub.get("last_reason") for stub in _stubs(facts)):
-        yield warning(f"{_count(faults, 'request')} failed", "The log may say why.", _logs(facts))
+        text = f"{faults} of {_count(answered, 'request')} failed"
+        yield warning(text, "The log may say why.", _logs(facts))
+
+
+def _answered(row: Document) -> int:
+    """Return how many requests have had an answer, right or wrong."""
+    return int(row["succeeded"] + row["failed"])
+
+
+def _ago(facts: Facts, time_s: float) -> str:
+    return f"{format_duration(max(0.0, facts.now_s - time_s))} ago"
 
 
 def _unescape(line: Document) -> str:

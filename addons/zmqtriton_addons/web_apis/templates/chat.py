@@ -62,8 +62,7 @@ def _compile(model: str, text: str) -> Any:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
         raise Unsupported(
-            f"model '{model}' has a chat template, which needs Jinja: pip install "
-            "'zmqtriton[openai]'"
+            f"model '{model}' has a chat template, which needs Jinja: pip install jinja2"
         ) from None
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]

@@ -13,7 +13,7 @@ from typing import Any
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.process.turns import ROUND_S, Cost, Turns
+from zmqtriton_frontends.process.turns import BYTE_S, READ_S, ROUND_S, Cost, Turns
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Inbox:
         left = len(data)
         if until and not self.kept:
             left = self._http2.receive(data, until)
-            turns.spend(cost, begun)
+            turns.spend(cost, begun, READ_S + len(data) * BYTE_S)
             if self._http2.fault is not None:
                 self._log_fault()
         if left:

@@ -13,9 +13,15 @@ import falcon.asgi
 from falcon.constants import COMBINED_METHODS
 
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.access.bearer_tokens import HEADER, bearer_tokens_of, check_target
+from zmqtriton_frontends.access.bearer_tokens import (
+    HEADER,
+    bearer_tokens_of,
+    check_target,
+    describe_client,
+)
 from zmqtriton_frontends.access.needs import OPEN, need_of
 from zmqtriton_frontends.access.refusals import AccessRefused
+from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
@@ -81,7 +87,9 @@ class Access:
 
     def responder(self, route: Route) -> Responder:
         """Return the route's own responder behind its checks."""
-        responder = self._behind_token(route, route.responder)
+        is_change = route.method != "GET" and route.category in _CHANGING
+        responder = _named(route.responder) if is_change else route.responder
+        responder = self._behind_token(route, responder)
         for row in reversed(self.checks(route)):
             responder = _checked(row, responder)
         return responder
@@ -205,6 +213,16 @@ def _key_check(restriction: Restriction) -> Check:
         return "" if restriction.admits(values) else text + restriction.why_not(values)
 
     return check
+
+
+def _named(responder: Responder) -> Responder:
+    """Return the responder of a change, for which the log names the client."""
+
+    async def named(req: Request, resp: falcon.asgi.Response, **parts: Any) -> None:
+        with on_behalf_of(describe_client(req.grant, req.address)):
+            await responder(req, resp, **parts)
+
+    return named
 
 
 def _checked(row: AccessCheck, responder: Responder) -> Responder:

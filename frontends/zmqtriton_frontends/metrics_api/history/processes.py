@@ -22,6 +22,8 @@ class Usage(NamedTuple):
     #: Of one core, since the last look; None at the first.
     cpu_percent: float | None
     memory_bytes: int
+    #: Since the last look; since its start at the first.
+    cpu_s: float = 0.0
 
 
 class _Reading(NamedTuple):
@@ -48,7 +50,11 @@ class Processes:
             cpu_s = (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
             reading = readings[pid] = _Reading(int(fields[_STARTED]), cpu_s, now_s)
             memory_bytes = int(fields[_RESIDENT]) * _PAGE_BYTES
-            usage[pid] = Usage(_percent(self._before.get(pid), reading), memory_bytes)
+            before = self._before.get(pid)
+            if before is not None and before.started != reading.started:
+                before = None  # the number has gone to another process
+            spent_s = cpu_s - (0.0 if before is None else before.cpu_s)
+            usage[pid] = Usage(_percent(before, reading), memory_bytes, max(0.0, spent_s))
         self._before, self.usage = readings, usage
 
     def _read(self, pid: int) -> list[bytes] | None:
@@ -60,6 +66,6 @@ class Processes:
 
 
 def _percent(before: _Reading | None, now: _Reading) -> float | None:
-    if before is None or before.started != now.started or now.at_s <= before.at_s:
+    if before is None or now.at_s <= before.at_s:
         return None
     return 100 * max(0.0, now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)

@@ -108,7 +108,10 @@ class Sampler:
 
     def _describe_latest(self) -> dict[str, Any]:
         """Return the last sample: what each process takes, and the rates of busy models."""
-        processes = {str(pid): usage._asdict() for pid, usage in self._processes.usage.items()}
+        processes = {
+            str(pid): {"cpu_percent": usage.cpu_percent, "memory_bytes": usage.memory_bytes}
+            for pid, usage in self._processes.usage.items()
+        }
         if self._busy_models is None:
             return {"processes": processes, "rates": None}
         rates = {

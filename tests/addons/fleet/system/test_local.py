@@ -175,4 +175,4 @@ def test_wrong_options_are_refused_before_anything_starts(repository: Path) -> N
     assert "'8000' is not HOST:PORT" in refusal(models, "--proxy-http=8000")
     assert "--announce is the fleet's own" in refusal(models, "--announce=/tmp/x.json")
     if importlib.util.find_spec("ray") is None:
-        assert "pip install 'zmqtriton[ray]'" in refusal(models, "--engine=ray")
+        assert "pip install ray" in refusal(models, "--engine=ray")

@@ -136,10 +136,14 @@ def test_pythons_that_models_lack(tmp_path: Path) -> None:
     model(repository, "aged", "EXECUTION_ENV_PATH", str(old))
     model(repository, "gone", "EXECUTION_ENV_PATH", "/nowhere/env.tar.gz")
     model(repository, "missing", "PYTHON_EXECUTABLE", "python3.99")
+    write(repository / "torn" / "config.pbtxt", "name: [")
+    (repository / "void").mkdir()
 
     judged = texts(environments.judge_pythons([str(repository)], {}))
 
-    assert 3 == len(judged)
+    assert 5 == len(judged)
+    assert "error: model torn cannot be loaded: " in judged[3]
+    assert "error: model void cannot be loaded: " in judged[4]
     assert "error: model aged has no usable Python" in judged[0]
     assert "is Python 3.7; models need 3.8 or newer" in judged[0]
     assert "model gone has no usable Python: Failed to get the canonical path" in judged[1]

@@ -25,9 +25,15 @@ PRINTED = {
 }
 
 
-def test_models_that_are_not_ready() -> None:
-    assert "warning: m, n are not ready" == only(servers.judge_models(["m", "n"]))
-    assert "warning: m is not ready" == only(servers.judge_models(["m"]))
+def test_models_in_trouble() -> None:
+    assert "warning: m: 9 of 9 requests failed" == only(
+        servers.judge_models([("m", "9 of 9 requests failed")])
+    )
+
+    many = texts(servers.judge_models([(f"m{number}", "not ready") for number in range(14)]))
+
+    assert 11 == len(many)
+    assert "warning: 4 more models are in trouble" == many[-1]
 
 
 # ---------------------------------------------------------------------- ports

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,10 +227,63 @@ def test_instances_that_have_died_are_told_with_their_reasons() -> None:
 def test_requests_that_fail_are_told_with_the_last_reason() -> None:
     text = f"{FAILED}KeyError: 'x'\\n\\nAt:\\n  m.py(3): execute"
     status = {"counts": [counts(failed=2, faults=2, succeeded=3)]}
+    log = [{"text": text, "time_s": 30.0}]
 
-    finding = first(Facts("m", index=[READY], status=status, log=[{"text": text}]))
+    failing = first(Facts("m", index=[READY], status=status, log=log, now_s=95.0))
 
-    assert "2 of 5 requests failed, the last because it raises KeyError: 'x' (m.py" in finding.text
+    words = "2 of 5 requests failed, the last 1m05s ago because it raises KeyError: 'x' (m.py"
+    assert words in failing.text
+
+
+LONG_BACK = [{"text": f"{FAILED}KeyError: 'x'", "time_s": 1000.0}]
+
+
+@pytest.mark.parametrize(
+    ("status", "log"),
+    [
+        ({"counts": [counts(failed=2, faults=2, succeeded=300)]}, LONG_BACK),
+        ({"counts": [counts(failed=2, failures={"REJECTED": 2}, succeeded=300)]}, []),
+        ({"processes": [stub(started_s=1000.0, last_reason=SIGKILL.text)]}, []),
+    ],
+)
+def test_an_overview_leaves_out_what_is_over(status: Any, log: Any) -> None:
+    facts = Facts("m", index=[READY], status=status, log=log, now_s=2000.0)
+
+    assert "nothing is wrong" in first(replace(facts, is_overview=True)).text
+    assert "nothing is wrong" not in first(facts).text
+    soon = replace(facts, is_overview=True, now_s=1010.0)
+    if "REJECTED" not in str(status):
+        assert "nothing is wrong" not in first(soon).text
+
+
+def test_an_overview_has_each_model_of_which_many_requests_fail() -> None:
+    failed = {"counts": [counts(failed=9, faults=9)]}
+    refused = {"counts": [counts(failed=84, failures={"REJECTED": 84}, succeeded=1)]}
+
+    for status, words in ((failed, "9 of 9 requests failed"), (refused, "84 of 85 requests")):
+        facts = Facts("m", index=[READY], status=status, now_s=9e9, is_overview=True)
+        assert words in first(facts).text
+
+
+def test_nothing_that_is_advised_ends_what_serves() -> None:
+    cause = raised("ValueError", "bad")
+    why = Reason.of(Kind.LAST_LOAD_FAILED, "the last load failed", cause)
+    served = {**unavailable(why), "state": "READY"}
+    other = {**unavailable(cause), "version": "2"}
+    died = stub(last_reason=SIGSEGV.text, why=SIGSEGV.document())
+
+    serving = [
+        Facts("m", index=[served]),
+        Facts("m", index=[READY, other]),
+        Facts("m", index=[READY, other], version=2),
+        Facts("m", index=[READY], status={"processes": [died, stub()]}),
+    ]
+
+    for facts in serving:
+        commands = [command for finding in find_all(facts) for command in finding.commands]
+        assert "zmqtriton-ctl reload m" in commands
+        assert "zmqtriton-ctl restart m" not in commands
+    assert "zmqtriton-ctl restart m" in first(Facts("m", index=[other])).commands
 
 
 def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
@@ -245,7 +299,7 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
     log = [{"text": circle}]
 
     assert (
-        "4 requests refused because it was full"
+        "4 of 4 requests refused because it was full"
         in first(Facts("m", index=[READY], status=full)).text
     )
     held, exceeded = find_all(Facts("m", index=[READY], status=pace))

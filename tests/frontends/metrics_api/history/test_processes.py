@@ -22,12 +22,12 @@ def test_the_share_of_a_core_since_the_last_look(tmp_path: Path) -> None:
     processes = Processes(tmp_path)
     write(tmp_path, 7, cpu_s=1.0)
     processes.look([7, 8], 10.0)
-    assert {7: (None, 10 * PAGE_BYTES)} == processes.usage
+    assert {7: (None, 10 * PAGE_BYTES, 1.0)} == processes.usage
 
     write(tmp_path, 7, cpu_s=2.0, pages=20)
     processes.look([7], 15.0)
 
-    assert {7: (20.0, 20 * PAGE_BYTES)} == processes.usage
+    assert {7: (20.0, 20 * PAGE_BYTES, 1.0)} == processes.usage
 
 
 def test_another_process_with_the_same_pid_begins_anew(tmp_path: Path) -> None:
@@ -39,6 +39,7 @@ def test_another_process_with_the_same_pid_begins_anew(tmp_path: Path) -> None:
     processes.look([7], 15.0)
 
     assert processes.usage[7].cpu_percent is None
+    assert 2.0 == processes.usage[7].cpu_s
 
 
 def test_of_this_process() -> None:

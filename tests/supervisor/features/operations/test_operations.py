@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.supervisor.features.core_parts import core_parts
-from tests.supervisor.world import SupervisorHarness, make_blueprint
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.features.operations.operations import DUMP_STACKS_SIGNAL, Operations
@@ -64,6 +65,36 @@ def test_a_model_that_was_given_up_is_loaded(world: SupervisorHarness) -> None:
 
     assert refused.error is not None
     assert 0 == done.result
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+
+def test_a_load_that_hangs_is_begun_again_and_what_serves_goes_on(world: SupervisorHarness) -> None:
+    serving = world.serial("m_0_0")
+    world.models["m"] = replace(world.models["m"], fingerprint="2")
+    world.stub_behaviours["m"] = HANGS
+    hanging = world.call("reload", {"model": "m"})
+    assert hanging.answer is None
+    del world.stub_behaviours["m"]
+
+    done = world.call("restart", {"model": "m"})
+
+    assert 0 == done.result
+    assert "it was restarted by an operator" in hanging.result["failed"]["m"]
+    assert not world.has_logged("'m_0_0' (model 'm' version 1) has died")
+    assert serving not in world.alive  # the new one serves, so that it was drained
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+
+def test_an_instance_that_hangs_as_it_comes_back_is_ended(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"] = HANGS
+    world.kill_process(world.serial("m_0_0")).advance(1.0)
+    hanging = world.serial("m_0_0")
+    del world.stub_behaviours["m"]
+
+    assert 1 == world.call("restart", {"model": "m"}).result
+
+    world.advance(1.0)
+    assert hanging not in world.alive
     assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
 
 

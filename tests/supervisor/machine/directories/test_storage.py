@@ -15,10 +15,10 @@ def test_directories_need_none() -> None:
 
 
 @pytest.mark.row("F21")
-def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(DirectoryError, match=r"'s3://b/m' needs .* 'zmqtriton\[cloud\]'"):
+    with pytest.raises(DirectoryError, match=r"'s3://b/m' needs .* pip install obstore"):
         claim_storage(Options(model_repository=("/models", "s3://b/m")))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
 from zmqtriton.supervisor.features.canaries.canary import Canary
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
@@ -60,12 +60,15 @@ def canary_verbs(canaries: CalledRegistry) -> Verbs:
         "canary.start": Verb(
             lambda call: canaries.start_canary(_name(call), _values(call), call.answer),
             needs_repository=True,
+            changes=always,
         ),
         "canary.change": Verb(
-            lambda call: canaries.change(_name(call), _values(call), call.answer)
+            lambda call: canaries.change(_name(call), _values(call), call.answer), changes=always
         ),
-        "canary.promote": Verb(lambda call: canaries.promote(_name(call), call.answer)),
-        "canary.abort": Verb(lambda call: canaries.abort(_name(call), call.answer)),
+        "canary.promote": Verb(
+            lambda call: canaries.promote(_name(call), call.answer), changes=always
+        ),
+        "canary.abort": Verb(lambda call: canaries.abort(_name(call), call.answer), changes=always),
         "canary.status": Verb(show),
         "canary.compared": Verb(take_comparisons),
     }

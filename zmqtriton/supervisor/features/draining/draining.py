@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import check_names, optional_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always, at_once
 from zmqtriton.supervisor.features.draining.drain import (
     Drain,
     DrainEvent,
@@ -102,8 +102,8 @@ class Draining(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "drain": Verb(self._begin, of_operators=True),
-            "undrain": Verb(self._undrain, of_operators=True),
+            "drain": Verb(self._begin, of_operators=True, changes=always),
+            "undrain": Verb(self._undrain, of_operators=True, changes=always),
             "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
         }
 

@@ -12,7 +12,7 @@ from typing import Any
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
@@ -22,10 +22,9 @@ from zmqtriton_floor.reasons import Kind, Reason
 #: A signal that is ignored by processes that have not installed a handler yet.
 DUMP_STACKS_SIGNAL = signal.SIGURG
 _REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
-#: In these states an instance comes back by itself.
-_RECOVERING_STATES = frozenset(
-    {InstanceState.STARTING, InstanceState.LOADING, InstanceState.BACKOFF}
-)
+#: In these states an instance has a process that can be ended, or comes back by itself.
+_LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
+_RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 
 
 class Operations(Feature):
@@ -37,7 +36,9 @@ class Operations(Feature):
     def verbs(self) -> Verbs:
         return {
             "stacks": Verb(at_once(self._dump_stacks)),
-            "restart": Verb(self._restart, needs_repository=True, of_operators=True),
+            "restart": Verb(
+                self._restart, needs_repository=True, of_operators=True, changes=always
+            ),
         }
 
     def _dump_stacks(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
@@ -54,19 +55,25 @@ class Operations(Feature):
         return rows
 
     def _restart(self, call: ControlCall) -> None:
-        """End the serving stubs, which then come back; load the model if no stub serves or will.
+        """End the stubs, which then come back; load the model if no stub serves or will.
 
-        The answer is the number of ended stubs, or the load's error.
+        A load that is under way may hang, and everything else that is asked of the model waits for
+        it: it is ended and begun again, and what serves meanwhile is left alone. The answer is the
+        number of ended stubs, or the load's error.
         """
-        model, answer = required_model_name(call.arguments), call.answer
-        instances = list(self._instances(model))
-        ready = [(g, i) for g, i in instances if i.state is InstanceState.READY]
-        for generation, instance in ready:
-            generation.handle(instance, states.KillRequested(_REASON))
-        if ready or any(instance.state in _RECOVERING_STATES for _, instance in instances):
-            answer(len(ready))
+        name, answer = required_model_name(call.arguments), call.answer
+        model = self._server.models.get(name)
+        instances = list(self._instances(name))
+        alive = [(g, i) for g, i in instances if i.state in _LIVING_STATES]
+        is_loading = model is not None and model.loads.cancel_current(_REASON)
+        if alive and not is_loading:
+            for generation, instance in alive:
+                generation.handle(instance, states.KillRequested(_REASON))
+            answer(len(alive))
+        elif not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
+            answer(0)
         else:
-            self._server.load(model, None, lambda error: answer(0 if error is None else error))
+            self._server.load(name, None, lambda error: answer(0 if error is None else error))
 
     def _instances(self, model: str) -> Iterator[tuple[Generation, Instance]]:
         for generation in list(self._server.generations.values()):

@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.startup import find_gone
@@ -25,7 +25,9 @@ class ReloadCalls(Feature):
 
     @property
     def verbs(self) -> Verbs:
-        return {"reload": Verb(self._reload, needs_repository=True, of_operators=True)}
+        return {
+            "reload": Verb(self._reload, needs_repository=True, of_operators=True, changes=always)
+        }
 
     def _reload(self, call: ControlCall) -> None:
         """Load a model, or without a name all that have changed; answer what became of each.

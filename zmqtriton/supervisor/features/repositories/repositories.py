@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor.actions import ChangeRepositories, RepositoriesInUse
 from zmqtriton.supervisor.control.arguments import required_model_name
 from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
@@ -39,8 +39,12 @@ class RepositoryRegistry(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "repository.register": Verb(partial(self._change, is_registration=True)),
-            "repository.unregister": Verb(partial(self._change, is_registration=False)),
+            "repository.register": Verb(
+                partial(self._change, is_registration=True), changes=always
+            ),
+            "repository.unregister": Verb(
+                partial(self._change, is_registration=False), changes=always
+            ),
             # lists the repositories that were registered with a key
             "repository.keys": Verb(lambda call: call.answer(self._known_keys())),
         }

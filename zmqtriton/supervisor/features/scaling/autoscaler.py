@@ -16,7 +16,7 @@ from zmqtriton.config.autoscale import AutoscaleLimits
 from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
-from zmqtriton.supervisor.features.scaling.scaling_calls import ScalingCalls, limits_of
+from zmqtriton.supervisor.features.scaling.scaling_calls import ScalingCalls, is_change, limits_of
 from zmqtriton.supervisor.features.scaling.workload import Reading
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.generation import Generation
@@ -60,7 +60,7 @@ class Autoscaler(Feature):
     @property
     def verbs(self) -> Verbs:
         scaling = ScalingCalls(self._server.models, self.describe_model)
-        return {"scale": Verb(scaling.handle, of_operators=True)}
+        return {"scale": Verb(scaling.handle, of_operators=True, changes=is_change)}
 
     # ------------------------------------------------------------- looking
 

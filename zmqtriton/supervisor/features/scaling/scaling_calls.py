@@ -15,6 +15,11 @@ from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
 
+def is_change(arguments: dict[str, Any]) -> bool:
+    """True for a call that scales a model; others show its instances."""
+    return "count" in arguments
+
+
 class ScalingCalls:
     def __init__(
         self, models: Mapping[str, Model], describe_scaled: Callable[[Model], dict[str, Any]]
@@ -26,7 +31,7 @@ class ScalingCalls:
     def handle(self, call: ControlCall) -> None:
         """Scale a model; the answer is its instances, now or later, or the error."""
         model = self._find(call.arguments)
-        if "count" in call.arguments:
+        if is_change(call.arguments):
             self._scale(model, call.arguments, call.answer)
         else:
             call.answer(self._describe(model))

@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.control.arguments import changes_of
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, has_changes
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions
@@ -35,7 +35,11 @@ class LogSettings(Feature):
 
     @property
     def verbs(self) -> Verbs:
-        return {"log.settings": Verb(at_once(lambda arguments: self.update(changes_of(arguments))))}
+        return {
+            "log.settings": Verb(
+                at_once(lambda arguments: self.update(changes_of(arguments))), changes=has_changes
+            )
+        }
 
     def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Apply all of these changes or none, and return the settings."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, has_changes
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
@@ -58,7 +58,7 @@ class TraceSettings(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "trace.settings": Verb(at_once(self._handle)),
+            "trace.settings": Verb(at_once(self._handle), changes=has_changes),
             "trace.counted": Verb(at_once(self._count)),
         }
 

@@ -34,7 +34,7 @@ def claim_storage(options: Options, group: int | None = None) -> RuntimeDirector
     if importlib.util.find_spec(_LIBRARY) is None:
         raise DirectoryError(
             f"the model repository '{urls[0]}' needs the package {_LIBRARY}; install it with "
-            "pip install 'zmqtriton[cloud]'"
+            f"pip install {_LIBRARY}"
         )
     try:
         kinds = [parse_url(url).kind for url in urls]

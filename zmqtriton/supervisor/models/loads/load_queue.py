@@ -74,6 +74,14 @@ class LoadQueue:
         for load in loads:
             load.cancel(why)
 
+    def cancel_current(self, why: Reason) -> bool:
+        """Cancel the running load, if one runs, and begin the next; return whether one ran."""
+        load = self._current
+        if load is None:
+            return False
+        load.cancel(why)
+        return True
+
     def stop(self) -> None:
         """Cancel every load, since the server stops."""
         self.cancel_all(Reason.of(Kind.SERVER_STOPS, "Server exiting"))

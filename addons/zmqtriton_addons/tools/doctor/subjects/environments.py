@@ -19,6 +19,7 @@ from zmqtriton.environments import (
     INTERPRETER,
     REQUIREMENTS,
     EnvironmentSpec,
+    ModelEnvironment,
     candidate_paths,
     default_root,
     find_uv,
@@ -36,8 +37,12 @@ _PROGRAM_VERSION = re.compile(r"python(\d+)\.(\d+)")
 
 
 def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> Iterator[Finding]:
-    environments = list(_read(repositories, options))
-    for model, environment in environments:
+    environments = []
+    for place, (model, environment, has_config) in _read(repositories, options):
+        if not has_config:
+            yield _unreadable(place / model, environment)
+            continue
+        environments.append((model, environment))
         problem = _problem_of(environment)
         if problem:
             yield error(
@@ -54,26 +59,33 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
         )
 
 
+def _unreadable(directory: Path, problem: Any) -> Finding:
+    return error(
+        f"model {directory.name} cannot be loaded: {str(problem).splitlines()[0]}",
+        "This shows all that is wrong with it.",
+        f"zmqtriton check {shlex.quote(str(directory))}",
+    )
+
+
 def _read(
     repositories: Iterable[str], options: Mapping[str, Any]
-) -> Iterator[tuple[str, EnvironmentSpec | ZmqTritonError]]:
-    """Yield the models that ask for an environment, each with its spec or its error."""
+) -> Iterator[tuple[Path, ModelEnvironment]]:
+    """Yield the models that ask for an environment, or of which that cannot be told."""
     may_build = bool(options.get("build-environments"))
     for path in repositories:
         with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
             for each in read_environments(Path(path), may_build=may_build):
                 if isinstance(each.result, EnvironmentSpec | ZmqTritonError):
-                    yield each.model, each.result
+                    yield Path(path), each
 
 
-def _is_built(environment: EnvironmentSpec | ZmqTritonError) -> bool:
+def _is_built(environment: Any) -> bool:
     return isinstance(environment, EnvironmentSpec) and environment.kind == REQUIREMENTS
 
 
-def _problem_of(environment: EnvironmentSpec | ZmqTritonError) -> str:
-    if isinstance(environment, ZmqTritonError):
-        return environment.text
-    spec = environment
+def _problem_of(spec: Any) -> str:
+    if isinstance(spec, ZmqTritonError):
+        return spec.text
     if spec.kind == DIRECTORY:
         return _age_problem(interpreter_path(spec.path))
     if spec.kind not in (INTERPRETER, REQUIREMENTS):
@@ -131,7 +143,7 @@ def _judge_by_need(
     repositories: Iterable[str], options: Mapping[str, Any]
 ) -> Callable[..., Finding]:
     """Return `error` if a model's environment is to be built, else `note`."""
-    is_needed = any(_is_built(environment) for _, environment in _read(repositories, options))
+    is_needed = any(_is_built(each.result) for _, each in _read(repositories, options))
     return error if is_needed else note
 
 

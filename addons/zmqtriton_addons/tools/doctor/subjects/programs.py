@@ -177,7 +177,7 @@ def _judge_cupy(*, has_devices: bool, count: int) -> Iterator[Finding]:
         yield note(
             "there is a GPU, and cupy is missing",
             "It is needed where tensors stay on the GPU between models or come from clients there.",
-            f"{sys.executable} -m pip install 'zmqtriton[gpu]'",
+            f"{sys.executable} -m pip install cupy-cuda12x",
         )
     if version and not has_devices:
         yield note(

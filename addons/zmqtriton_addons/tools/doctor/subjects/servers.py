@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import shlex
 import socket
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ _SERVICES = (
     ("allow-metrics", "metrics-address", "metrics-port"),
 )
 _FIRST_FREE_FOR_ALL = 1024
+#: Of models in trouble, each of which has a finding of its own.
+_MAX_MODELS = 10
 #: The names of proxies' processes.
 _PROXIES = frozenset({"apache2", "caddy", "envoy", "haproxy", "httpd", "nginx", "traefik"})
 #: Of a model's directory, relative to its repository.
@@ -41,14 +44,14 @@ def judge_options(problem: str) -> Iterator[Finding]:
         )
 
 
-def judge_models(troubled: Sequence[str]) -> Iterator[Finding]:
-    if troubled:
-        are = "is" if len(troubled) == 1 else "are"
-        yield warning(
-            f"{', '.join(troubled)} {are} not ready",
-            "This says why, and what to do:",
-            "zmqtriton-ctl explain",
-        )
+def judge_models(troubles: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Tell of each model in trouble, with the first that is to be said of it."""
+    advice = "This says what to do:"
+    for model, text in troubles[:_MAX_MODELS]:
+        yield warning(f"{model}: {text}", advice, f"zmqtriton-ctl explain {shlex.quote(model)}")
+    if len(troubles) > _MAX_MODELS:
+        more = len(troubles) - _MAX_MODELS
+        yield warning(f"{more} more models are in trouble", advice, "zmqtriton-ctl explain")
 
 
 def judge_ports(options: Mapping[str, Any]) -> Iterator[Finding]:

@@ -45,9 +45,9 @@ def main():
     parser.add_argument("--rows", type=int, default=256)
     arguments = parser.parse_args()
     rows = np.linspace(-1.2, 1.2, arguments.rows)
-    with zmqtriton.Server(MODELS, log_error=True, log_info=False) as server:
-        lines = progress(results(server.model("mandelbrot"), rows), len(rows))
-        picture = np.array([steps.copy() for steps in lines])
+    with zmqtriton.Server(MODELS) as server:
+        found = progress(results(server.model("mandelbrot"), rows), len(rows))
+        picture = np.array([steps.copy() for steps in found])
     for line in picture[:: max(1, len(rows) // 24)]:
         shades = np.log2(line[::7]) / np.log2(picture.max()) * (len(SHADES) - 1)
         print("".join(SHADES[int(shade)] for shade in shades))

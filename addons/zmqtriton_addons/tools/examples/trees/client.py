@@ -26,7 +26,7 @@ def ask_own(rows):
     import zmqtriton
 
     models = Path(__file__).resolve().parent / "models"
-    with zmqtriton.Server(models, log_info=False) as server:
+    with zmqtriton.Server(models) as server:
         model = server.model("colours")
         # all are under way before the first is read, so the server makes batches of them
         pending = [model.infer(inputs={"input__0": row}) for row in rows]
