@@ -26,6 +26,7 @@ from zmqtriton_addons.tritonserver.errors import (
 )
 from zmqtriton_addons.tritonserver.requests import InferenceRequest
 from zmqtriton_addons.tritonserver.tensor import Tensor
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, WITHOUT_NUMPY
 from zmqtriton_floor.errors import Cancelled, ZmqTritonError
 
 
