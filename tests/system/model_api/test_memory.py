@@ -92,8 +92,8 @@ def _segments_of(pid: int) -> int:
         return 0  # it has just ended
     for line in lines:
         start, _, end = line.split()[0].partition("-")
-        # Smaller ones are no segments of an arena.
-        count += "memfd:zmqtriton" in line and int(end, 16) - int(start, 16) >= 1 << 20
+        # Smaller ones are no segments of an arena, and neither is the page of a stub's progress.
+        count += "memfd:zmqtriton " in line and int(end, 16) - int(start, 16) >= 1 << 20
     return count
 
 

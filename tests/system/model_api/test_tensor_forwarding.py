@@ -49,7 +49,7 @@ def _owns_memory(pid: int) -> bool:
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         start, _, end = line.split()[0].partition("-")
         is_large = int(end, 16) - int(start, 16) >= ONES.nbytes
-        if is_large and "memfd:zmqtriton" in line and "rw-s" in line:
+        if is_large and "memfd:zmqtriton " in line and "rw-s" in line:
             return True
     return False
 

@@ -232,14 +232,17 @@ def _host_bytes(segment: _Segment) -> int:
     return 0 if segment.handle else segment.size
 
 
-def anonymous_memory(size: int) -> int:
-    """Return a new segment whose size nobody can change and which nobody can execute."""
+def anonymous_memory(size: int, name: str = "zmqtriton") -> int:
+    """Return new memory whose size nobody can change and which nobody can execute.
+
+    The kernel shows the name where it is mapped.
+    """
     try:
-        descriptor = _create_memfd(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
+        descriptor = _create_memfd(name, _CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        descriptor = _create_memfd(_CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
+        descriptor = _create_memfd(name, _CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
     try:
         os.truncate(descriptor, size)
         seal_size(descriptor)
@@ -249,17 +252,17 @@ def anonymous_memory(size: int) -> int:
     return descriptor
 
 
-def _create_memfd(flags: int) -> int:
+def _create_memfd(name: str, flags: int) -> int:
     create = getattr(os, "memfd_create", None)
     if create is not None:
-        made: int = create("zmqtriton", flags)
+        made: int = create(name, flags)
         return made
     # Not every Python was built with a C library that has it.
     libc = ctypes.CDLL(None, use_errno=True)
     number = _MEMFD_CREATE_SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    made = libc.syscall(number, b"zmqtriton", flags)
+    made = libc.syscall(number, name.encode(), flags)
     if made < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return made

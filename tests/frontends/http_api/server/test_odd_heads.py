@@ -78,6 +78,9 @@ def with_length(value: bytes) -> bytes:
 
 #: Heads, by the statuses that they and the two requests behind them get.
 HEADS: dict[tuple[int, ...], dict[str, bytes]] = {
+    (501,): {
+        "chunks that are none": with_line(b"Transfer-Encoding: identity"),
+    },
     (400,): {
         "two lengths": with_line(b"Content-Length: 3"),
         "a length twice": with_line(LENGTH),
@@ -90,7 +93,6 @@ HEADS: dict[tuple[int, ...], dict[str, bytes]] = {
         "a list of lengths": with_length(b" 5, 5"),
         "digits of another script": with_length(" \u0663".encode()),
         "chunks too": with_line(b"Transfer-Encoding: chunked"),
-        "chunks that are none": with_line(b"Transfer-Encoding: identity"),
         "a name with a space": with_line(b"Transfer-Encoding : chunked"),
         "a folded line": with_line(b"X: y\r\n z"),
         "a folded line at the beginning": with_line(b" X: y"),

@@ -103,7 +103,7 @@ class Spawner:
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
         stub = log_ring.StubName(action.model, action.instance)
-        page = segments.anonymous_memory(execution_progress.SIZE)
+        page = segments.anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
         host = action.environment.host
         if host is not None:
             self._children.guests.start_instance(host, action, page)
