@@ -5,6 +5,7 @@ Knows no framework. What is wrong raises TritonModelException, whose text is the
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
@@ -98,3 +99,12 @@ def find_file(config: dict[str, Any], *defaults: str) -> str:
             return path
     listed = "' or '".join(os.path.join(directory, name) for name in dict.fromkeys(names))
     raise pb_utils.TritonModelException(f"unable to find '{listed}' for model '{config['name']}'")
+
+
+def read_json(path: str) -> Any:
+    """Return the document that a file holds. Raises TritonModelException if it is no JSON."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except ValueError as error:
+        raise pb_utils.TritonModelException(f"{path} is no JSON: {error}") from error

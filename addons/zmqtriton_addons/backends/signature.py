@@ -55,8 +55,12 @@ def read(config: dict[str, Any]) -> Signature:
         list(dict.fromkeys(inputs)),
         list(dict.fromkeys(outputs)),
         frozenset(kept),
-        int(config.get("max_batch_size", 0)) > 0,
+        has_batches(config),
     )
+
+
+def has_batches(config: dict[str, Any]) -> bool:
+    return int(config.get("max_batch_size", 0)) > 0
 
 
 def _batching(config: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +117,7 @@ def _complete_batching(document: dict[str, Any], tensors: Iterable[Io]) -> None:
 
 
 def _complete_tensors(document: dict[str, Any], kind: str, tensors: list[Io]) -> None:
-    first = 1 if int(document.get("max_batch_size", 0)) > 0 else 0
+    first = 1 if has_batches(document) else 0
     entries = []
     for io in tensors:
         if io.dims is None:
@@ -168,7 +172,7 @@ def _check_control(config: dict[str, Any], name: str, data_type: str, known: dic
         )
     where = f"unable to load model '{config['name']}', sequence control '{name}'"
     if io.dims is not None:
-        dims = io.dims[1:] if read(config).has_batches else io.dims
+        dims = io.dims[1:] if has_batches(config) else io.dims
         if dims != [1]:
             raise pb_utils.TritonModelException(
                 f"{where} in model has dims {_shape(dims)} but dims [1] is expected"
@@ -203,7 +207,7 @@ def _check_tensor(config: dict[str, Any], kind: str, entry: dict[str, Any], io: 
     reshape = entry.get("reshape")
     allowed = entry.get("dims", ()) if reshape is None else reshape.get("shape", ())
     dims = list(map(int, allowed))
-    if int(config.get("max_batch_size", 0)) > 0:
+    if has_batches(config):
         dims = [-1, *dims]
     fits = len(dims) == len(io.dims) and all(
         here == there or -1 in (here, there) for here, there in zip(dims, io.dims)

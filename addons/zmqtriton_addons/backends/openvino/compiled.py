@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 import openvino
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends import configuration
+from zmqtriton_addons.backends import configuration, signature
 from zmqtriton_addons.backends.signature import Io
 
 _DATA_TYPES = {
@@ -63,7 +63,7 @@ def compile_model(config: dict[str, Any], model: Any, kind: str) -> Any:
 def free_batch(config: dict[str, Any], model: Any) -> None:
     """Let the first dimension be of any size if the configuration has batches and the file one."""
     is_fixed = configuration.flag(config, "SKIP_OV_DYNAMIC_BATCHSIZE", default=False)
-    if int(config.get("max_batch_size", 0)) < 1 or is_fixed:
+    if is_fixed or not signature.has_batches(config):
         return
     shapes = {}
     for one in model.inputs:

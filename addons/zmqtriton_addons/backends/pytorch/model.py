@@ -52,10 +52,13 @@ class TritonPythonModel:
         self._module = modules.load(
             config, args["model_instance_kind"], args["model_instance_device_id"]
         )
-        if self._module.inputs is not None:
-            _check_inputs(config, self._module)
         self._signature = signature.read(config)
         self._inputs = calls.order(self._signature.inputs, self._module.arguments)
+        if self._module.inputs is not None:
+            own = [Io(name, *io[1:]) for name, io in zip(self._inputs, self._module.inputs)]
+            outputs = [Io(name, "", None) for name in self._signature.outputs]
+            # inputs and outputs may be called otherwise than an exported program's
+            signature.check(config, own, outputs)
         self._outputs = calls.order(self._signature.outputs, [])
         self._is_in_inference_mode = configuration.flag(
             config, "INFERENCE_MODE", default=self._module.prefers_inference_mode
@@ -94,12 +97,3 @@ def _set_threads(config: dict[str, Any]) -> None:
     between = between or configuration.number(config, "INTER_OP_THREAD_COUNT", 0)
     if between:
         torch.set_num_interop_threads(between)
-
-
-def _check_inputs(config: dict[str, Any], module: modules.Module) -> None:
-    """Check the inputs against an exported program's; they may be called otherwise."""
-    assert module.inputs is not None
-    asked = signature.read(config)
-    names = calls.order(asked.inputs, module.arguments)
-    inputs = [Io(name, *io[1:]) for name, io in zip(names, module.inputs)]
-    signature.check(config, inputs, [Io(name, "", None) for name in asked.outputs])

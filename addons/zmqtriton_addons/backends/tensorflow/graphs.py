@@ -39,8 +39,8 @@ class Graph:
 
     def call(self, outputs: List[str]) -> Call:
         """Return the function with these outputs, or without any with those that nothing reads."""
-        found = {name: self._tensors[name] for name in outputs if name in self._tensors}
-        return Call(self._wrapped, self._inputs, found or self._ends())
+        tensors = {name: self._tensors[name] for name in outputs if name in self._tensors}
+        return Call(self._wrapped, self._inputs, tensors or self._ends())
 
     def _ends(self) -> Dict[str, Any]:
         return {
@@ -61,6 +61,6 @@ class Call:
         self._names = list(inputs)
         self._function = wrapped.prune(list(inputs.values()), outputs)
 
-    def __call__(self, **given: Any) -> Dict[str, Any]:
-        found: Dict[str, Any] = self._function(*(given[name] for name in self._names))
-        return found
+    def __call__(self, **inputs: Any) -> Dict[str, Any]:
+        outputs: Dict[str, Any] = self._function(*(inputs[name] for name in self._names))
+        return outputs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Dict
 
 import triton_python_backend_utils as pb_utils
+
+from zmqtriton_addons.backends import configuration
 
 _FILE = "multi_lora.json"
 
@@ -20,11 +21,7 @@ class Adapters:
         self._paths: Dict[str, str] = {}
         if not os.path.exists(path):
             return
-        try:
-            with open(path, encoding="utf-8") as file:
-                paths = json.load(file)
-        except ValueError as error:
-            raise pb_utils.TritonModelException(f"{path} is no JSON: {error}") from error
+        paths = configuration.read_json(path)
         if not isinstance(paths, dict) or not all(isinstance(p, str) for p in paths.values()):
             raise pb_utils.TritonModelException(f"{path} must have a path for each name")
         self._paths = paths

@@ -89,11 +89,7 @@ class TritonPythonModel:
 
 def _arguments(config: dict[str, Any]) -> dict[str, Any]:
     path = configuration.find_file(config, _ARGUMENTS)
-    with open(path, encoding="utf-8") as file:
-        try:
-            document = json.load(file)
-        except ValueError as error:
-            raise pb_utils.TritonModelException(f"{path} is no JSON: {error}") from error
+    document = configuration.read_json(path)
     if not isinstance(document, dict):
         raise pb_utils.TritonModelException(f"{path} must be a JSON object")
     return document

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from contextlib import aclosing
+from functools import partial
 
 import falcon.asgi
 
 from zmqtriton_addons.web_apis.openai import vectors
 from zmqtriton_addons.web_apis.openai.calls import Calls, together
 from zmqtriton_addons.web_apis.openai.tensor_names import names_of
-from zmqtriton_addons.web_apis.openai.vectors import Batch, EmbeddingRequest
+from zmqtriton_addons.web_apis.openai.vectors import Batch
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Request
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -54,15 +55,7 @@ class Embeddings:
             return batch
 
         done = await together(map(infer, vectors.batches(names, request.texts)))
-        resp.data = await _written(request, done)
+        size = sum(batch.size for batch in done) * _WRITTEN_BYTES
+        write = partial(vectors.document, request.model, done, is_base64=request.is_base64)
+        resp.data = await json_documents.perform(size, write)
         resp.set_header("x-request-id", own_id)
-
-
-async def _written(request: EmbeddingRequest, done: list[Batch]) -> bytes:
-    def write() -> bytes:
-        return vectors.document(request.model, done, is_base64=request.is_base64)
-
-    size = sum(batch.size for batch in done) * _WRITTEN_BYTES
-    return (
-        await json_documents.aside(size, write) if size >= json_documents.LARGE_BYTES else write()
-    )

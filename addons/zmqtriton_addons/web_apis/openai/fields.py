@@ -5,6 +5,7 @@ Knows documents of clients, and no model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
@@ -73,6 +74,13 @@ def fields_of(document: Any) -> dict[str, Any]:
     if type(document) is not dict:
         raise RefusedField("the request must be a JSON object", "")
     return document
+
+
+def refuse(fields: dict[str, Any], accepted: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise RefusedField for a field that is not supported, unless its value is accepted."""
+    for field, values in accepted.items():
+        if fields.get(field) not in values:
+            raise RefusedField(f"'{field}' is not supported", field)
 
 
 def model_name(fields: dict[str, Any]) -> str:

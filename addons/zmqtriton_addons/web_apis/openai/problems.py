@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
@@ -41,15 +43,20 @@ class UnfitAnswer(InternalError):
 
 def answer_to(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
+    return error.http_status, _document(describe(error))
+
+
+def describe(error: ZmqTritonError) -> dict[str, Any]:
+    """Return what a client is told of an error."""
     field, code = getattr(error, "field", None), getattr(error, "openai_code", None)
-    return error.http_status, document(error.http_status, problems.shortened(error), field, code)
+    return _description(error.http_status, problems.shortened(error), field, code)
 
 
 def refusal(status: int, text: str) -> tuple[int, bytes]:
     """Return the same for a request that was refused before a responder saw it."""
     if status == _RESTRICTED:
-        return _UNAUTHORIZED, document(_UNAUTHORIZED, text)
-    return status, document(status, text)
+        return _UNAUTHORIZED, _document(_description(_UNAUTHORIZED, text))
+    return status, _document(_description(status, text))
 
 
 class Form:
@@ -64,9 +71,14 @@ def event(error: ZmqTritonError) -> bytes:
     return b"data: %b\n\n" % answer_to(error)[1]
 
 
-def document(status: int, text: str, field: str | None = None, code: str | None = None) -> bytes:
+def _description(
+    status: int, text: str, field: str | None = None, code: str | None = None
+) -> dict[str, Any]:
     kind = "server_error" if status >= 500 else "invalid_request_error"
     if status == _UNAUTHORIZED:
         kind, code = "authentication_error", code or "invalid_auth"
-    error = {"message": text, "type": kind, "param": field, "code": code}
-    return orjson.dumps({"error": error})
+    return {"message": text, "type": kind, "param": field, "code": code}
+
+
+def _document(description: dict[str, Any]) -> bytes:
+    return orjson.dumps({"error": description})

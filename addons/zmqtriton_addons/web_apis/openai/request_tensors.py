@@ -27,6 +27,9 @@ _FORCED_CALL = "tool_call"
 #: What the sampling calls an adapter, as in Triton's vLLM backend.
 _ADAPTER = "lora_name"
 
+#: The form of a text by OpenAI's document, and its schema; None for none.
+_Form = tuple[Any, Any]
+
 
 def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames) -> RequestBody:
     """Return the request for one prompt.
@@ -37,12 +40,13 @@ def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames
     if not names.text_output:
         raise _unfit(names, "output", "openai_text_output")
     abilities.check(request, names)
-    tensors = [_prompt(request, prompt, names), *_sampling(request, names)]
+    form = _form_for_engine(request, names)
+    tensors = [_prompt(request, prompt, names), *_sampling(request, names, form)]
     if names.stream is not None:
         tensors.append(_boolean(names.stream, request.is_streamed and names.is_decoupled))
     if names.exclude_input is not None:
         tensors.append(_boolean(names.exclude_input, True))
-    tensors += [*_tools(request, names), *_format(request, names), *_wishes(request, names)]
+    tensors += [*_tools(request, names), *_format(names, form), *_wishes(request, names)]
     return RequestBody(own_id, {}, [], tensors)
 
 
@@ -54,14 +58,14 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
     return _text(names.text, prompt.encode())
 
 
-def _sampling(request: TextRequest, names: TensorNames) -> list[Tensor]:
+def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Tensor]:
     """Return what the client says of the sampling, as one input or as one for each wish."""
     wishes = dict(request.sampling)
     tensors = []
-    document, schema = _format_for_engine(request, names)
+    document, schema = form
     if names.structured_key and names.response_format is None and document is not None:
-        form = {"json_object": True} if schema is None else {"json": schema}
-        wishes[names.structured_key] = orjson.dumps(form).decode()
+        wish = {"json_object": True} if schema is None else {"json": schema}
+        wishes[names.structured_key] = orjson.dumps(wish).decode()
     if request.adapter and names.lora is not None:
         tensors.append(_text(names.lora, request.adapter.encode()))
     elif request.adapter:
@@ -91,7 +95,7 @@ def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
             yield _text(target, orjson.dumps(document))
 
 
-def _format_for_engine(request: TextRequest, names: TensorNames) -> tuple[Any, Any]:
+def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
     """Return the form of the text, or of a call in its place, and its schema; None for none."""
     if abilities.is_forced_by_format(request, names):
         schema = request.tools.forced_schema()
@@ -99,9 +103,9 @@ def _format_for_engine(request: TextRequest, names: TensorNames) -> tuple[Any, A
     return request.format.document, request.format.json_schema
 
 
-def _format(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+def _format(names: TensorNames, form: _Form) -> Iterator[Tensor]:
     """Return what the engine is to keep to."""
-    document, schema = _format_for_engine(request, names)
+    document, schema = form
     target, guides = names.response_format, names.guides
     if target is not None:
         if document is not None or not target.optional:

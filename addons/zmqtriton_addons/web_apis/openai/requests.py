@@ -63,7 +63,7 @@ def read_chat(document: Any) -> TextRequest:
     fields = read.fields_of(document)
     name = read.model_name(fields)
     messages = _messages(fields)
-    _refuse(fields, _REFUSED)
+    read.refuse(fields, _REFUSED)
     request = _text_request(fields, name, messages, [], _chat_logprobs(fields))
     return request._replace(tools=read_tools(fields))
 
@@ -73,7 +73,7 @@ def read_completion(document: Any) -> TextRequest:
     fields = read.fields_of(document)
     name = read.model_name(fields)
     prompts = read.texts(fields, "prompt", MAX_CHOICES)
-    _refuse(fields, _REFUSED_OF_COMPLETIONS)
+    read.refuse(fields, _REFUSED_OF_COMPLETIONS)
     request = _text_request(fields, name, None, prompts, _completion_logprobs(fields))
     return request._replace(has_echo=read.flag(fields, "echo"))
 
@@ -107,12 +107,6 @@ def _text_request(
         logprobs=logprobs,
         format=read_format(fields),
     )
-
-
-def _refuse(fields: dict[str, Any], refused: dict[str, tuple[Any, ...]]) -> None:
-    for field, accepted in refused.items():
-        if fields.get(field) not in accepted:
-            raise RefusedField(f"'{field}' is not supported", field)
 
 
 def _chat_logprobs(fields: dict[str, Any]) -> int | None:

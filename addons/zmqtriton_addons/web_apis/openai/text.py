@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import falcon.asgi
 
@@ -35,8 +35,6 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import Events, Request, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
-
-_T = TypeVar("_T")
 
 #: The texts of an answer that is given as a whole take room in steps.
 _STEP_BYTES = 64 << 10
@@ -127,7 +125,7 @@ class Texts:
             take, numbers = exchange.req.turn.take, range(len(exchange.prompts))
             answers = await together(take(self._read, exchange, number) for number in numbers)
             size = sum(answer.size for answer in answers)
-            resp.data = await _work(size, partial(exchange.form.document, answers))
+            resp.data = await json_documents.perform(size, exchange.form.document, answers)
         resp.set_header("x-request-id", exchange.form.id)
 
     async def _chunks(self, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
@@ -136,6 +134,7 @@ class Texts:
         Raises the model's error.
         """
         answers: list[Choices] = []
+        keeps_texts, large_bytes = exchange.keeps_texts, exchange.large_bytes
         for number in range(len(exchange.prompts)):
             items, choices = self._begin(exchange, number)
             answers.append(choices)
@@ -150,16 +149,16 @@ class Texts:
                     if body is None:
                         continue
                     size, echoed = size_of_response(body) + echoed, 0
-                    kept += size if exchange.keeps_texts else 0
+                    kept += size if keeps_texts else 0
                     if kept >= _STEP_BYTES:
                         exchange.req.hold(kept)
                         kept = 0
-                    work = partial(_add, choices, events, body)
-                    del body
                     if size > INLINE_BYTES:
                         await exchange.req.wait_for_room(size)
-                    added = await _work(size, work, exchange.large_bytes)
-                    del work
+                    added = await json_documents.perform(
+                        size, _add, choices, events, body, large_bytes=large_bytes
+                    )
+                    del body
                     if added:
                         yield added
                     del added
@@ -184,7 +183,9 @@ class Texts:
                 if unbooked >= _STEP_BYTES:
                     await exchange.req.wait_for_room(unbooked)
                     unbooked = 0
-                await _work(size, partial(choices.take, item.body), exchange.large_bytes)
+                await json_documents.perform(
+                    size, choices.take, item.body, large_bytes=exchange.large_bytes
+                )
         choices.end()
         await _check(exchange.request, choices)
         return choices
@@ -227,14 +228,7 @@ async def _end(exchange: _Exchange, size: int, write: Callable[[], bytes]) -> by
     repeated = size * exchange.form.repetitions
     if repeated > INLINE_BYTES:
         await exchange.req.wait_for_room(repeated)
-    return await _work(repeated, write)
-
-
-async def _work(
-    size: int, work: Callable[[], _T], large_bytes: int = json_documents.LARGE_BYTES
-) -> _T:
-    """Return the result of work on so many bytes, by a thread if they are many."""
-    return work() if size < large_bytes else await json_documents.aside(size, work)
+    return await json_documents.perform(repeated, write)
 
 
 def _add(choices: Choices, events: AnswerEvents, body: ResponseBody) -> bytes:

@@ -54,9 +54,16 @@ async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
 
     orjson never gives way to other threads, but needs a fraction of the time of the rest.
     """
-    if len(text) < LARGE_BYTES:
-        return reader(text)
-    return await aside(len(text), reader, text)
+    return await perform(len(text), reader, text)
+
+
+async def perform(
+    size: int, work: Callable[..., _Read], *arguments: Any, large_bytes: int = LARGE_BYTES
+) -> _Read:
+    """Return the result of work on so many bytes, done by a thread if they are many."""
+    if size < large_bytes:
+        return work(*arguments)
+    return await aside(size, work, *arguments)
 
 
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:

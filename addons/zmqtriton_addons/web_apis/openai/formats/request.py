@@ -52,9 +52,9 @@ class Format(NamedTuple):
 ANY_TEXT = Format()
 
 
-def of_schema(name: str, schema: Any) -> dict[str, Any]:
+def of_schema(name: str, schema: Any, *, is_strict: bool = True) -> dict[str, Any]:
     """Return the document for JSON of a schema."""
-    return {"type": _SCHEMA, _SCHEMA: {"name": name, "schema": schema, "strict": True}}
+    return {"type": _SCHEMA, _SCHEMA: {"name": name, "schema": schema, "strict": is_strict}}
 
 
 def read_format(fields: dict[str, Any], field: str = FIELD) -> Format:
@@ -91,5 +91,4 @@ def _of_schema(described: dict[str, Any], field: str, place: str) -> Format:
         checked = Schema(schema) if is_strict else None
     except UnusableSchemaError as error:
         raise RefusedField(f"'{place}.schema' is unusable: {error}", f"{place}.schema") from None
-    inner = {"name": name, "schema": schema, "strict": is_strict}
-    return Format(field, {"type": _SCHEMA, _SCHEMA: inner}, checked)
+    return Format(field, of_schema(name, schema, is_strict=is_strict), checked)

@@ -124,7 +124,7 @@ class Response(Completion):
 
     def failure(self, error: ZmqTritonError) -> bytes:
         response = self._response("failed")
-        description = orjson.loads(problems.answer_to(error)[1])["error"]
+        description = problems.describe(error)
         code = "server_error" if error.http_status >= 500 else "invalid_prompt"
         response["error"] = {**description, "code": description["code"] or code}
         return self._tell("response.failed", response=response)

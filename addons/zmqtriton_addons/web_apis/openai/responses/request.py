@@ -47,9 +47,7 @@ def read_response(document: Any) -> ResponseRequest:
     """Read the document of a response. Raises RefusedField."""
     fields = read.fields_of(document)
     name = read.model_name(fields)
-    for field, accepted in _REFUSED.items():
-        if fields.get(field) not in accepted:
-            raise RefusedField(f"'{field}' is not supported", field)
+    read.refuse(fields, _REFUSED)
     messages = [*_instructions(fields), *_messages(fields.get("input"))]
     if not messages:
         raise RefusedField("'input' must have at least one item", "input")
