@@ -14,28 +14,21 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.attacks import models
 from tests.faults.attacks.honest import KINDS, Ask, Machine, honest_clients, percentiles
 from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, max_mib
 from tests.faults.attacks.one import ATTACKS
-from tests.faults.attacks.target import Target
+from tests.faults.attacks.serving import LIMIT, attack, headers_of, serving
 from tests.faults.mixed_clients import RIGHT, Client
 from tests.support import leaks
-from tests.support.server import Server
 
-LIMIT = 256 * MIB
-#: Of each process of the server: less than one attack opens.
-DESCRIPTORS = 600
 #: How long one attack lasts, what comes after it, and the end.
 ATTACK_S, REST_S, END_S = 8.0, 3.0, 40.0
 _QUIET_S = 8.0
@@ -71,43 +64,6 @@ def plan(chance: random.Random, kinds: Sequence[str]) -> Iterator[tuple[str, ...
                 yield tuple(chance.sample(kinds, count))
 
 
-def attack(names: Sequence[str], chance: random.Random, target: Target, seconds: float) -> None:
-    """Run them side by side until all have ended."""
-    running = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.faults.attacks.one", name),
-                *(str(chance.randrange(1 << 30)), str(seconds), target.written()),
-            ]
-        )
-        for name in names
-    ]
-    end = time.monotonic() + seconds + 10
-    for process in running:
-        try:
-            process.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def serving(seed: int, directory: Path) -> Iterator[tuple[Server, Target]]:
-    options = [
-        *(f"--client-memory-byte-size={LIMIT}", "--allow-openai", "--zmq-door"),
-        f"--runtime-directory={directory / 'r'}",
-    ]
-    token = ""
-    if seed % 2:
-        token = models.write_token(directory / "tokens")
-        options.append(f"--tokens={directory / 'tokens'}")
-    server = Server(directory / "s", models=models.HONEST, options=options)
-    server.wrapper = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
-    models.prepare(server, random.Random(seed))
-    with server:
-        yield server, Target(server.http_port, server.grpc_port, f"{directory}/r/door", token)
-
-
 def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
     """Attack; return the promises that were broken."""
     chance = random.Random(arguments.seed)
@@ -117,8 +73,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
         pids, machine = server.pids(), Machine()
         if not target.token:
             kinds = [name for name in kinds if not name.endswith("without token")]
-        headers = {"authorization": f"Bearer {target.token}"} if target.token else {}
-        with honest_clients(server, headers) as asks:
+        with honest_clients(server, headers_of(target)) as asks:
             gauge = Gauge(server)
             begun = time.monotonic()
             time.sleep(_QUIET_S)  # what honest clients take is not the attacks'

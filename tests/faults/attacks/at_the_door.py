@@ -13,10 +13,10 @@ from tests.addons.door.raw_door import RawDoor, floats, tokens
 from tests.faults.attacks.target import ECHO, SIZED, STREAMED, Attacker
 
 
-def _clients(attack: Attacker, max_clients: int) -> list[RawDoor]:
+def _connect(attack: Attacker, count: int) -> list[RawDoor]:
     doors = [
         attack.stack.enter_context(RawDoor(attack.target.door, receive_limit=1))
-        for _ in range(attack.between(1, max_clients))
+        for _ in range(count)
     ]
     for client in doors:
         client.socket.setsockopt(zmq.SNDTIMEO, 200)
@@ -26,7 +26,7 @@ def _clients(attack: Attacker, max_clients: int) -> list[RawDoor]:
 def unread(attack: Attacker) -> None:
     """Answers of all sizes, and streams, that are not read."""
     fields, *numbers = tokens(2_000_000_000)
-    for client in _clients(attack, 12):
+    for client in _connect(attack, attack.between(1, 12)):
         kib = attack.between(1, 32 << 10)
         kind = attack.chance.choice(("sized", "echoed", "streams"))
         with suppress(zmq.Again):
@@ -42,9 +42,19 @@ def unread(attack: Attacker) -> None:
     attack.wait()
 
 
+def unread_echoes(attack: Attacker, clients: int, kib: int) -> None:
+    """Tensors of that size that come back and are not read, 512 MiB for each client."""
+    data = bytes(kib << 10)
+    for client in _connect(attack, clients):
+        with suppress(zmq.Again):
+            for _ in range((512 << 10) // kib):
+                client.send("infer", floats(ECHO, kib << 8), data)
+    attack.wait()
+
+
 def nothing(attack: Attacker) -> None:
     """Messages that mean nothing, or ask for little, as fast as they are taken."""
-    clients = _clients(attack, 6)
+    clients = _connect(attack, attack.between(1, 6))
     odd: tuple[Any, ...] = (b"", b"\x94\x01\xa1x\x01\x80", attack.chance.randbytes(40))
     while not attack.is_over:
         for client in clients:

@@ -35,15 +35,16 @@ class Ask(NamedTuple):
 class Honest:
     """One client in a thread."""
 
-    def __init__(self, client: Client, asks: list[Ask]) -> None:
+    def __init__(self, client: Client, asks: list[Ask], pause_s: float) -> None:
         self.client = client
         self._asks = asks
+        self._pause_s = pause_s
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._is_over.wait(random.uniform(0, 2 * _PAUSE_S)):
+        while not self._is_over.wait(random.uniform(0, 2 * self._pause_s)):
             begun = time.monotonic()
             try:
                 outcome = self.client.ask()
@@ -65,15 +66,20 @@ class Honest:
 
 
 @contextmanager
-def honest_clients(server: Server, headers: dict[str, str]) -> Iterator[list[Ask]]:
-    """Let all of them ask during the block; return what became of it."""
+def honest_clients(
+    server: Server,
+    headers: dict[str, str],
+    kinds: Sequence[tuple[type[Client], int]] = KINDS,
+    pause_s: float = _PAUSE_S,
+) -> Iterator[list[Ask]]:
+    """Let all of them ask during the block, with pauses; return what became of it."""
     asks: list[Ask] = []
     clients = []
-    for kind, count in KINDS:
+    for kind, count in kinds:
         for number in range(count):
             client = kind(server, number)
             client.headers = headers
-            clients.append(Honest(client, asks))
+            clients.append(Honest(client, asks, pause_s))
     try:
         yield asks
     finally:

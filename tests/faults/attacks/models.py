@@ -6,8 +6,17 @@ import random
 import secrets
 from pathlib import Path
 
-from tests.faults.attacks.target import ECHO, ENDLESS, SIZED, SPOKEN, STREAMED, TEMPLATES
+from tests.faults.attacks.target import (
+    ECHO,
+    ENDLESS,
+    OVERWRITING,
+    SIZED,
+    SPOKEN,
+    STREAMED,
+    TEMPLATES,
+)
 from tests.support.server import Server
+from zmqtriton_floor import execution_progress
 from zmqtriton_floor.access.token_file import digest
 
 #: Those that honest clients ask.
@@ -24,6 +33,17 @@ class TritonPythonModel:
             pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size << 8, np.float32))])
             for size in sizes
         ]
+"""
+#: The same, and overwrites the page that tells how far it is.
+_OVERWRITING = f"""
+import ctypes
+{_SIZED.replace("sizes = ", "overwrite(); sizes = ")}
+def overwrite():
+    for line in open("/proc/self/maps"):
+        place, rights, *_ = line.split()
+        begin, end = (int(part, 16) for part in place.split("-"))
+        if rights == "rw-s" and end - begin == {execution_progress.SIZE}:
+            ctypes.memset(begin, 0xFF, end - begin)
 """
 _CONFIG = """
 backend: "python"
@@ -56,10 +76,11 @@ def prepare(server: Server, chance: random.Random) -> None:
         for depth in range(chance.randint(2, 4)):
             template = _LOOP.format(f"i{depth}", template)
         (server.repository / f"{ENDLESS}{number}" / "chat_template.jinja").write_text(template)
-    model = server.repository / SIZED / "1" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text(_SIZED)
-    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    for name, code in ((SIZED, _SIZED), (OVERWRITING, _OVERWRITING)):
+        model = server.repository / name / "1" / "model.py"
+        model.parent.mkdir(parents=True)
+        model.write_text(code)
+        (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
 
 
 def write_token(path: Path) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.faults.attacks import at_the_door, frames, over_grpc, over_http
+from tests.faults.attacks import at_the_door, frames, over_grpc, over_http, strongest
 from tests.faults.attacks.target import Attacker, Target
 
 ATTACKS = over_http.ATTACKS | over_grpc.ATTACKS | frames.ATTACKS | at_the_door.ATTACKS
+_ALL: dict[str, Callable[[Attacker], str | None]] = {**ATTACKS, **strongest.ATTACKS}
 #: Attackers have machines of their own, and here they have what others leave.
 _NICENESS = 10
 
@@ -21,7 +23,10 @@ def main() -> None:
     name, seed, seconds, target = sys.argv[1:]
     os.nice(_NICENESS)
     with ExitStack() as stack:
-        ATTACKS[name](Attacker(Target.read(target), seed, float(seconds), stack))
+        run = _ALL[name]
+        outcome = run(Attacker(Target.read(target), seed, float(seconds), stack))
+        if outcome:
+            print(f"{name}: {outcome}", flush=True)
         # not in order: who is attacked hears that all of it has gone at once
         os._exit(0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,10 +18,10 @@ MIB = 1 << 20
 _SERVICE = "/inference.GRPCInferenceService/"
 INFER, STREAM = _SERVICE + "ModelInfer", _SERVICE + "ModelStreamInfer"
 #: Nothing is read of the data, and all frames of an answer fit.
-_UNREAD = h2.PREFACE + h2.NO_WINDOW
+UNREAD = h2.PREFACE + h2.NO_WINDOW
 #: As much of everything as there may be: what is not read stays in the sockets.
-_WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1})
-_WIDE += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
+WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1})
+WIDE += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
 #: What may be sent on a connection before one hears from the server, and on a stream.
 _CONNECTION_BYTES, _STREAM_BYTES = 15 << 20, 1 << 20
 
@@ -34,7 +35,7 @@ def sized(kib: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def _floats(size: int) -> bytes:
+def floats(size: int) -> bytes:
     """Return a request with an input of so many bytes."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
     request: Any = message("inference.ModelInferRequest")(
@@ -43,14 +44,29 @@ def _floats(size: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def _pack(data: bytes, encoding: str) -> bytes:
+def pack(data: bytes, encoding: str) -> bytes:
     stream = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15}[encoding])
     return stream.compress(data) + stream.flush()
 
 
+def ask_on_stream(attack: Attacker, client: h2.Connection, kib: int, count: int) -> None:
+    """Ask so often on one stream, each time for an answer of that size."""
+    requests = h2.data_frame(1, sized(kib)) * count
+    client.send_within(1.0, attack.begin(1, STREAM), requests)
+
+
+def ask_at_once(attack: Attacker, client: h2.Connection, kib: int, count: int) -> None:
+    """Make so many calls at once, each for an answer of that size."""
+    requests = b"".join(
+        attack.begin(number, INFER) + h2.data_frame(number, sized(kib), flags=h2.END_STREAM)
+        for number in range(1, 2 * count, 2)
+    )
+    client.send_within(1.0, requests)
+
+
 def unread_streams(attack: Attacker) -> None:
     """Streams with many requests whose answers are not read."""
-    first = attack.chance.choice((_UNREAD, _UNREAD, _WIDE))
+    first = attack.chance.choice((UNREAD, UNREAD, WIDE))
     total = attack.between(32, 4096)  # MiB that all answers come to
     clients = attack.between(1, 30)
     for _ in range(clients):
@@ -58,30 +74,25 @@ def unread_streams(attack: Attacker) -> None:
         count = max(1, min(1024, (total << 10) // kib // clients))
         client = attack.call(first)
         if client is not None:
-            requests = h2.data_frame(1, sized(kib)) * count
-            client.send_within(1.0, attack.begin(1, STREAM), requests)
+            ask_on_stream(attack, client, kib, count)
     attack.wait()
 
 
 def unread_unary(attack: Attacker) -> None:
     """Unary calls, large ones and many small ones, whose answers are not read."""
-    first = attack.chance.choice((_UNREAD, _WIDE))
+    first = attack.chance.choice((UNREAD, WIDE))
     for _ in range(attack.between(1, 30)):
         client = attack.call(first)
         if client is None:
             continue
         kib = attack.between(1, 2048)
-        requests = b"".join(
-            attack.begin(number, INFER) + h2.data_frame(number, sized(kib), flags=h2.END_STREAM)
-            for number in range(1, 2 * min(400, (400 << 10) // kib), 2)
-        )
-        client.send_within(1.0, requests)
+        ask_at_once(attack, client, kib, min(400, (400 << 10) // kib))
     attack.wait()
 
 
 def slow_streams(attack: Attacker) -> None:
     """Large answers that are read a few KiB at a time."""
-    clients = [attack.call(_WIDE) for _ in range(attack.between(2, 16))]
+    clients = [attack.call(WIDE) for _ in range(attack.between(2, 16))]
     kib = attack.between(1 << 10, 64 << 10)
     opened = [client for client in clients if client is not None]
     for client in opened:
@@ -101,10 +112,10 @@ def bombs(attack: Attacker, *, has_token: bool = True) -> None:
     if kind == "zeros":
         data = bytes(size)
     elif kind == "a request":
-        data = _floats(size)
+        data = floats(size)
     else:  # two bytes each
         data = bytes((attack.chance.choice((4, 5, 6, 7)) << 3 | 2, 0)) * (size // 8)
-    packed = _pack(data, encoding)
+    packed = pack(data, encoding)
     del data
     path = attack.chance.choice((INFER, STREAM))
     if not has_token:
@@ -145,6 +156,20 @@ def _string(data: bytes) -> bytes:
     return floods.length(len(data), 0) + data
 
 
+def blocks_of_table(attack: Attacker, path: str, size: int, references: int) -> list[bytes]:
+    """Return the headers of a thousand streams: one large entry, and references to it in each."""
+    entry = b"\x40\x01a" + _string(b"v" * size)
+    many = b"\xbe" * references
+    blocks = [attack.begin(1, path, more=entry + many)]
+    return blocks + [attack.begin(n, path, more=many) for n in range(3, 2001, 2)]
+
+
+def send_blocks(client: h2.Connection, blocks: list[bytes]) -> None:
+    for at in range(0, len(blocks), 50):
+        if not client.send_within(0.5, *blocks[at : at + 50]):
+            break
+
+
 def open_streams(attack: Attacker) -> None:
     """Streams with much metadata that stay open; each costs its client some bytes."""
     path = attack.chance.choice((INFER, STREAM))
@@ -153,21 +178,17 @@ def open_streams(attack: Attacker) -> None:
         client = attack.call()
         if client is None:
             continue
-        if is_of_table:  # one large entry, and fourteen references to it in each block
-            size = attack.chance.randint(1000, 3900)
-            entry = b"\x40\x01a" + _string(b"v" * size)
-            many = b"\xbe" * attack.chance.randint(5, 14)
-            blocks = [attack.begin(1, path, more=entry + many)]
-            blocks += [attack.begin(n, path, more=many) for n in range(3, 2001, 2)]
+        if is_of_table:
+            blocks = blocks_of_table(
+                attack, path, attack.chance.randint(1000, 3900), attack.chance.randint(5, 14)
+            )
         else:
             fields = attack.between(1, 100)
             names = [b"%03d" % n for n in range(fields)]
             value = b"v" * (attack.between(fields * 8, 30_000) // fields)
             more = b"".join(b"\0\3" + name + _string(value) for name in names)
             blocks = [attack.begin(n, path, more=more) for n in range(1, 201, 2)]
-        for at in range(0, len(blocks), 50):
-            if not client.send_within(0.5, *blocks[at : at + 50]):
-                break
+        send_blocks(client, blocks)
     attack.wait()
 
 
@@ -200,32 +221,40 @@ def kept_headers(attack: Attacker) -> None:
     attack.wait()
 
 
-def flood(attack: Attacker, names: list[str]) -> None:
+def send_floods(attack: Attacker, name_of: Callable[[int], str], count: int) -> None:
     """Send floods as fast as the server takes them, and again when it has had enough."""
-    chosen = [attack.chance.choice(names) for _ in range(attack.chance.randint(1, 3))]
-    clients: list[Any] = [None] * attack.chance.randint(1, 6)
-    sources: list[Any] = [None] * len(clients)
+    clients: list[Any] = [None] * count
+    sources: list[Any] = [None] * count
     while not attack.is_over:
         for at, client in enumerate(clients):
             if client is None:
                 clients[at] = attack.call()
                 seed = attack.chance.randrange(1 << 30)
-                sources[at] = floods.chunks(attack.chance.choice(chosen), seed, 1 << 30)
+                sources[at] = floods.chunks(name_of(at), seed, 1 << 30)
             elif not client.send_within(0.2, next(sources[at])):
                 client.close()
                 clients[at] = None
                 time.sleep(0.01)  # or all of it would be connecting
 
 
+def _some_floods(attack: Attacker, names: list[str]) -> None:
+    chosen = [attack.chance.choice(names) for _ in range(attack.chance.randint(1, 3))]
+    send_floods(attack, lambda _: attack.chance.choice(chosen), attack.chance.randint(1, 6))
+
+
+#: Of headers, and of windows, data and calls.
+DEAR = ("fields", "few fields", "table sizes", "large entries", "table churn", "huffman")
+CHEAP = ("windows", "bytes of data", "messages", "unknown calls")
+
+
 def floods_of_headers(attack: Attacker) -> None:
     """Headers that cost much to read."""
-    names = ["fields", "few fields", "table sizes", "large entries", "table churn", "huffman"]
-    flood(attack, [*names, "pieces", "unknown calls"])
+    _some_floods(attack, [*DEAR, "pieces", "unknown calls"])
 
 
 def floods_of_bytes(attack: Attacker) -> None:
     """Windows of one byte, data of one byte, empty messages."""
-    flood(attack, ["windows", "bytes of data", "messages", "unknown calls"])
+    _some_floods(attack, [*CHEAP])
 
 
 def empty_requests(attack: Attacker) -> None:

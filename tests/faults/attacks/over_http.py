@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -75,18 +76,21 @@ def trickle(attack: Attacker) -> None:
 
 def half_requests(attack: Attacker) -> None:
     """More connections than there may be, each amid its request, over HTTP and gRPC."""
+    kinds = ("ModelStreamInfer", "ModelInfer")
+    begin_requests(attack, attack.chance.choice(kinds), attack.chance.randint(500, 800))
+
+
+def begin_requests(attack: Attacker, silent: str, count: int) -> None:
+    """Begin so many over HTTP, and as many of a method over gRPC, and say nothing more."""
     half = attack.request(_INFER, b"x" * 8, Content_Length="9")
-    silent = "/inference.GRPCInferenceService/" + attack.chance.choice(
-        ("ModelStreamInfer", "ModelInfer")
-    )
-    for _ in range(attack.chance.randint(500, 800)):
+    for _ in range(count):
         if attack.is_over:
             break
         attack.connect(half)
         client = attack.call()
         if client is not None:
             with suppress(OSError):
-                client.send(attack.begin(1, silent))
+                client.send(attack.begin(1, f"/inference.GRPCInferenceService/{silent}"))
     attack.wait()
 
 
@@ -115,7 +119,7 @@ def slow_documents(attack: Attacker) -> None:
     attack.wait()
 
 
-def _sized(attack: Attacker, kib: int, *, is_binary: bool) -> bytes:
+def sized(attack: Attacker, kib: int, *, is_binary: bool) -> bytes:
     tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [kib]}
     document: dict[str, Any] = {"inputs": [tensor]}
     if is_binary:
@@ -128,17 +132,20 @@ def unread_answers(attack: Attacker) -> None:
     is_binary = attack.chance.random() < 0.7
     for _ in range(attack.between(4, 60)):
         kib = attack.between(16, 32 << 10 if is_binary else 2 << 10)
-        attack.connect(_sized(attack, kib, is_binary=is_binary), 4096)
+        attack.connect(sized(attack, kib, is_binary=is_binary), 4096)
     attack.wait()
 
 
 def slow_readers(attack: Attacker) -> None:
     """Large answers that are read a few KiB at a time."""
     kib = attack.between(4 << 10, 64 << 10)
-    made = (
-        attack.connect(_sized(attack, kib, is_binary=True), 4096)
-        for _ in range(attack.between(4, 16))
-    )
+    read_slowly(attack, kib, attack.between(4, 16), (0.1, 0.5, 1.0))
+
+
+def read_slowly(attack: Attacker, kib: int, clients: int, pauses_s: Sequence[float]) -> None:
+    """Read answers of that size, 2 KiB between two pauses."""
+    data = sized(attack, kib, is_binary=True)
+    made = (attack.connect(data, 4096) for _ in range(clients))
     connections = [connection for connection in made if connection is not None]
     for connection in connections:
         connection.setblocking(False)
@@ -146,7 +153,7 @@ def slow_readers(attack: Attacker) -> None:
         for connection in connections:
             with suppress(OSError):
                 connection.recv(2048)
-        time.sleep(attack.chance.choice((0.1, 0.5, 1.0)))
+        time.sleep(attack.chance.choice(pauses_s))
 
 
 def unread_events(attack: Attacker) -> None:

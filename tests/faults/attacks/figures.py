@@ -1,0 +1,136 @@
+"""The figures of attacks that are the same each time: `python -m tests.faults.attacks.figures`.
+
+Each attack of strongest.py comes several times, beside a few honest clients. Printed are medians
+and maxima over these times: how much larger than without attacks the memory of the processes of a
+kind was at most, and how long a request of an honest client took at most. `left` is what is still
+larger 40 s after the last time began. Nothing is judged; figures are worth something on a quiet
+machine, and `machine` is how late a process was that wanted next to nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.attacks.honest import Ask, Machine, honest_clients
+from tests.faults.attacks.memory import MIB, ROLES, Gauge, Reading
+from tests.faults.attacks.serving import LIMIT, attack, headers_of, serving
+from tests.faults.attacks.strongest import ATTACKS
+from tests.faults.attacks.target import Target
+from tests.faults.mixed_clients import RIGHT, Client, GrpcClient, HttpClient, StreamClient
+
+_KINDS: tuple[tuple[type[Client], int], ...] = (
+    *((HttpClient, 2), (GrpcClient, 2), (StreamClient, 1)),
+)
+#: Between two requests of a client, on average.
+_PAUSE_S = 0.1
+_QUIET_S, _REST_S, _LEFT_AFTER_S = 5.0, 3.0, 40.0
+#: With tokens, or nobody would lack one.
+_SEED = 1
+_NOTHING = "nothing"
+_WIDTH = 42
+
+
+class Sample(NamedTuple):
+    """One attack, and what the memory was above what it is without attacks, in MiB."""
+
+    begun: float
+    end: float
+    #: By role, and what processes share.
+    growth: dict[str, int]
+
+
+class Figures:
+    """Attacks one server, and prints a line for each attack."""
+
+    def __init__(
+        self, target: Target, asks: Sequence[Ask], machine: Machine, gauge: Gauge, idle: Reading
+    ) -> None:
+        self._target = target
+        self._asks = asks
+        self._machine = machine
+        self._gauge = gauge
+        self._idle = idle
+
+    def measure(self, name: str, times: int, seconds: float) -> None:
+        """Attack so often, and print what it came to."""
+        samples = [self._attack(name, number, seconds) for number in range(times)]
+        time.sleep(max(0.0, samples[-1].begun + _LEFT_AFTER_S - time.monotonic()))
+        left = self._growth(self._gauge.newest)
+        # only now: a wait is known when it is over
+        asks = [self._asks_of(sample) for sample in samples]
+        cells = [f"{name:{_WIDTH}}"]
+        cells += [_cell([sample.growth[kind] for sample in samples], 12) for kind in left]
+        cells.append("/".join(map(str, left.values())).rjust(16))
+        cells += [_cell([_longest_ms(own, kind) for own in asks], 17) for kind, _ in _KINDS]
+        cells.append(_cell([self._machine.longest_ms(*one[:2]) for one in samples], 10))
+        cells.append(f"{sum(one.outcome != RIGHT for own in asks for one in own):7}")
+        print("".join(cells), flush=True)
+
+    def _attack(self, name: str, number: int, seconds: float) -> Sample:
+        self._gauge.take_peak()
+        begun = time.monotonic()
+        if name == _NOTHING:
+            time.sleep(seconds)
+        else:
+            attack((name,), random.Random(number), self._target, seconds)
+        time.sleep(_REST_S)
+        return Sample(begun, time.monotonic(), self._growth(self._gauge.take_peak()))
+
+    def _asks_of(self, sample: Sample) -> list[Ask]:
+        return [one for one in [*self._asks] if sample.begun <= one.begun < sample.end]
+
+    def _growth(self, reading: Reading) -> dict[str, int]:
+        idle = self._idle
+        growth = {role: max(0, reading.own[role] - idle.own[role]) for role in ROLES}
+        return {**growth, "shared": max(0, reading.shared - idle.shared)}
+
+
+def _longest_ms(asks: Sequence[Ask], kind: type[Client]) -> float:
+    return max((one.wait_s * 1000 for one in asks if one.kind is kind), default=0.0)
+
+
+def _cell(values: Sequence[float], width: int) -> str:
+    return f"{statistics.median(values):.0f}/{max(values):.0f}".rjust(width)
+
+
+def _print_head(idle: Reading, times: int) -> None:
+    memory = ", ".join(f"{role} {idle.own[role]}" for role in ROLES)
+    print(f"without attacks: {memory}, shared {idle.shared} MiB; the option has {LIMIT // MIB} MiB")
+    roles = "".join(f"{f'{kind} MiB':>12}" for kind in (*ROLES, "shared"))
+    clients = "".join(f"{f'{kind.__name__} ms':>17}" for kind, _ in _KINDS)
+    title = f"median/maximum of {times}"
+    print(f"{title:{_WIDTH}}{roles}{'left':>16}{clients}{'machine':>10}{'wrong':>7}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="attacks with this in their name")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of one attack")
+    arguments = parser.parse_args()
+    names = [name for name in (_NOTHING, *ATTACKS) if arguments.only in name]
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serving(_SEED, Path(directory)) as (server, target),
+        honest_clients(server, headers_of(target), _KINDS, _PAUSE_S) as asks,
+    ):
+        gauge, machine = Gauge(server), Machine()
+        time.sleep(_QUIET_S)
+        idle = gauge.take_peak()
+        _print_head(idle, arguments.times)
+        figures = Figures(target, asks, machine, gauge, idle)
+        for name in names:
+            figures.measure(name, arguments.times, arguments.seconds)
+        gauge.close()
+        machine.close()
+
+
+if __name__ == "__main__":
+    main()

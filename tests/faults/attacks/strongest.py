@@ -1,0 +1,179 @@
+"""Attacks that are the same each time: what a server without bounds for them falls to.
+
+The others draw sizes and numbers by lot; here only the addresses of the clients are. Some return
+what became of requests that should be answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from tests.faults.attacks import at_the_door, over_grpc, over_http
+from tests.faults.attacks.over_grpc import INFER, STREAM, UNREAD, WIDE
+from tests.faults.attacks.target import ECHO, OVERWRITING, Attacker, message_frames
+from tests.support import raw_http2 as h2
+
+MIB = 1 << 20
+#: What a compressed message becomes; it is a thousandth on its way.
+_BOMB_BYTES = 200 * MIB
+_PATIENCE_S = 60.0
+
+
+def small_answers(attack: Attacker) -> None:
+    """A stream with a thousand requests, whose answers are below 1 MiB and are not read."""
+    client = attack.call(UNREAD)
+    if client is not None:
+        over_grpc.ask_on_stream(attack, client, 800, 1024)
+    attack.wait()
+
+
+def large_answers(attack: Attacker) -> None:
+    """Streams with an answer of 64 MiB each that is not read."""
+    for _ in range(16):
+        client = attack.call(UNREAD)
+        if client is not None:
+            over_grpc.ask_on_stream(attack, client, 64 << 10, 1)
+    attack.wait()
+
+
+def dear_headers(attack: Attacker) -> None:
+    """Every flood of headers at once, a connection for each."""
+    over_grpc.send_floods(attack, over_grpc.DEAR.__getitem__, len(over_grpc.DEAR))
+
+
+def compressed(attack: Attacker) -> None:
+    """Compressed requests on streams."""
+    _send_bombs(attack, STREAM)
+
+
+def compressed_without_token(attack: Attacker) -> None:
+    """Compressed requests in one piece, of clients that may ask nothing."""
+    attack.target = attack.target._replace(token="")
+    _send_bombs(attack, INFER)
+
+
+def _send_bombs(attack: Attacker, path: str) -> None:
+    packed = over_grpc.pack(over_grpc.floats(_BOMB_BYTES), "gzip")
+    whole = message_frames(1, packed, is_compressed=True, is_last=path == INFER)
+    for _ in range(6):
+        client = attack.call(WIDE)
+        if client is not None:
+            client.send_within(5.0, attack.begin(1, path, encoding="gzip"), whole)
+    attack.wait()
+
+
+def calls_at_once(attack: Attacker) -> str:
+    """Calls whose answers are below 1 MiB and are not read; others want an answer above it."""
+    client = attack.call(UNREAD)
+    if client is not None:
+        over_grpc.ask_at_once(attack, client, 1000, 400)
+    return _ask_again(attack, lambda: _ask_large(attack))
+
+
+def _ask_large(attack: Attacker) -> str:
+    """Ask for 2 MiB over gRPC, from the address of honest clients."""
+    try:
+        client = h2.Connection(attack.target.grpc_port, WIDE, "127.0.0.1")
+    except OSError:
+        return "not connected"
+    with client:
+        data = h2.data_frame(1, over_grpc.sized(2048), flags=h2.END_STREAM)
+        client.send(attack.begin(1, INFER), data)
+        answer = client.read_until(b"grpc-status", _PATIENCE_S)
+    return "right" if len(answer) > 2 * MIB else "refused"
+
+
+def metadata(attack: Attacker) -> None:
+    """Open streams with metadata of a hundred times the bytes on the wire."""
+    for _ in range(12):
+        client = attack.call()
+        if client is not None:
+            blocks = over_grpc.blocks_of_table(attack, STREAM, 3900, 14)
+            over_grpc.send_blocks(client, blocks)
+    attack.wait()
+
+
+def half_requests(attack: Attacker) -> None:
+    """More connections than there may be, each amid its request."""
+    over_http.begin_requests(attack, "ModelStreamInfer", 700)
+
+
+def cheap_frames(attack: Attacker) -> None:
+    """Every flood of frames that cost their sender nothing at once, a connection for each."""
+    names = (*over_grpc.CHEAP, "pieces")
+    over_grpc.send_floods(attack, names.__getitem__, len(names))
+
+
+def half_closed(attack: Attacker) -> str:
+    """Clients that close their half of the connection behind their request."""
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [5]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    data = attack.request(f"/v2/models/{ECHO}/infer", body)
+    return _ask_again(attack, lambda: _status(attack, data, is_half_closed=True))
+
+
+def overwritten_page(attack: Attacker) -> str:
+    """Requests to a model that overwrites the page that tells how far it is."""
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [1]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    data = attack.request(f"/v2/models/{OVERWRITING}/infer", body)
+    return _ask_again(attack, lambda: _status(attack, data))
+
+
+def slow_readers(attack: Attacker) -> None:
+    """Answers of 64 MiB each that are read at 2 KiB a second."""
+    over_http.read_slowly(attack, 64 << 10, 16, (1.0,))
+
+
+def unread_at_the_door(attack: Attacker) -> None:
+    """Tensors of 8 MiB that come back, and are not read."""
+    at_the_door.unread_echoes(attack, 12, 8 << 10)
+
+
+def _ask_again(attack: Attacker, ask: Callable[[], str]) -> str:
+    """Ask one time after the other; return what became of it."""
+    outcomes, longest_s = Counter[str](), 0.0
+    while not attack.is_over:
+        begun = time.monotonic()
+        outcomes[ask()] += 1
+        longest_s = max(longest_s, time.monotonic() - begun)
+        time.sleep(0.05)
+    parts = [f"{count} {outcome}" for outcome, count in outcomes.most_common()]
+    return f"{', '.join(parts)}; the longest took {longest_s * 1000:.0f} ms"
+
+
+def _status(attack: Attacker, data: bytes, *, is_half_closed: bool = False) -> str:
+    connection = attack.connect(data)
+    if connection is None:
+        return "not connected"
+    with connection:
+        connection.settimeout(_PATIENCE_S)
+        try:
+            if is_half_closed:
+                connection.shutdown(socket.SHUT_WR)
+            status = connection.recv(1 << 16)[9:12].decode("latin-1")
+        except OSError as error:
+            return type(error).__name__
+    return "right" if status == "200" else status or "no answer"
+
+
+ATTACKS: dict[str, Callable[[Attacker], str | None]] = {
+    "answers of a stream, small, not read": small_answers,
+    "answers of streams, large, not read": large_answers,
+    "headers that cost much": dear_headers,
+    "compressed requests": compressed,
+    "answers of calls, not read": calls_at_once,
+    "open streams with metadata, a thousand": metadata,
+    "connections amid a request": half_requests,
+    "templates without an end": over_http.endless_templates,
+    "compressed requests without token": compressed_without_token,
+    "frames that cost nothing": cheap_frames,
+    "half-closed connections": half_closed,
+    "a model that overwrites its page": overwritten_page,
+    "answers of 64 MiB, read slowly": slow_readers,
+    "answers of 8 MiB at the door, not read": unread_at_the_door,
+}
