@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import select
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -508,6 +509,48 @@ def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:
         stub.sync()
 
         stub.cancel_execution(own_id)
+
+        assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
+        assert 0 == stub.finish()
+
+
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_only_a_stub_that_streams_keeps_its_listener_for_subscribers(
+    tmp_path: Path, is_decoupled: bool
+) -> None:
+    with HostedStub(tmp_path, model_transaction_policy={"decoupled": is_decoupled}) as stub:
+        stub.begin()
+
+        with socket.socket(socket.AF_UNIX) as subscriber:
+            refusal = subscriber.connect_ex(endpoints.stream_path(str(tmp_path), _SERIAL))
+
+        assert is_decoupled == (refusal == 0)
+        assert 0 == stub.finish()
+
+
+def test_another_broker_is_followed_while_a_coroutine_of_the_model_is_awaited(
+    tmp_path: Path,
+) -> None:
+    class Waiting(Same):
+        async def execute(self, requests: Any) -> Any:
+            import asyncio
+
+            event = asyncio.Event()
+            events.append((asyncio.get_running_loop(), event))
+            await event.wait()
+            return [pb_utils.InferenceResponse() for _ in requests]
+
+    events: list[tuple[Any, Any]] = []
+    with HostedStub(tmp_path, Waiting) as stub:
+        stub.begin()
+        [own_id] = stub.send_batches([body()])
+        eventually(lambda: events, 30)
+
+        stub.move_broker(epoch=2)
+        stub.welcome_stub()
+        stub.sync()
+        loop, event = events[0]
+        loop.call_soon_threadsafe(event.set)
 
         assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
         assert 0 == stub.finish()

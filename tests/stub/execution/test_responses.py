@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 from tests.stub.fakes import FakeLink, body
 from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.execution.responses import InferenceResponseSender
+from zmqtriton_stub.execution.implicit_state import States
+from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _DROPPED = (
@@ -183,3 +186,52 @@ def test_long_and_broken_texts_are_made_fit_to_travel() -> None:
 
     [outcome] = link.outcomes()
     assert outcome.text == "?" + "x" * 65_535
+
+
+@pytest.fixture
+def withdrawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The answers whose memory was freed again."""
+    answers: list[Any] = []
+    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: answers.append(answer))
+    return answers
+
+
+def test_a_response_that_is_refused_gives_back_its_memory(withdrawn: list[Any]) -> None:
+    sender = _sender(FakeLink())
+
+    sender.send(_response())
+    assert [] == withdrawn
+    _refusal(sender, _response())
+
+    assert 1 == len(withdrawn)
+
+
+def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
+    withdrawn: list[Any],
+) -> None:
+    link = FakeLink()
+    pending = link.add_request(body())
+    sender = pending.make_sender()
+    pending.reschedule()
+    pending.cancel()
+
+    sender.send(_response())
+
+    assert [] == link.messages
+    assert 1 == len(withdrawn)
+
+
+def test_only_a_response_that_leaves_changes_the_states_of_its_sequence() -> None:
+    link = FakeLink()
+    entry = {"input_name": "BEFORE", "output_name": "AFTER", "data_type": "TYPE_UINT8"}
+    link.instance.states = States({"sequence_batching": {"state": [{**entry, "dims": [1]}]}}, "")
+    pending = link.add_request(body())
+    pending.states = {"BEFORE": wire.Tensor("BEFORE", BY_NAME["UINT8"].number, [1], b"\1")}
+    sender = pending.make_sender()
+
+    for value in (2, 3):
+        tensor = pb_utils.Tensor("AFTER", np.array([value], np.uint8))
+        with suppress(pb_utils.TritonModelException):  # there is one response only
+            sender.send(pb_utils.InferenceResponse([tensor]))
+
+    assert b"\2" == bytes(pending.states["BEFORE"].data)
