@@ -7,6 +7,7 @@ what became of requests that should be answered meanwhile.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections import Counter
@@ -21,6 +22,8 @@ MIB = 1 << 20
 #: What a compressed message becomes; it is a thousandth on its way.
 _BOMB_BYTES = 200 * MIB
 _PATIENCE_S = 60.0
+#: A server may say 100 before it, to hear whether a half-closed client is still there.
+_FINAL_STATUS = re.compile(rb"HTTP/1\.1 ([2-5]\d\d) ")
 
 
 def small_answers(attack: Attacker) -> None:
@@ -150,15 +153,19 @@ def _status(attack: Attacker, data: bytes, *, is_half_closed: bool = False) -> s
     connection = attack.connect(data)
     if connection is None:
         return "not connected"
+    answer = b""
     with connection:
         connection.settimeout(_PATIENCE_S)
         try:
             if is_half_closed:
                 connection.shutdown(socket.SHUT_WR)
-            status = connection.recv(1 << 16)[9:12].decode("latin-1")
+            while not (final := _FINAL_STATUS.search(answer)):
+                if not (more := connection.recv(1 << 16)):
+                    return "no answer"
+                answer += more
         except OSError as error:
             return type(error).__name__
-    return "right" if status == "200" else status or "no answer"
+    return "right" if final[1] == b"200" else final[1].decode()
 
 
 ATTACKS: dict[str, Callable[[Attacker], str | None]] = {
