@@ -130,8 +130,8 @@ class Connection:
         model's directory. Raises why it is not loaded.
         """
         parameters = {} if config is None else {"config": config}
-        given = {f"file:{path}": content for path, content in (files or {}).items()}
-        work = load(self._guest.gateway, name, parameters, given)
+        contents = {f"file:{path}": content for path, content in (files or {}).items()}
+        work = load(self._guest.gateway, name, parameters, contents)
         with on_behalf_of(client.own_name()):
             self._guest.wait(work, timeout_s)
         return self.model(name)

@@ -14,8 +14,10 @@ from zmqtriton_frontends.access.bearer_tokens import (
     BearerTokens,
     bearer_tokens_of,
     check_target,
+    describe_client,
 )
 from zmqtriton_frontends.access.needs import OPEN, need_of
+from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call, GrantedCall
 from zmqtriton_frontends.grpc_api.control.health import Health
@@ -171,14 +173,14 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
         _by_task(_INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True),
         _by_task(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
         *(
-            _by_task(_INFERENCE, method, "model-repository", handle, names_model=True)
+            _by_task(_INFERENCE, method, "model-repository", _named(handle), names_model=True)
             for method, handle in (
                 ("RepositoryModelLoad", repository.load),
                 ("RepositoryModelUnload", repository.unload),
             )
         ),
-        _by_task(_INFERENCE, "TraceSetting", "trace", settings.trace, names_model=True),
-        _by_task(_INFERENCE, "LogSettings", "logging", settings.log),
+        _by_task(_INFERENCE, "TraceSetting", "trace", _named(settings.trace), names_model=True),
+        _by_task(_INFERENCE, "LogSettings", "logging", _named(settings.log)),
         *_shared_memory(SharedMemory(gateway, "system"), "SystemSharedMemory"),
         *_shared_memory(SharedMemory(gateway, "cuda"), "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
@@ -192,6 +194,16 @@ def _by_task(
     return Rpc(
         *(service, method, category, by_task(handle)), keeps_request=True, names_model=names_model
     )
+
+
+def _named(handle: Handle) -> Handle:
+    """Return the handler of a change, for which the log names the client."""
+
+    async def named(data: bytes, call: Call) -> bytes:
+        with on_behalf_of(describe_client(call.grant, call.address)):
+            return await handle(data, call)
+
+    return named
 
 
 def _shared_memory(memory: SharedMemory, name: str) -> list[Rpc]:

@@ -20,9 +20,9 @@ def test_the_use_of_a_model_is_that_of_its_processes(tmp_path: Path) -> None:
         write(tmp_path, pid, cpu_s=cpu_s)
 
     rows = [{"role": "broker", "pid": 9}, stub(7), stub(8), stub(9, "n"), stub(0, "starts")]
-    found = use.look(rows)
+    by_model = use.look(rows)
 
-    assert {("m", "1"): (3.0, 20 * PAGE_BYTES), ("n", "1"): (4.0, 10 * PAGE_BYTES)} == found
+    assert {("m", "1"): (3.0, 20 * PAGE_BYTES), ("n", "1"): (4.0, 10 * PAGE_BYTES)} == by_model
 
 
 def test_what_a_process_has_used_counts_after_its_end(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_what_a_process_has_used_counts_after_its_end(tmp_path: Path) -> None:
     use.look([stub(7)])
 
     write(tmp_path, 8, cpu_s=0.5, started=300)
-    found = use.look([stub(8)])
+    by_model = use.look([stub(8)])
 
-    assert {("m", "1"): (5.5, 10 * PAGE_BYTES)} == found
+    assert {("m", "1"): (5.5, 10 * PAGE_BYTES)} == by_model
 
 
 def test_a_model_that_is_loaded_anew_begins_anew(tmp_path: Path) -> None:

@@ -6,13 +6,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.access.bearer_tokens import (
-    check_model,
-    check_unload,
-    describe_client,
-    may_see,
-)
-from zmqtriton_frontends.gateway.control_calls import on_behalf_of
+from zmqtriton_frontends.access.bearer_tokens import check_model, check_unload, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.grpc_api.call import Call
@@ -44,8 +38,7 @@ class Repository:
         check_model(call.grant, _addressed(request).model_name)
         parameters, files = _load_parameters(request)
         files.update(large)
-        with on_behalf_of(describe_client(call.grant, call.address)):
-            await load(self._gateway, request.model_name, parameters, files)
+        await load(self._gateway, request.model_name, parameters, files)
         return serialize(_LOAD())
 
     async def unload(self, data: bytes, call: Call) -> bytes:
@@ -54,8 +47,7 @@ class Repository:
         has_dependents = _unload_dependents(request)
         check_unload(call.grant, has_dependents=has_dependents)
         arguments = {"model": request.model_name, "unload_dependents": has_dependents}
-        with on_behalf_of(describe_client(call.grant, call.address)):
-            await self._gateway.call("unload", arguments)
+        await self._gateway.call("unload", arguments)
         return serialize(_UNLOAD())
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from zmqtriton_floor.access.token_file import CONTROL
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS
-from zmqtriton_frontends.access.bearer_tokens import check_target, describe_client
+from zmqtriton_frontends.access.bearer_tokens import check_target
 from zmqtriton_frontends.gateway import trace_settings
-from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.control.reading import read
@@ -41,11 +40,10 @@ class Settings:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def log(self, data: bytes, call: Call) -> bytes:
+    async def log(self, data: bytes, _call: Call) -> bytes:
         changes = _log_changes(read(_LOG_REQUEST, data).settings)
-        with on_behalf_of(describe_client(call.grant, call.address)):
-            found = await self._gateway.call("log.settings", {"changes": changes})
-        shown = {key: {_FIELDS[type(value)]: value} for key, value in found.items()}
+        settings = await self._gateway.call("log.settings", {"changes": changes})
+        shown = {key: {_FIELDS[type(value)]: value} for key, value in settings.items()}
         return serialize(_LOG(settings=shown))
 
     async def trace(self, data: bytes, call: Call) -> bytes:
@@ -54,8 +52,7 @@ class Settings:
         trace_settings.check_model(self._gateway, request.model_name)
         trace_settings.check_names(request.settings)
         changes = _trace_changes(request.settings)
-        with on_behalf_of(describe_client(call.grant, call.address)):
-            settings = await trace_settings.apply(self._gateway, request.model_name, changes)
+        settings = await trace_settings.apply(self._gateway, request.model_name, changes)
         shown = {
             key: {"value": value if type(value) is list else [value]}
             for key, value in settings.items()
