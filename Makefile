@@ -7,7 +7,7 @@ JOBS ?= 4
 DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
 
-.PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks docs deb coverage conformance-record clean \
+.PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb coverage conformance-record clean \
 	test-fleet test-peers fleet-demo mutants
 
 run: .venv/server.stamp
@@ -73,6 +73,10 @@ faults: .venv/test.stamp
 # Hostile clients beside honest ones.
 attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
+
+# Broken models, one after the other: does an operator find each, and the cause?
+walk: .venv/test.stamp
+	$(bin)/python -m tests.faults.walk $(ARGS)
 
 # Small faults in the code that decides, N of them, one at a time: how many do tests notice?
 N ?= 200

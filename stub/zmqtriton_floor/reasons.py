@@ -119,6 +119,11 @@ class Reason(NamedTuple):
             yield reason
             reason = reason.cause
 
+    @property
+    def innermost(self) -> Reason:
+        """The cause that has none itself: what somebody can do something about."""
+        return self if self.cause is None else self.cause.innermost
+
     def has(self, kind: Kind) -> bool:
         """Return True if it is of this kind, or one of its causes is."""
         return any(reason.kind == kind for reason in self.chain)

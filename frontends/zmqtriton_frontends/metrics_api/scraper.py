@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition, model_metrics, own, readiness
+from zmqtriton_frontends.metrics_api import exposition, model_metrics, own, readiness, troubles
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.model_use import ModelUse
@@ -44,5 +44,6 @@ class Scraper:
         text += exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {}))
         text += readiness.render(gateway.catalogue)
         text += own.render(statistics["zmqtriton"], status)
+        text += troubles.render(status, config_of)
         text += own.render_models(all_series, status, self._busyness, self._use)
         return text + model_metrics.render(statistics.get("measures", []))

@@ -10,6 +10,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
@@ -141,5 +142,6 @@ class ServerStatus:
             "environments": preparations,
             "malformed": self._malformed,
             "loads": load_seconds(self._generations.values()),
+            "troubles": [row for model in self._models.values() for row in troubles(model)],
         }
         return document | self._features.describe(counts)

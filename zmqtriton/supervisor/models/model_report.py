@@ -9,7 +9,7 @@ from typing import Any
 from zmqtriton.supervisor.models.model import NO_VERSION, Model
 from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
-from zmqtriton_floor.reasons import Reason
+from zmqtriton_floor.reasons import AT_REST, Reason
 
 
 def is_ready(model: Model, version: int) -> bool:
@@ -54,6 +54,27 @@ def describe_instances(model: Model) -> dict[str, Any]:
 
 def index_entries(model: Model) -> Iterator[dict[str, Any]]:
     """Return the model's entries in the repository index."""
+    for number, state, reason in _judged(model):
+        entry = {"name": model.name, "version": str(number), "state": state.value}
+        yield {**entry, **_shown(reason)}
+    if not model.versions:
+        read_problem = model.history.read_problem
+        yield unavailable_entry(model.name, read_problem) if read_problem else {"name": model.name}
+
+
+def troubles(model: Model) -> Iterator[dict[str, str]]:
+    """Return why versions are not ready or were not loaded anew, if that is not on purpose."""
+    read_problem = model.history.read_problem
+    judged = list(_judged(model)) or [("", ModelState.UNAVAILABLE, read_problem)]
+    for number, state, reason in judged:
+        if reason is not None and reason.kind not in AT_REST:
+            what = "load" if state is ModelState.READY else "version"
+            cause = str(reason.innermost.kind)
+            yield {"model": model.name, "version": str(number), "what": what, "cause": cause}
+
+
+def _judged(model: Model) -> Iterator[tuple[int | str, ModelState, Reason | None]]:
+    """Return each version with its state, and the reason of that."""
     read_problem = model.history.read_problem
     for number, version in sorted(model.versions.items()):
         state, reason = version.reported_state
@@ -61,10 +82,7 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
             state, reason = ModelState.UNAVAILABLE, model.avoidances[0]
         elif state is ModelState.READY and read_problem:
             reason = last_load_failed(read_problem)
-        entry = {"name": model.name, "version": str(number), "state": state.value}
-        yield {**entry, **_shown(reason)}
-    if not model.versions:
-        yield unavailable_entry(model.name, read_problem) if read_problem else {"name": model.name}
+        yield number, state, reason
 
 
 def unavailable_entry(name: str, reason: Reason) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _ALL_LINES = 1 << 30
 _LARGEST = 10**15
 #: The tables of a status whose rows say of which model they are. All else that names models is for
 #: who may see all of them.
-_OF_MODELS = ("processes", "environments", "counts", "quotas", "drains")
+_OF_MODELS = ("processes", "environments", "counts", "quotas", "drains", "troubles")
 _OF_SERVER = ("server", "malformed")
 #: The rates of a version that had no requests lately, and of one of which that is not known.
 _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.addons.tools.system import broken_models
+from tests.deploy import alerts
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+FRONTENDS = ("metrics",)
 
 ON_REQUEST = {"asleep", "loads_long"}
 OPTIONS = [
@@ -168,3 +171,33 @@ def test_a_model_whose_last_load_failed_is_explained_unasked(server: Server) -> 
     text = findings(server)["works"][0]["text"]
 
     assert text.startswith("ready, but the last load failed, the earlier version serves")
+
+
+#: By model: an alert, and the cause that it names.
+ALERTS = {
+    "config_wrong": ("ZmqtritonModelNotReady", "config_unreadable"),
+    "crashes": ("ZmqtritonModelNotReady", "crashed"),
+    "dies": ("ZmqtritonModelNotReady", "exited"),
+    "environment_missing": ("ZmqtritonModelNotReady", "environment_missing"),
+    "fails": ("ZmqtritonRequestsFail", "BACKEND"),
+    "hanging": ("ZmqtritonModelHangs", "It may hang"),
+    "loads_slowly": ("ZmqtritonModelNotReady", "load_timeout"),
+    "raises": ("ZmqtritonModelNotReady", "exception"),
+    "works": ("ZmqtritonLoadFailed", "exception"),
+}
+
+
+def test_alerts_name_each_model_and_the_cause(
+    server: Server, waiting: None, tmp_path: Path
+) -> None:
+    before, begun_s = alerts.page(server), time.monotonic()
+    for _ in range(20):
+        assert 500 == ask(server, "fails")
+    after, passed_s = alerts.page(server), time.monotonic() - begun_s
+
+    fired = alerts.firing(before, after, passed_s, tmp_path)
+
+    told = {(one.labels.get("model", ""), one.name): f"{one.labels} {one.text}" for one in fired}
+    assert {(model, name) for model, (name, _) in ALERTS.items()} <= told.keys()
+    for model, (name, cause) in ALERTS.items():
+        assert cause in told[model, name], (model, told[model, name])
