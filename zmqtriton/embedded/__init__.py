@@ -16,7 +16,7 @@ _NAMES = {
     "hosted_process": "report",
     "model": "Model",
     "requests": "InferenceRequest InferenceResponse",
-    "server": "Server",
+    "server": "Server command_words",
     "tensors": "to_arrays to_tensors",
 }
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zmqtriton.embedded.hosted_process import report
     from zmqtriton.embedded.model import Model
     from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
-    from zmqtriton.embedded.server import Server
+    from zmqtriton.embedded.server import Server, command_words
     from zmqtriton.embedded.tensors import to_arrays, to_tensors
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +119,7 @@ class Server(Connection):
         words = [sys.executable, "-m", "zmqtriton"]
         words += [f"--runtime-directory={self.runtime_directory}"]
         words += [f"--owner-descriptor={owner}"]
-        words += [f"--model-repository={path}" for path in self._repositories]
-        for name, value in self._options.items():
-            for one in value if isinstance(value, (list, tuple)) else (value,):
-                text = str(one).lower() if isinstance(one, bool) else str(one)
-                words.append(f"--{name.replace('_', '-')}={text}")
-        return words
+        return [*words, *command_words({"model_repository": self._repositories, **self._options})]
 
     def _join(self, deadline_s: float) -> Guest:
         while True:
@@ -146,3 +141,14 @@ class Server(Connection):
             raise Unavailable(f"the server has ended with {status}; its log says why")
         if time.monotonic() > deadline_s:
             raise Unavailable("the server is not ready in time")
+
+
+def command_words(options: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over the words of a command line for options with underscores.
+
+    A list has an option's values.
+    """
+    for name, value in options.items():
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            text = str(one).lower() if isinstance(one, bool) else str(one)
+            yield f"--{name.replace('_', '-')}={text}"

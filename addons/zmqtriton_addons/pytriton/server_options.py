@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zmqtriton.embedded import command_words
 from zmqtriton.options import BadValue, OptionError, parse, restriction
 from zmqtriton_addons.pytriton import constants
 from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
@@ -75,15 +76,9 @@ def _unrestricted(
 def unsupported_options(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the server will say about options that it does not honour."""
     try:
-        return parse(list(_words(options))).warnings
+        return parse([*command_words(options)]).warnings
     except OptionError as error:
         raise PyTritonValidationError(str(error)) from None
-
-
-def _words(options: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in options.items():
-        for item in value if isinstance(value, list) else [value]:
-            yield f"--{name.replace('_', '-')}={item}"
 
 
 def endpoint(config: TritonConfig, protocol: str) -> str:

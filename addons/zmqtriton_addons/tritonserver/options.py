@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
+from zmqtriton.embedded import command_words
 from zmqtriton.options import OptionError, parse
 from zmqtriton_addons.tritonserver.enums import (
     InstanceGroupKind,
@@ -196,14 +197,6 @@ def _check_types(options: Options) -> None:
 def _check(words: dict[str, Any]) -> None:
     """Raise InvalidArgumentError for what the server would refuse."""
     try:
-        parse([*_command_line(words)])
+        parse([*command_words({"model_repository": "/", **words})])
     except OptionError as error:
         raise InvalidArgumentError(str(error)) from None
-
-
-def _command_line(words: dict[str, Any]) -> Iterator[str]:
-    yield "--model-repository=/"
-    for name, value in words.items():
-        for one in value if isinstance(value, list) else [value]:
-            text = str(one).lower() if isinstance(one, bool) else str(one)
-            yield f"--{name.replace('_', '-')}={text}"
