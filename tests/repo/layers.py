@@ -93,15 +93,10 @@ LAYERS = (
             "zmqtriton_addons.tritonserver",
             "zmqtriton_frontends.metrics_api.model_metrics",
             "zmqtriton_stub.api",
+            "zmqtriton_stub.memory.gpu",
         ),
         ("numpy",),
         "is a library in the user's own process",
-    ),
-    Layer(
-        "zmqtriton_addons.tritonserver.devices",
-        ("zmqtriton_addons.tritonserver.memory",),
-        ("cupy",),
-        "is imported where a tensor is on a GPU, and nowhere else",
     ),
     Layer(
         "zmqtriton_addons.door",

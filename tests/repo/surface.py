@@ -28,6 +28,7 @@ SURFACE = {
     "zmqtriton.embedded": "a server, or a connection to one, in a script",
     "zmqtriton_stub.api": "the classes that models meet",
     "zmqtriton_stub.api.dlpack": "tensors of other libraries, and given to them",
+    "zmqtriton_stub.memory.gpu": "memory of GPUs: copied to, from and within them",
     # models in the process of a test, which plays the broker
     "zmqtriton.broker.sequences.controls": "control tensors, as the broker adds them",
     "zmqtriton_stub.broker": "calls of models, and the books on their answers",

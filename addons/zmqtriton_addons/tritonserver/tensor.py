@@ -1,7 +1,8 @@
 """Tensor: datatype, shape and memory; made of arrays, lists and DLPack, and given as these.
 
-Memory of the host is read and given by numpy, that of a GPU by cupy. Outputs of models lie in
-memory that cannot be written to: consumers of DLPack that cannot be told get a copy.
+Memory of the host is read and given by numpy, that of a GPU by the driver that models have. Outputs
+of models lie in memory that cannot be written to: consumers of DLPack that cannot be told get a
+copy.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from zmqtriton_addons.tritonserver.memory import (
     parse_place,
 )
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.tensors import datatype_of, encode_bytes, to_numpy
-from zmqtriton_stub.api import dlpack
+from zmqtriton_stub.api import TritonModelException, dlpack
+from zmqtriton_stub.memory import gpu
 
 _ON_HOST = (MemoryType.CPU, MemoryType.CPU_PINNED)
 
@@ -117,7 +120,7 @@ class Tensor:
                 "data type"
             )
         if self.memory_type is MemoryType.GPU:
-            return self._on_gpu(BY_NUMBER[number].numpy).__dlpack__(stream=stream)
+            return self._capsule_on_gpu(number, max_version, is_copy=bool(copy))
         if stream not in (None, 0):
             raise UnsupportedError(
                 f"DLPack stream synchronization on memory type {self.memory_type} and stream "
@@ -161,14 +164,23 @@ class Tensor:
             return self
         if kind is MemoryType.CPU_PINNED:
             raise self._refusal(place)
+        try:
+            return Tensor(self.data_type, self.shape, self._moved_to(kind, number))
+        except Unavailable:
+            raise self._refusal(place) from None
+
+    def _moved_to(self, kind: MemoryType, number: int) -> MemoryBuffer:
+        """Return a copy of the bytes: from the host to a GPU, from there to the host or another."""
+        gpu.driver()
+        if not self.size:  # which cannot be allocated
+            return MemoryBuffer(0, kind, number, 0, None)
+        if kind is MemoryType.CPU:
+            return over(np.frombuffer(gpu.downloaded(self._span()), np.uint8))
         if self.memory_type in _ON_HOST:
-            array = self._devices(place).to_gpu(self._bytes_on_host(), number)
-        elif kind is MemoryType.GPU:
-            array = self._devices(place).to_gpu(self._bytes_on_gpu(place), number)
+            span = gpu.uploaded(number, self._bytes_on_host())
         else:
-            array = self._devices(place).to_host(self._bytes_on_gpu(place))
-            return Tensor(self.data_type, self.shape, over(array))
-        return Tensor(self.data_type, self.shape, MemoryBuffer.from_dlpack(array))
+            span = gpu.copied(self._span(), number)
+        return MemoryBuffer(span.address, kind, number, span.size, span)
 
     def to_memory(self) -> memoryview:
         """Return the bytes, in memory of the host."""
@@ -177,15 +189,16 @@ class Tensor:
     def _bytes_on_host(self) -> Any:
         return self._on_host(np.uint8, (self.size,))
 
-    def _bytes_on_gpu(self, place: tuple[MemoryType, int]) -> Any:
-        return self._devices(place).array_over(self.memory_buffer, (self.size,), np.uint8)
+    def _span(self) -> gpu.Span:
+        return gpu.Span(self.memory_type_id, self.data_ptr, self.size, self)
 
-    def _devices(self, place: tuple[MemoryType, int]) -> Any:
+    def _capsule_on_gpu(self, number: int, max_version: Any, *, is_copy: bool) -> Any:
+        # what is there is complete, so that no stream has to wait
         try:
-            from zmqtriton_addons.tritonserver import devices
-        except ImportError:
-            raise self._refusal(place) from None
-        return devices
+            span = gpu.copied(self._span(), self.memory_type_id) if is_copy else self._span()
+            return dlpack.give_span(span, number, self.shape, max_version)
+        except (TritonModelException, Unavailable) as error:
+            raise UnsupportedError(str(error)) from None
 
     def _refusal(self, place: tuple[MemoryType, int]) -> UnsupportedError:
         return UnsupportedError(
@@ -196,12 +209,6 @@ class Tensor:
         """Return an array over the memory, which keeps the tensor."""
         sizes = tuple(int(size) for size in shape)
         return np.asarray(_Memory(self, sizes, dtype)) if self.size else np.empty(sizes, dtype)
-
-    def _on_gpu(self, dtype: Any) -> Any:
-        if dtype is None:
-            raise UnsupportedError(f"{self.data_type} on a GPU is not a type of cupy")
-        devices = self._devices((MemoryType.GPU, self.memory_type_id))
-        return devices.array_over(self.memory_buffer, self.shape, dtype)
 
 
 class _Memory:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.host_gpu import HostGpu
 from zmqtriton_addons.tritonserver import (
     DataType,
     DLDeviceType,
@@ -18,6 +21,8 @@ from zmqtriton_addons.tritonserver import (
     Tensor,
     UnsupportedError,
 )
+from zmqtriton_stub.api import dlpack
+from zmqtriton_stub.memory import gpu
 
 
 @pytest.mark.parametrize(
@@ -174,7 +179,55 @@ def test_a_place_that_is_none_is_refused(place: Any) -> None:
 
 def test_a_gpu_needs_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.delitem(sys.modules, "zmqtriton_addons.tritonserver.devices", raising=False)
+    monkeypatch.setattr(gpu, "_driver", None)
+    monkeypatch.setattr(gpu, "_why_not", "")
 
     with pytest.raises(UnsupportedError, match=r"Conversion from .*CPU.*GPU"):
         Tensor.from_object([1]).to_device("gpu:1")
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[HostGpu]:
+    driver = HostGpu(tmp_path)
+    gpu.use(driver)
+    yield driver
+    gc.collect()
+    gpu.use(None)
+
+
+@pytest.mark.row("J62")
+def test_a_tensor_goes_to_a_gpu_to_another_and_back(driver: HostGpu) -> None:
+    array = np.arange(6).reshape(2, 3)
+
+    there = Tensor.from_object(array).to_device("gpu:1")
+    other = there.to_device((DLDeviceType.kDLCUDA, 0))
+    back = other.to_host()
+
+    assert (MemoryType.GPU, 1, array.nbytes) == (
+        there.memory_type,
+        there.memory_type_id,
+        there.size,
+    )
+    assert [(DLDeviceType.kDLCUDA, 1), (DLDeviceType.kDLCUDA, 0)] == [
+        tensor.__dlpack_device__() for tensor in (there, other)
+    ]
+    assert {there.data_ptr, other.data_ptr} == driver.allocated.keys()
+    assert np.array_equal(array, np.from_dlpack(back))
+    assert there is there.to_device("gpu:1")
+    assert 0 == Tensor.from_object(np.empty(0)).to_device("gpu").size
+    del there, other
+    gc.collect()
+    assert {} == driver.allocated
+
+
+@pytest.mark.parametrize("data_type", [DataType.UINT16, DataType.BF16, DataType.FP16])
+def test_a_tensor_on_a_gpu_is_given_without_a_copy(driver: HostGpu, data_type: DataType) -> None:
+    buffer = MemoryBuffer.from_dlpack(np.array([0x3F80, 0x4000], np.uint16))
+    there = Tensor(data_type, [1, 2], buffer).to_device("gpu")
+
+    again = Tensor.from_dlpack(there)
+
+    assert (data_type, [1, 2], there.data_ptr) == (again.data_type, again.shape, again.data_ptr)
+    assert bytes(there.to_memory()) == bytes(again.to_memory()) == b"\x80\x3f\x00\x40"
+    capsule = there.__dlpack__(copy=True)
+    assert there.data_ptr != dlpack.take(capsule).array.address
