@@ -55,5 +55,6 @@ class Container(Server):
 
 
 def _moved(argument: str, paths: Mapping[str, Path]) -> str:
-    option, separator, value = argument.partition("=")
-    return f"{option}{separator}{paths.get(value, value)}"
+    for path, place in paths.items():
+        argument = argument.replace(path, str(place))
+    return argument

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.deploy.custom_resources import problems
 from tests.deploy.manifests import KUBERNETES, container, document, documents, pod
 from tests.deploy.manifests import runtime_container as kserve_container
 from tests.deploy.test_docker import of
@@ -112,3 +113,64 @@ def test_the_kustomization_names_every_file() -> None:
     assert [] == [name for name in sorted(files) if name not in text]
     [image] = document("kubernetes/kustomization.yaml")["images"]
     assert container()["image"] == image["name"]
+
+
+@pytest.mark.parametrize("name", ["pod-monitor", "prometheus-rule", "scaled-object"])
+def test_resources_of_operators_have_their_fields_and_no_others(name: str) -> None:
+    resource = document(f"kubernetes/{name}.yaml")
+    assert [] == problems(resource)
+
+    resource["spec"]["extra"] = 1
+    del resource["metadata"]["name"]
+    assert [
+        f"{resource['kind']}.metadata.name is missing",
+        f"{resource['kind']}.spec.extra: there is no such field",
+    ] == problems(resource)
+
+
+def test_the_rules_for_the_operator_are_those_of_prometheus() -> None:
+    resource = document("kubernetes/prometheus-rule.yaml")
+
+    assert document("prometheus/zmqtriton.rules.yml") == resource["spec"]
+
+
+def test_both_autoscalers_follow_the_same_figure_within_the_same_limits() -> None:
+    own = document("kubernetes/autoscaler.yaml")["spec"]
+    of_keda = document("kubernetes/scaled-object.yaml")["spec"]
+    [trigger] = of_keda["triggers"]
+    [[rule]] = documents("kubernetes/adapter-rules.yaml")
+    [metric] = own["metrics"]
+
+    assert (own["minReplicas"], own["maxReplicas"]) == (
+        of_keda["minReplicaCount"],
+        of_keda["maxReplicaCount"],
+    )
+    assert own["scaleTargetRef"]["name"] == of_keda["scaleTargetRef"]["name"]
+    assert own["behavior"] == of_keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert rule["seriesQuery"].partition("{")[0] in trigger["metadata"]["query"]
+    assert metric["pods"]["target"]["averageValue"] == trigger["metadata"]["threshold"]
+
+
+def test_models_change_for_those_who_have_the_key_of_the_secret() -> None:
+    own = options(container()["args"])
+    [mount] = [each for each in container()["volumeMounts"] if each["name"] == "key"]
+    [volume] = [each for each in pod()["spec"]["volumes"] if each["name"] == "key"]
+    readme = (KUBERNETES / "README.md").read_text("utf-8")
+
+    assert "explicit" == own.model_control_mode
+    name = volume["secret"]["secretName"]
+    assert f"kubectl create secret generic {name} --from-literal=admin-key=" in readme
+    for word in container()["args"]:
+        if "-restricted-" in word:
+            assert word.endswith(f":admin-key=@{mount['mountPath']}/admin-key")
+            assert "model-repository" in word
+    assert 2 == sum("-restricted-" in word for word in container()["args"])
+
+
+def test_pods_are_spread_over_machines_and_zones() -> None:
+    constraints = pod()["spec"]["topologySpreadConstraints"]
+
+    assert ["kubernetes.io/hostname", "topology.kubernetes.io/zone"] == [
+        each["topologyKey"] for each in constraints
+    ]
+    assert [LABELS] * 2 == [each["labelSelector"]["matchLabels"] for each in constraints]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tests.deploy import manifests
 from tests.deploy.container import Container
 from tests.deploy.test_docker import of
 from tests.support.clients import infer_inputs
-from tests.support.server import ask_add_sub
+from tests.support.server import ask_add_sub, status_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -21,7 +22,11 @@ pytestmark = pytest.mark.system
 
 def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
     container = manifests.container()
-    paths = {"/models": tmp_path / "models"}
+    key = tmp_path / "secret" / "admin-key"
+    key.parent.mkdir()
+    key.write_text("secret")
+    key.chmod(0o440)
+    paths = {"/models": tmp_path / "models", "/etc/zmqtriton": key.parent}
     [check] = of("HEALTHCHECK", 1)
     health = json.loads(check.value.partition("CMD ")[2])
     probes = {
@@ -34,6 +39,11 @@ def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
         assert 200 == ask_add_sub(server)
         with server.begin(health) as healthy:
             assert ("the server is ready\n", "") == healthy.communicate(timeout=60)
+
+        url = f"http://127.0.0.1:{server.http_port}/v2/repository/models/add_sub/load"
+        assert 403 == status_of(urllib.request.Request(url, b"{}"))
+        own = {"admin-key": "secret"}
+        assert 200 == status_of(urllib.request.Request(url, b"{}", own)), "a rollout"
 
         with server.begin(container["lifecycle"]["preStop"]["exec"]["command"]) as hook:
             eventually(lambda: server.status(probes["readiness"]) == 400, 30)
