@@ -8,7 +8,7 @@ DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
 
 .PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb coverage conformance-record clean \
-	test-fleet test-peers fleet-demo mutants
+	test-fleet test-peers fleet-kills mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -32,10 +32,10 @@ test-frameworks: .venv-frameworks/stamp
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
 test-fleet: .venv-ray/stamp
-	.venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_ray.py $(ARGS)
+	.venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_serve.py $(ARGS)
 
-fleet-demo: .venv-ray/stamp
-	.venv-ray/bin/python -m tests.bench.fleet_demo $(ARGS)
+fleet-kills: .venv-ray/stamp
+	.venv-ray/bin/python -m tests.bench.fleet_kills $(ARGS)
 
 # Clients of others, each method that they have; the newest releases.
 test-peers: .venv/test.stamp .venv-peers/stamp

@@ -42,7 +42,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SLOW = (
     *("system/", "faults/", "conformance/", "deploy/", "peers/", "protos/", "repo/"),
     *("addons/fleet/announcing/test_places.py", "addons/fleet/proxies/"),
-    *("addons/fleet/test_fleet.py", "addons/fleet/test_haproxy.py"),
     *("addons/pytriton/decorators/test_rows.py", "addons/pytriton/test_checks.py"),
     "addons/tools/benching/test_plan_run.py",
     *(f"addons/tools/checking/test_{name}.py" for name in ("command", "loads", "repositories")),

@@ -10,7 +10,7 @@ TABLES: dict[str, dict[str, str]] = {
         "check": "zmqtriton_addons.tools.checking.command:run_check",
         "demo": "zmqtriton_addons.tools.demo:run_demo",
         "example": "zmqtriton_addons.tools.examples:run_example",
-        "fleet": "zmqtriton_addons.fleet.command:run_fleet",
+        "fleet": "zmqtriton_addons.fleet.serve.command:run_fleet",
         "new": "zmqtriton_addons.tools.new_model.command:run_new",
         "run": "zmqtriton_addons.tools.run.command:run_model",
         "simulate": "zmqtriton_addons.tools.simulation.command:run_simulate",
@@ -72,5 +72,5 @@ USAGES = {
     "example": "example name [directory]        write an example pipeline",
     "check": "check directory ... [options]   find errors in models",
     "simulate": "simulate directory ...          simulate batching settings under load",
-    "fleet": "fleet up [options]              keep servers on several nodes, behind a proxy",
+    "fleet": "fleet up file                   run servers on a cluster of Ray",
 }

@@ -482,36 +482,29 @@ LAYERS = (
         "looks at the machine as a server that starts would, and needs none",
     ),
     Layer(
-        "zmqtriton.fleet",
+        "zmqtriton.ray",
         ("zmqtriton_addons.fleet",),
         (),
         "is a public name of an add-on, and nothing else",
     ),
+    Layer(_FLEET, (_FLOOR, _FLEET), (), "knows servers from outside"),
     Layer(
-        _FLEET,
+        f"{_FLEET}.serve",
         (
             _FLOOR,
+            _FLEET,
             "zmqtriton.command_line",
             "zmqtriton.control_client",
-            "zmqtriton.repository",
             "zmqtriton.runtime_places",
-            "zmqtriton.supervisor",
-            _FLEET,
+            "zmqtriton.yaml_text",
         ),
-        (),
-        "is somebody who runs servers, and knows them from outside",
+        ("aiohttp", "grpc", "ray", "starlette", "yaml"),
+        "runs on Ray Serve, which brings these libraries",
     ),
     *(
-        Layer(
-            f"{_FLEET}.{name}",
-            (_FLOOR, _FLEET),
-            (),
-            "decides, and does no I/O",
-        )
-        for name in ("placement", "plan", "replicas")
+        Layer(f"{_FLEET}.serve.{name}", (_FLOOR, f"{_FLEET}.serve"), (), "does no I/O")
+        for name in ("configuration", "groups", "scaling")
     ),
-    Layer(f"{_FLEET}.routing", (f"{_FLEET}.servers.nodes",), (), "decides, and does no I/O"),
-    Layer(f"{_FLEET}.ray", (_FLOOR, _FLEET), ("ray",), "is the one that knows Ray"),
     Layer(
         f"{_FLEET}.servers",
         (_FLOOR, f"{_FLEET}.servers", "zmqtriton.control_client"),
@@ -520,9 +513,14 @@ LAYERS = (
     ),
     *(
         Layer(f"{_FLEET}.servers.{name}", (_FLOOR, f"{_FLEET}.servers"), (), "does no I/O")
-        for name in ("nodes", "rollout")
+        for name in ("membership", "nodes", "rollout")
     ),
-    Layer(f"{_FLEET}.servers.ray_actors", (_FLOOR,), ("ray",), "asks actors, if there is Ray"),
+    Layer(
+        f"{_FLEET}.servers.ray_servers",
+        (_FLOOR, f"{_FLEET}.serve.register"),
+        ("ray",),
+        "asks Ray, if there is one",
+    ),
     Layer(f"{_FLEET}.servers.srv_records", (_FLOOR,), ("dns",), "is the one that asks DNS"),
     Layer(
         f"{_FLEET}.proxies",
@@ -543,6 +541,12 @@ LAYERS = (
             "asks servers, and must not need one to be imported",
         )
         for name in ("ctl", "proxies.command")
+    ),
+    Layer(
+        f"{_FLEET}.proxies.following",
+        (_FLOOR, f"{_FLEET}.proxies", f"{_FLEET}.servers"),
+        (),
+        "looks at servers, and writes what the others decide",
     ),
     Layer(
         f"{_FLEET}.announcing",

@@ -36,6 +36,7 @@ TESTED = {
     "explain": "addons/tools/system/test_explain.py"
     "::test_each_model_that_is_not_ready_is_explained",
     "fleet drain": _CHANGES_A_FLEET,
+    "fleet infer": "addons/fleet/system/test_fleet.py::test_one_request_is_asked_on_each_server",
     "fleet load": _CHANGES_A_FLEET,
     "fleet rollout": _CHANGES_A_FLEET,
     "fleet status": _CHANGES_A_FLEET,

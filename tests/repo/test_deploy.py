@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, find_tool
 from zmqtriton.options import Options, parse
+from zmqtriton_addons.fleet.proxies.command import proxy
 
 DEPLOY = ROOT / "deploy" / "systemd"
 UNIT = DEPLOY / "zmqtriton.service"
@@ -161,13 +163,14 @@ def test_logrotate_understands_its_configuration(tmp_path: Path) -> None:
 
 
 def test_systemd_understands_the_units(analyze: str, tmp_path: Path) -> None:
-    for path in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.socket")):
+    of_proxy = ROOT / "deploy" / "haproxy" / "zmqtriton-proxy.service"
+    for path in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.socket"), of_proxy):
         # Program and user are not installed where this runs.
         text = re.sub(r"(?m)^(Exec\w+)=\S+", r"\1=/bin/true", path.read_text("utf-8"))
         text = re.sub(r"(?m)^(User|Group|SupplementaryGroups)=.*$", "", text)
         (tmp_path / path.name.replace("@", "@81")).write_text(text, "utf-8")
     units = sorted(map(str, tmp_path.iterdir()))
-    assert 4 == len(units)
+    assert 5 == len(units)
 
     verified = subprocess.run(
         [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
@@ -226,3 +229,14 @@ def test_variables_of_models_which_may_be_secrets_are_not_for_everybody() -> Non
     for page in (DEPLOY / "README.md", ROOT / "deploy" / "debian" / "build.sh"):
         [mode] = re.findall(r"install -D -m (\d+) \S*environment\b", page.read_text("utf-8"))
         assert "640" == mode
+
+
+def test_the_unit_of_the_proxy_has_options_that_exist() -> None:
+    text = (ROOT / "deploy" / "haproxy" / "zmqtriton-proxy.service").read_text("utf-8")
+    [command] = re.findall(r"(?m)^ExecStart=((?:.*\\\n)*.*)$", text)
+    words = shlex.split(command.replace("\\\n", " "))
+
+    options = {option for parameter in proxy.params for option in parameter.opts}
+    assert ["zmqtriton-ctl", "proxy", "haproxy"] == [Path(words[0]).name, *words[1:3]]
+    assert {word.partition("=")[0] for word in words[3:]} <= options
+    assert "ReadWritePaths=/etc/haproxy" in text

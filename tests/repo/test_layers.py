@@ -105,8 +105,7 @@ SPAWNERS = {
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_addons.web_apis.templates.children",  # ends what a template does not end
     "zmqtriton_addons.tools.benching.clients",  # clients that share no interpreter with the command
-    "zmqtriton_addons.fleet.haproxy",
-    "zmqtriton_addons.fleet.node_server",  # likewise, on each node
+    "zmqtriton_addons.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }
 
 FILE_LINES = 500

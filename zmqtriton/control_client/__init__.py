@@ -9,7 +9,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "client": "Client NoServerError QUICK_TIMEOUT_S ServerSelector connect find_directories",
-    "http_service": "HttpService RefusedRequest find_address parse_headers",
+    "http_service": "Answer HttpService RefusedRequest find_address parse_headers",
 }
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         find_directories,
     )
     from zmqtriton.control_client.http_service import (
+        Answer,
         HttpService,
         RefusedRequest,
         find_address,

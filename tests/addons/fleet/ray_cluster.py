@@ -1,7 +1,8 @@
 """A Ray cluster of several nodes on this machine: a raylet for each, and a process that owns them.
 
-Run as `python -m tests.addons.fleet.ray_cluster NODES` it says its address, kills the node of each
-process that a line of its stdin names, answers with a line each, and ends with its stdin.
+Run as `python -m tests.addons.fleet.ray_cluster NODES` it says its address, kills what each line of
+its stdin names (the node of a process, an actor by its class, or the head's state service, which
+it starts again), answers with a line each, and ends with its stdin.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,12 @@ import psutil
 
 #: Memory for objects, of which there are none.
 _STORE_BYTES = 80 << 20
-#: A node that is dead is noticed sooner than by Ray's usual patience with networks.
+#: A dead node is noticed sooner than by Ray's usual patience with networks, but not a node that
+#: waits for a processor.
 _HEALTH = {
     "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_failure_threshold": 3,
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 5,
 }
 
 
@@ -39,7 +42,11 @@ class RayCluster:
 
     def __enter__(self) -> RayCluster:
         # nobody outside is told
-        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self._directory)}
+        own = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": str(self._directory),
+            "RAY_raylet_start_wait_time_s": "180",
+        }
         with (self._directory / "log").open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(self._count)],
@@ -59,9 +66,20 @@ class RayCluster:
 
     def kill_node(self, pid: int) -> None:
         """Kill all processes of the node that has this one, as its machine's end would."""
+        self._tell(f"node {pid}")
+
+    def kill_actor(self, name: str) -> None:
+        """Kill the processes of actors whose class is called so."""
+        self._tell(f"actor {name}")
+
+    def restart_head(self, pause_s: float) -> None:
+        """Kill the head's state service, and start it again after a pause, with its state."""
+        self._tell(f"head {pause_s}")
+
+    def _tell(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{pid}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         self._answer()
 
@@ -106,6 +124,20 @@ class _Nodes:
         self._cluster.remove_node(node, allow_graceful=False)
         psutil.wait_procs(processes)
 
+    def kill_actor(self, name: str) -> None:
+        killed = 0
+        for process in psutil.Process().children(recursive=True):
+            if process.name().startswith("ray::") and name in "".join(process.cmdline()):
+                process.kill()
+                killed += 1
+        assert killed, f"no actor is called {name}"
+
+    def restart_head(self, pause_s: float) -> None:
+        head = self._cluster.head_node
+        head.kill_gcs_server()
+        time.sleep(pause_s)
+        head.start_gcs_server()
+
     def end(self) -> None:
         self._cluster.shutdown()
 
@@ -124,7 +156,13 @@ def main() -> None:
         answers.write(f"{nodes.address}\n")
         answers.flush()
         for line in sys.stdin:
-            nodes.kill(int(line))
+            kind, what = line.split()
+            if kind == "node":
+                nodes.kill(int(what))
+            elif kind == "actor":
+                nodes.kill_actor(what)
+            else:
+                nodes.restart_head(float(what))
             answers.write("killed\n")
             answers.flush()
     finally:

@@ -12,6 +12,7 @@ import click
 from zmqtriton.control_client import parse_headers
 from zmqtriton.ctl import (
     EXIT_REFUSED,
+    RequestOptions,
     exit_on_error,
     print_document,
     print_error,
@@ -19,7 +20,7 @@ from zmqtriton.ctl import (
     print_table,
     with_format,
 )
-from zmqtriton_addons.fleet.ctl import report
+from zmqtriton_addons.fleet.ctl import inferring, report
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all
 from zmqtriton_addons.fleet.servers.nodes import Node
@@ -27,6 +28,7 @@ from zmqtriton_addons.fleet.servers.rollout import Outcome, Rollout
 from zmqtriton_floor.errors import InvalidArgument
 
 _VARIABLE = "ZMQTRITON_FLEET"
+_NONE = "there is no server"
 #: For what a server answers from memory.
 _LOOK_WITHIN_S = 10.0
 
@@ -41,11 +43,19 @@ class Fleet(NamedTuple):
 
     def find(self) -> list[Node]:
         """Return the chosen servers, gone or not. Raises InvalidArgument without any."""
-        nodes = sources.find_nodes(self.words, parse_headers(self.headers))
-        chosen = [n for n in nodes if not self.on or {n.name, n.http, _host(n)} & set(self.on)]
-        if not chosen:
-            raise InvalidArgument("there is no such server" if nodes else "there is no server")
-        return chosen
+        return self.find_all()[0]
+
+    def find_all(self) -> tuple[list[Node], int]:
+        """Likewise, with the number of servers that there should be."""
+        listing = sources.list_servers(self.words, parse_headers(self.headers))
+        if not self.on:
+            chosen, expected = listing
+        else:
+            chosen = [n for n in listing.nodes if {n.name, n.http, _host(n)} & set(self.on)]
+            expected = len(chosen)
+        if not chosen and not expected:
+            raise InvalidArgument("there is no such server" if listing.nodes else _NONE)
+        return chosen, expected
 
     def services(self, nodes: Sequence[Node], max_s: float = math.inf) -> list[NodeService]:
         """Return how each is asked; an answer may take as long as chosen, or less."""
@@ -101,11 +111,17 @@ def fleet(
 @fleet.command()
 @with_format
 @click.option("--models", "by_model", is_flag=True, help="A row for each version of a model.")
+@click.option(
+    "--expect",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How many servers there should be. Default is what the engine knows.",
+)
 @click.pass_obj
-def status(chosen: Fleet, form: str, by_model: bool) -> None:
-    """Show the state of each server; exit with 1 unless all are ready."""
+def status(chosen: Fleet, form: str, by_model: bool, expect: int | None) -> None:
+    """Show the state of each server; exit with 1 unless all are ready, and as many as expected."""
     with exit_on_error():
-        nodes = chosen.find()
+        nodes, expected = chosen.find_all()
         replies = ask_all(chosen.services(nodes, _LOOK_WITHIN_S), report.look)
     seen = [report.describe(reply) for reply in replies]
     if form != "table":
@@ -114,7 +130,38 @@ def status(chosen: Fleet, form: str, by_model: bool) -> None:
         print_table(report.MODEL_HEADER, report.model_rows(seen))
     else:
         print_table(report.HEADER, report.rows(seen))
-    if any(each["state"] != "ready" for each in seen):
+    ready = sum(each["state"] == "ready" for each in seen)
+    wished = expected if expect is None else expect
+    if ready < max(wished, len(seen)):
+        print_note(f"{ready} of {max(wished, len(seen))} servers are ready")
+        sys.exit(EXIT_REFUSED)
+
+
+@fleet.command()
+@click.argument("model")
+@click.argument("inputs", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin.")
+@click.option("--zeros", "fill", flag_value="zeros", default="", help="Fill others with zeros.")
+@with_format
+@click.pass_obj
+def infer(
+    chosen: Fleet, model: str, inputs: tuple[str, ...], file: str | None, fill: str, form: str
+) -> None:
+    """Ask MODEL by one request on each server, and show times and whether answers are the same.
+
+    VALUE is as for `zmqtriton-ctl infer`. Outputs are shown by a digest of their bytes.
+    """
+    wish = RequestOptions(model, inputs, None, file, fill, "", (), chosen.timeout_s)
+    with exit_on_error():
+        services = chosen.services(_present(chosen.find()))
+        request = wish.prepare(services[0].http)
+        replies = ask_all(services, lambda each: inferring.ask(each, wish.path, request))
+    seen = [inferring.describe(reply) for reply in replies]
+    if form == "table":
+        print_table(inferring.HEADER, inferring.rows(seen))
+    else:
+        print_document(form, seen)
+    if any(each["problem"] for each in seen):
         sys.exit(EXIT_REFUSED)
 
 
@@ -213,6 +260,8 @@ def rollout(
     else:
         print_document(form, [{"server": server, "result": result} for server, result in outcomes])
     if plan.reason:
+        for line in plan.next_steps(model):
+            print_note(line)
         print_error(plan.reason, EXIT_REFUSED)
     if set(plan.outcomes.values()) != {Outcome.NEW}:
         sys.exit(EXIT_REFUSED)
@@ -225,7 +274,7 @@ def _present(nodes: Sequence[Node]) -> list[Node]:
             print_note(f"left out: {node.http} ({node.state})")
     present = [node for node in nodes if not node.is_gone]
     if not present:
-        raise InvalidArgument("there is no server")
+        raise InvalidArgument(_NONE)
     return present
 
 

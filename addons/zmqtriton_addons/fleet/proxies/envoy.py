@@ -7,6 +7,7 @@ from typing import Any
 
 from zmqtriton.yaml_text import yaml_lines
 from zmqtriton_addons.fleet.proxies.layout import Group, Layout, split_address
+from zmqtriton_addons.fleet.servers.nodes import Node
 
 _NOTE = """\
 # Who is not ready gets nothing new, and what it has begun goes on to its end. A sequence moves to
@@ -35,10 +36,11 @@ def render(layout: Layout) -> str:
         listeners.append(_listener(layout, "http", layout.http, routes))
         for group in layout.http_groups():
             clusters += _clusters(layout, group, "http")
-    group = layout.grpc_group
-    if layout.grpc and group.nodes:
-        listeners.append(_listener(layout, "grpc", layout.grpc, list(_routes(layout, group))))
-        clusters += _clusters(layout, group, "grpc")
+    if layout.grpc and layout.grpc_group.nodes:
+        routes = [r for group in layout.grpc_groups() for r in _grpc_routes(layout, group)]
+        listeners.append(_listener(layout, "grpc", layout.grpc, routes))
+        for group in layout.grpc_groups():
+            clusters += _clusters(layout, group, "grpc")
     document: dict[str, Any] = {"static_resources": {"listeners": listeners, "clusters": clusters}}
     if layout.statistics:
         document["admin"] = {"address": _address(layout.statistics)}
@@ -81,6 +83,21 @@ def _routes(layout: Layout, group: Group, host: str = "") -> Iterator[dict[str, 
     """Yield the routes to a group, with a `Host` of its own if there is one."""
     path = f"/v2/models/{group.model}"
     where = {"path_separated_prefix": path} if group.model else {"prefix": "/"}
+    return _dealt(layout, group, where, host)
+
+
+def _grpc_routes(layout: Layout, group: Group) -> Iterator[dict[str, Any]]:
+    where: dict[str, Any] = {"prefix": "/"}
+    if group.model:
+        name = {"name": layout.model_header, "string_match": {"exact": group.model}}
+        where["headers"] = [name]
+    return _dealt(layout, group, where)
+
+
+def _dealt(
+    layout: Layout, group: Group, where: dict[str, Any], host: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield the routes of what matches: those of sequences, and all others."""
     action = {
         "timeout": "0s",
         "idle_timeout": _LONGEST,
@@ -88,8 +105,8 @@ def _routes(layout: Layout, group: Group, host: str = "") -> Iterator[dict[str, 
     }
     if host:
         action["host_rewrite_literal"] = host
-    header = layout.sequence_header
-    if header:
+    if header := layout.sequence_header:
+        is_there = {"name": header, "present_match": True}
         of_sequence = {
             "cluster": group.name + _SEQUENCES,
             "hash_policy": [{"header": {"header_name": header}}],
@@ -97,7 +114,7 @@ def _routes(layout: Layout, group: Group, host: str = "") -> Iterator[dict[str, 
             "retry_policy": _retries(False),
         }
         yield {
-            "match": {**where, "headers": [{"name": header, "present_match": True}]},
+            "match": {**where, "headers": [*where.get("headers", ()), is_there]},
             "route": of_sequence,
         }
     yield {"match": where, "route": {"cluster": group.name, **action}}
@@ -121,7 +138,7 @@ def _clusters(layout: Layout, group: Group, service: str) -> Iterator[dict[str, 
 
 
 def _cluster(layout: Layout, group: Group, service: str, name: str, policy: str) -> dict[str, Any]:
-    addresses = [node.grpc if service == "grpc" else node.http for node in group.nodes]
+    endpoints = [_endpoint(layout, node, service, group) for node in group.nodes]
     cluster: dict[str, Any] = {
         "name": name,
         "type": "STRICT_DNS",
@@ -132,7 +149,7 @@ def _cluster(layout: Layout, group: Group, service: str, name: str, policy: str)
         "health_checks": [_probe(layout, group, service)],
         "load_assignment": {
             "cluster_name": name,
-            "endpoints": [{"lb_endpoints": [_endpoint(layout, each) for each in addresses]}],
+            "endpoints": [{"lb_endpoints": endpoints}],
         },
     }
     if service == "grpc":
@@ -149,7 +166,7 @@ def _probe(layout: Layout, group: Group, service: str) -> dict[str, Any]:
     headers = [{"header": {"key": k, "value": v}} for k, v in layout.probe_headers]
     often = {"interval": "0.5s", "no_traffic_interval": "0.5s", "timeout": "2s"}
     probe = {**often, "unhealthy_threshold": 2, "healthy_threshold": 1}
-    if service == "grpc":
+    if service == "grpc" and not _asks_http(group):
         return {**probe, "grpc_health_check": {"initial_metadata": headers} if headers else {}}
     check: dict[str, Any] = {"path": group.probe_path}
     if headers:
@@ -157,10 +174,22 @@ def _probe(layout: Layout, group: Group, service: str) -> dict[str, Any]:
     return {**probe, "http_health_check": check}
 
 
-def _endpoint(layout: Layout, address: str) -> dict[str, Any]:
+def _asks_http(group: Group) -> bool:
+    """Return whether servers for gRPC are probed over HTTP: gRPC's health is that of the server."""
+    return bool(group.model) and not any(node.tls for node in group.nodes)
+
+
+def _endpoint(layout: Layout, node: Node, service: str, group: Group) -> dict[str, Any]:
+    address = node.grpc if service == "grpc" else node.http
     name = layout.server_name or split_address(address)[0]
     # a server on loopback answers to none but its own names, and the default is the cluster's
-    probe = {"hostname": address}
+    probe: dict[str, Any] = {"hostname": address}
+    if service == "grpc" and _asks_http(group):
+        probe = {
+            "hostname": node.http,
+            "port_value": split_address(node.http)[1],
+            "address": _address(node.http),
+        }
     endpoint = {"hostname": name, "health_check_config": probe, "address": _address(address)}
     return {"endpoint": endpoint}
 

@@ -87,27 +87,35 @@ def _grpc(layout: Layout) -> Iterator[str]:
     yield "\n# Requests are dealt one by one, also those of one connection."
     yield "frontend grpc"
     yield f"    bind {layout.grpc}{_client_tls(layout, 'h2') or ' proto h2'}"
+    for group in layout.grpc_model_groups():
+        condition = f"{{ req.hdr({layout.model_header}) -m str {group.model} }}"
+        yield f"    use_backend {_backend_name(group, 'grpc:')} if {condition}"
     yield "    default_backend grpc_servers"
-    yield "\nbackend grpc_servers"
-    yield from _backend(layout, layout.grpc_group)
-    yield "    # Asked over HTTP whether it is ready, since that is what HAProxy can ask."
-    for node in layout.grpc_group.nodes:
-        encrypted = _tls(layout, node.grpc) + " alpn h2" if "grpc" in node.tls else " proto h2"
-        host, port = split_address(node.http)
-        where = "" if host == split_address(node.grpc)[0] else f" addr {host}"
-        probe = f" check{where} port {port} check-proto h1"
-        if "http" in node.tls:
-            probe += f" check-ssl check-sni {_name(layout, node.http)}"
-            probe += "" if "grpc" in node.tls else _authorities(layout)
-        yield f"    server {node.name} {node.grpc}{encrypted}{probe}{_weight(node)}"
+    yield "    # Asked over HTTP whether they are ready, since that is what HAProxy can ask."
+    for group in layout.grpc_groups():
+        yield f"\nbackend {_backend_name(group, 'grpc:')}"
+        yield from _backend(layout, group)
+        for node in group.nodes:
+            yield _grpc_server(layout, node)
 
 
-def _backend_name(group: Group) -> str:
+def _grpc_server(layout: Layout, node: Node) -> str:
+    encrypted = _tls(layout, node.grpc) + " alpn h2" if "grpc" in node.tls else " proto h2"
+    host, port = split_address(node.http)
+    where = "" if host == split_address(node.grpc)[0] else f" addr {host}"
+    probe = f" check{where} port {port} check-proto h1"
+    if "http" in node.tls:
+        probe += f" check-ssl check-sni {_name(layout, node.http)}"
+        probe += "" if "grpc" in node.tls else _authorities(layout)
+    return f"    server {node.name} {node.grpc}{encrypted}{probe}{_weight(node)}"
+
+
+def _backend_name(group: Group, service: str = "") -> str:
     """Return a name that a reload does not give to another model, since sequences are kept by it.
 
     Names of backends may have colons, which plain names of models have not, and no tildes.
     """
-    return f"model:{group.model.replace('~', ':')}" if group.model else group.name
+    return f"{service}model:{group.model.replace('~', ':')}" if group.model else group.name
 
 
 def _backend(layout: Layout, group: Group) -> Iterator[str]:

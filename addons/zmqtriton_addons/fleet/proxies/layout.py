@@ -76,6 +76,8 @@ class Layout(NamedTuple):
     statistics: str
     #: Requests with an equal value of this header go to the same server.
     sequence_header: str
+    #: Requests over gRPC that have a model's name in this header go to servers with that model.
+    model_header: str = ""
     #: PEM file with certificate and key for clients; "" for no TLS.
     certificate: str = ""
     #: PEM file with the authorities of the servers' certificates; "" for those of the system.
@@ -102,8 +104,23 @@ class Layout(NamedTuple):
 
     @property
     def grpc_group(self) -> Group:
-        """Return the servers for gRPC, whose requests hide the model's name in their body."""
-        return Group("grpc_servers", "", tuple(n for n in self.nodes if n.grpc))
+        return Group("grpc_servers", "", _with_grpc(self.nodes))
+
+    def grpc_model_groups(self) -> list[Group]:
+        """Return those of the models for gRPC, whose requests name one in a header if at all."""
+        if not self.model_header:
+            return []
+        return [
+            group._replace(name=f"grpc_{group.name}", nodes=_with_grpc(group.nodes))
+            for group in self.model_groups()
+        ]
+
+    def grpc_groups(self) -> list[Group]:
+        return [*self.grpc_model_groups(), self.grpc_group]
+
+
+def _with_grpc(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    return tuple(node for node in nodes if node.grpc)
 
 
 def _is_on_loopback(address: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from zmqtriton_addons.fleet.proxies.layout import Group, Layout, split_address
 
@@ -38,8 +38,11 @@ def _lines(layout: Layout) -> Iterator[str]:
             yield from _upstreams(layout, group, "http")
         yield from _http(layout)
     if layout.grpc and layout.grpc_group.nodes:
-        yield from _upstreams(layout, layout.grpc_group, "grpc")
-        yield from _grpc(layout)
+        # nginx refuses a group without servers
+        models = [group for group in layout.grpc_model_groups() if group.nodes]
+        for group in (*models, layout.grpc_group):
+            yield from _upstreams(layout, group, "grpc")
+        yield from _grpc(layout, models)
     if layout.statistics:
         yield f"\n    server {{\n        listen {layout.statistics};"
         yield "        location / {\n            stub_status;\n        }\n    }"
@@ -50,7 +53,7 @@ def _upstreams(layout: Layout, group: Group, service: str) -> Iterator[str]:
     yield f"\n    # {group.model}" if group.model else ""
     yield from _upstream(group.name, "least_conn", group, service)
     if layout.sequence_header:
-        value = _variable(layout)
+        value = _variable(layout.sequence_header)
         yield from _upstream(group.name + _SEQUENCES, f"hash {value} consistent", group, service)
         yield f"    map {value} ${group.name} {{"
         yield f'        "" {group.name};'
@@ -100,8 +103,14 @@ def _own_host(group: Group) -> Iterator[str]:
         yield '            proxy_set_header Connection "";'
 
 
-def _grpc(layout: Layout) -> Iterator[str]:
+def _grpc(layout: Layout, models: Sequence[Group]) -> Iterator[str]:
     group = layout.grpc_group
+    target = _target(layout, group)
+    if models:
+        yield f"    map {_variable(layout.model_header)} $grpc_of_model {{"
+        yield from (f'        "{each.model}" {_target(layout, each)};' for each in models)
+        yield f"        default {target};\n    }}"
+        target = "$grpc_of_model"
     yield "\n    # Requests are dealt one by one, also those of one connection."
     yield f"    server {{\n        listen {layout.grpc}{_listens_encrypted(layout)} http2;"
     yield from _client_tls(layout)
@@ -112,7 +121,6 @@ def _grpc(layout: Layout) -> Iterator[str]:
     encrypted = group.has_tls("grpc")
     yield from _server_tls(layout, "grpc", group.nodes[0].grpc) if encrypted else ()
     scheme = "grpcs" if encrypted else "grpc"
-    target = _target(layout, group)
     yield f"        location / {{\n            grpc_pass {scheme}://{target};\n        }}\n    }}"
 
 
@@ -124,8 +132,8 @@ def _repeats(layout: Layout) -> str:
     return " non_idempotent" if layout.may_repeat else ""
 
 
-def _variable(layout: Layout) -> str:
-    return "$http_" + layout.sequence_header.lower().replace("-", "_")
+def _variable(header: str) -> str:
+    return "$http_" + header.lower().replace("-", "_")
 
 
 def _listens_encrypted(layout: Layout) -> str:

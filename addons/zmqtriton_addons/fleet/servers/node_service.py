@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from zmqtriton.control_client import HttpService, NoServerError, RefusedRequest
+from zmqtriton.control_client import Answer, HttpService, NoServerError, RefusedRequest
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -25,13 +25,13 @@ class NodeService:
 
     def __init__(self, node: Node, headers: Mapping[str, str], timeout_s: float) -> None:
         self.node = node
-        self._http = HttpService(node.url, headers, timeout_s)
+        self.http = HttpService(node.url, headers, timeout_s)
 
     def is_ready(self, model: str = "") -> bool:
         """Return the readiness of a model, or of the server."""
         path = f"{_path(model)}/ready" if model else "/v2/health/ready"
         try:
-            self._http.request(path)
+            self.http.request(path)
         except RefusedRequest as refusal:
             if refusal.status != _NOT_READY:
                 raise
@@ -48,8 +48,12 @@ class NodeService:
         return any(e["name"] == model and e.get("reason") != "unloaded" for e in self.index())
 
     def load_figures(self) -> dict[str, Any]:
-        figures: dict[str, Any] = self._http.request("/v2/load").json()
+        figures: dict[str, Any] = self.http.request("/v2/load").json()
         return figures
+
+    def infer(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send an inference to a model at this path."""
+        return self.http.request(f"{path}/infer", body, headers)
 
     def load(self, model: str) -> str:
         self._post(f"/v2/repository/models/{quote(model, safe='')}/load", {})
@@ -68,7 +72,7 @@ class NodeService:
         return str(self._post(f"{_path(model)}/undrain", {})["state"])
 
     def _post(self, path: str, document: Mapping[str, Any]) -> Any:
-        answer = self._http.request(path, json.dumps(document).encode())
+        answer = self.http.request(path, json.dumps(document).encode())
         return answer.json() if answer.body.strip() else {}
 
 

@@ -14,6 +14,8 @@ from zmqtriton_floor.errors import InvalidArgument
 _FORMAT = 1
 #: Told by servers; and judged by who has not heard of one for too long.
 ENDED, STALE = "ended", "stale"
+#: Nobody can connect yet.
+STARTING = "starting"
 #: Intervals without an announcement after which a server counts as gone.
 STALE_AFTER_INTERVALS = 3
 _UNLOADED = "unloaded"
@@ -31,6 +33,8 @@ class Node(NamedTuple):
     tls: frozenset[str] = frozenset()
     #: The models that it should serve; None if that is not known.
     models: tuple[str, ...] | None = None
+    #: Those of them that are ready; None if that is not known.
+    ready: frozenset[str] | None = None
     #: As announced; "" if nothing was.
     state: str = ""
     #: Orders announcements of one address: when this run began, and when it said this.
@@ -140,6 +144,7 @@ def _read(announcement: Mapping[str, Any], age_s: float) -> Node | None:
         agent_check=addresses.get("agent_check", ""),
         tls=frozenset(announcement.get("tls", ())),
         models=_wanted_models(announcement.get("models", ())),
+        ready=frozenset(m["name"] for m in announcement.get("models", ()) if m.get("ready")),
         state=state,
         order=(float(announcement.get("started_s", 0)), float(announcement.get("at_s", 0))),
     )

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton_addons.fleet.servers.nodes import Node
@@ -17,10 +17,11 @@ _ANSWER_WITHIN_S = 30.0
 _USUAL_PORTS = {"http": 8000, "grpc": 8001}
 
 
-def find_pods(word: str) -> list[Node]:
-    """Return the servers of the pods that `[NAMESPACE/]SELECTOR` selects.
+def find_pods(word: str) -> tuple[list[Node], int]:
+    """Return the servers of the pods that `[NAMESPACE/]SELECTOR` selects, and how many it wants.
 
-    Raises InvalidArgument.
+    Those are the replicas of the Deployments and StatefulSets with these labels; without any, the
+    pods themselves. Raises InvalidArgument.
     """
     # Names of labels may have a slash, too, but a domain with a dot before it.
     match = re.fullmatch(r"(?:([a-z0-9-]+)/)?(.+)", word)
@@ -29,7 +30,8 @@ def find_pods(word: str) -> list[Node]:
     if tool is None:
         raise InvalidArgument("there is no kubectl")
     where = ["--namespace", namespace] if namespace else []
-    command = [tool, "get", "pods", "--selector", selector, *where, "--output", "json"]
+    kinds = "pods,deployments,statefulsets"
+    command = [tool, "get", kinds, "--selector", selector, *where, "--output", "json"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_ANSWER_WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
@@ -38,14 +40,18 @@ def find_pods(word: str) -> list[Node]:
         said = done.stderr.decode("utf-8", "replace").strip()
         raise InvalidArgument(f"kubectl: {said or f'status {done.returncode}'}")
     try:
-        return list(nodes_of(json.loads(done.stdout)))
+        documents = json.loads(done.stdout)["items"]
+        of_pods = [each for each in documents if each.get("kind", "Pod") == "Pod"]
+        others = [each for each in documents if each.get("kind", "Pod") != "Pod"]
+        wished = sum(each["spec"].get("replicas", 1) for each in others)
+        return list(nodes_of(of_pods)), wished if others else len(of_pods)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(f"kubectl has printed no list of pods: {error!r}") from None
 
 
-def nodes_of(pods: Mapping[str, Any]) -> Iterator[Node]:
-    """Return the servers in a list of pods: of those that run, and are not being ended."""
-    for pod in pods["items"]:
+def nodes_of(pods: Iterable[Mapping[str, Any]]) -> Iterator[Node]:
+    """Return the servers of those pods that run, and are not being ended."""
+    for pod in pods:
         status = pod.get("status", {})
         address = status.get("podIP")
         if not address or status.get("phase") != "Running":

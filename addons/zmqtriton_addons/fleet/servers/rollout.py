@@ -65,6 +65,23 @@ class Rollout:
         elif action is Action.AWAIT:
             self.outcomes[self._node] = Outcome.NEW
 
+    def next_steps(self, model: str) -> list[str]:
+        """Return what to do after a failure, as commands for some of the servers."""
+        servers = {
+            outcome: [node.http for node, each in self.outcomes.items() if each is outcome]
+            for outcome in Outcome
+        }
+        steps = []
+        if rest := [*servers[Outcome.REFUSED], *servers[Outcome.UNREADY], *servers[Outcome.OLD]]:
+            steps.append(f"to go on, mend the model, then: {_command(rest, 'rollout', model)}")
+        if changed := [*servers[Outcome.NEW], *servers[Outcome.UNREADY]]:
+            steps.append(
+                f"to go back, restore its files, then: {_command(changed, 'rollout', model)}"
+            )
+        if drained := servers[Outcome.DRAINED]:
+            steps.append(f"to end the drain: {_command(drained, 'undrain', model)}")
+        return steps
+
     def fail(self, reason: str) -> None:
         """Take note that the step has failed: no other server is touched."""
         action = self._left.pop(0)
@@ -76,3 +93,8 @@ class Rollout:
             self.outcomes[self._node] = Outcome.REFUSED
         self.reason = self.reason or reason
         self._left = [Action.UNDRAIN] if may_be_drained else []
+
+
+def _command(servers: Sequence[str], verb: str, model: str) -> str:
+    chosen = "".join(f" --on {server}" for server in servers)
+    return f"zmqtriton-ctl fleet{chosen} {verb} {model}"

@@ -7,9 +7,10 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton_addons.fleet.servers import nodes, pods, ray_actors, srv_records
+from zmqtriton_addons.fleet.servers import nodes, pods, ray_servers, srv_records
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
@@ -18,32 +19,54 @@ _MAX_BYTES = 16 << 20
 _SRV, _KUBECTL, _RAY = "srv:", "kubectl:", "ray:"
 
 
+class Listing(NamedTuple):
+    """The servers that were found, gone or not, and how many there should be."""
+
+    nodes: list[Node]
+    expected: int
+
+
 def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -> list[Node]:
+    """Return the servers that the words lead to. Raises InvalidArgument."""
+    return list_servers(words, headers).nodes
+
+
+def list_servers(words: Iterable[str], headers: Mapping[str, str] | None = None) -> Listing:
     """Return the servers that the words lead to, also those that are gone.
 
-    The headers are for URLs of announcements. Raises InvalidArgument.
+    An engine knows how many there should be; all others mean those that they name. The headers are
+    for URLs of announcements. Raises InvalidArgument.
     """
     listed: list[Node] = []
+    expected = 0
     for word in words:
         try:
-            listed += _read(word, headers or {})
+            listing = _read(word, headers or {})
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or error
             raise InvalidArgument(f"{word}: {reason}") from None
         except (InvalidArgument, NotFound) as error:
             hint = "" if word in error.text else f"{word}: "
             raise InvalidArgument(f"{hint}{error.text}") from None
-    return nodes.merge(listed)
+        listed += listing.nodes
+        expected += listing.expected
+    return Listing(nodes.merge(listed), expected)
 
 
-def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
+def _read(word: str, headers: Mapping[str, str]) -> Listing:
+    if word.startswith(_KUBECTL):
+        return Listing(*pods.find_pods(word.removeprefix(_KUBECTL)))
+    if word.startswith(_RAY):
+        registered = ray_servers.find_registered(word.removeprefix(_RAY))
+        servers = filter(None, map(nodes.node_of, registered.announcements))
+        return Listing(list(servers), registered.expected)
+    named = list(_read_list(word, headers))
+    return Listing(named, len(nodes.merge(named)))
+
+
+def _read_list(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
     if word.startswith(_SRV):
         return _read_srv(word.removeprefix(_SRV))
-    if word.startswith(_KUBECTL):
-        return pods.find_pods(word.removeprefix(_KUBECTL))
-    if word.startswith(_RAY):
-        announcements = ray_actors.find_announcements(word.removeprefix(_RAY))
-        return filter(None, (nodes.node_of(*each) for each in announcements))
     if "://" in word and urlsplit(word).path not in ("", "/"):
         return _announced(_get(word, headers))
     path = Path(word)

@@ -38,7 +38,8 @@ def check(kind: str, text: str, directory: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "options", [(), EVERYTHING, ("--sequence-header=", "--grpc=", "--statistics=")]
+    "options",
+    [(), EVERYTHING, ("--sequence-header=", "--model-header=", "--grpc=", "--statistics=")],
 )
 def test_each_proxy_accepts_its_configuration(
     kind: str, options: tuple[str, ...], tmp_path: Path
@@ -87,7 +88,7 @@ def test_a_model_is_looked_for_where_it_was_announced(tmp_path: Path) -> None:
         announcement = {
             **{"format": 1, "state": "ready", "interval_s": 5},
             "addresses": {"http": f"10.0.0.{number}:8000", "grpc": f"10.0.0.{number}:8001"},
-            "models": [{"name": name} for name in models],
+            "models": [{"name": name, "ready": True} for name in models],
         }
         (tmp_path / f"{number}.json").write_text(json.dumps(announcement))
 
@@ -100,6 +101,10 @@ def test_a_model_is_looked_for_where_it_was_announced(tmp_path: Path) -> None:
     assert "GET /v2/models/b/ready\n" in backends["model:b"]
     assert "use_backend model:b if { path /v2/models/b } || { path_beg /v2/models/b/ }\n" in text
     assert 2 == backends["grpc_servers"].count("\n    server ")
+    assert 1 == backends["grpc:model:b"].count("\n    server ")
+    assert "server 10.0.0.2-8000 10.0.0.2:8001 proto h2 check port 8000" in backends["grpc:model:b"]
+    assert "GET /v2/models/b/ready\n" in backends["grpc:model:b"]
+    assert "use_backend grpc:model:b if { req.hdr(X-Model) -m str b }\n" in text
 
 
 def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
@@ -120,6 +125,10 @@ def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
         (("10.0.0.1:1,port=3",), "'port' is not known"),
         (("10.0.0.1:1", "--model=a b"), "its name is not plain"),
         (("10.0.0.1:1", "--sequence-header=a b"), "no name of a header"),
+        (("10.0.0.1:1", "--model-header=a b"), "no name of a header"),
+        (("10.0.0.1:1", "--follow"), "--follow and --write go together"),
+        (("10.0.0.1:1", "--receive=0.0.0.0:1"), "--receive needs --follow"),
+        ((), "name servers, or where they announce themselves"),
         (("10.0.0.1:1", "--http=8000"), "is not HOST:PORT"),
         (("nothing/here.json",), "No such file or directory"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_addons.fleet.servers.pods import nodes_of
-from zmqtriton_addons.fleet.servers.sources import find_nodes
+from zmqtriton_addons.fleet.servers.sources import find_nodes, list_servers
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -59,7 +59,7 @@ def play(directory: Path, output: str, status: int = 0) -> None:
 
 
 def test_the_servers_are_the_pods_that_run() -> None:
-    assert SERVERS == list(nodes_of(PODS))
+    assert SERVERS == list(nodes_of(PODS["items"]))
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,21 @@ def test_kubectl_is_asked_for_the_pods_of_a_selector(
     nodes = find_nodes([f"kubectl:{word}"])
 
     assert SERVERS == nodes
-    expected = ["get", "pods", *words, "--output", "json"]
+    expected = ["get", "pods,deployments,statefulsets", *words, "--output", "json"]
     assert expected == (directory / "words").read_text().split()
+
+
+def test_there_should_be_as_many_as_the_deployments_want(directory: Path) -> None:
+    play(directory, json.dumps(PODS))
+    assert len(PODS["items"]) == list_servers(["kubectl:app=a"]).expected
+
+    owner = {"kind": "Deployment", "spec": {"replicas": 9}}
+    own = [{"kind": "Pod", **each} for each in PODS["items"]]
+    play(directory, json.dumps({"items": [*own, owner, {"kind": "StatefulSet", "spec": {}}]}))
+    listing = list_servers(["kubectl:app=a", "10.0.0.1:8000"])
+
+    assert 9 + 1 + 1 == listing.expected
+    assert [*SERVERS, Node("10.0.0.1:8000")] == listing.nodes
 
 
 def test_what_kubectl_complains_of_is_said(directory: Path) -> None:

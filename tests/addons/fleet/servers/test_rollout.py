@@ -83,3 +83,25 @@ def test_whatever_fails_no_server_is_touched_after_it() -> None:
         drained = [step for step in taken if step.startswith("drain")]
         undrained = [step for step in taken if step.startswith("undrain")]
         assert len(drained) == len(undrained), "nothing stays drained unless that has failed"
+
+
+def test_after_a_failure_it_says_how_to_go_on_and_back() -> None:
+    _, plan = play(drains=False, fails=(Action.LOAD, B))
+
+    assert [
+        "to go on, mend the model, then: zmqtriton-ctl fleet --on b:8000 --on c:8000 rollout m",
+        "to go back, restore its files, then: zmqtriton-ctl fleet --on a:8000 rollout m",
+    ] == plan.next_steps("m")
+
+
+def test_the_first_server_of_all_has_nothing_to_go_back_to() -> None:
+    _, plan = play(drains=False, fails=(Action.LOAD, A))
+
+    [only] = plan.next_steps("m")
+    assert only.endswith("--on a:8000 --on b:8000 --on c:8000 rollout m")
+
+
+def test_one_that_is_still_drained_is_undrained_by_hand() -> None:
+    _, plan = play(drains=True, fails=(Action.UNDRAIN, A))
+
+    assert "to end the drain: zmqtriton-ctl fleet --on a:8000 undrain m" in plan.next_steps("m")

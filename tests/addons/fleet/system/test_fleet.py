@@ -234,6 +234,7 @@ def test_a_rollout_stops_at_the_first_failure(
 
     assert 1 == done.returncode
     assert "broken" in done.stderr
+    assert "to go on, mend the model, then: zmqtriton-ctl fleet --on " in done.stderr
     rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
     outcomes = [rows[address(server)].strip() for server in servers]
     assert "failed to load it and goes on with the old version" == outcomes[first]
@@ -264,6 +265,23 @@ def test_each_server_is_shown_changed_and_drained(
     assert {address(a): "ready", address(b): "draining"} == states
     assert 1 == seen.returncode
     assert 0 == fleet(announcements, KEY, "undrain").returncode
+    fewer = fleet(announcements, "status", "--expect=3")
+    assert (1, "2 of 3 servers are ready\n") == (fewer.returncode, fewer.stderr)
+
+
+def test_one_request_is_asked_on_each_server(
+    servers: tuple[Server, Server], announcements: Path
+) -> None:
+    before = [answered(server, MODEL) for server in servers]
+
+    done = fleet(announcements, "infer", MODEL, "--zeros", "-o", "json")
+
+    assert 0 == done.returncode, done.stderr
+    seen = {each["server"]: each for each in json.loads(done.stdout)}
+    assert set(map(address, servers)) == set(seen)
+    assert 1 == len({each["outputs"] for each in seen.values()})
+    assert [count + 1 for count in before] == [answered(server, MODEL) for server in servers]
+    assert 1 == fleet(announcements, "infer", "add_sub", "--zeros").returncode, "it is unloaded"
 
 
 # The last ones: they kill a server.

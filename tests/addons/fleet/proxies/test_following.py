@@ -1,0 +1,173 @@
+"""A configuration that follows servers, which are sockets of the test."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
+from zmqtriton_addons.fleet.servers.membership import MISSES
+from zmqtriton_addons.fleet.servers.nodes import Node
+
+
+@contextmanager
+def answering() -> Iterator[str]:
+    """The address of a server that answers whatever it is asked with a refusal."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(403)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def announcement(http: str, at_s: float = 1.0, state: str = "ready") -> dict[str, Any]:
+    about = {"format": 1, "interval_s": 5, "state": state, "started_s": 1.0, "at_s": at_s}
+    return {**about, "addresses": {"http": http}, "models": [{"name": "m", "ready": True}]}
+
+
+class Following:
+    """A follower of a directory, looked after by hand."""
+
+    def __init__(self, directory: Path, *words: str, reload: str = "") -> None:
+        self.path = directory / "proxy.cfg"
+        self.lines: list[str] = []
+        target = Target(self.path, reload)
+        self.follower = Follower(words, {}, target, self._render, self.lines.append)
+
+    @staticmethod
+    def _render(nodes: list[Node]) -> str:
+        return "".join(f"{node.http} {node.models}\n" for node in nodes)
+
+    def look(self) -> list[str]:
+        """The servers in the configuration after a look."""
+        self.follower.look()
+        return [line.split()[0] for line in self.path.read_text().splitlines()]
+
+
+@pytest.fixture
+def announced(tmp_path: Path) -> Path:
+    directory = tmp_path / "announced"
+    directory.mkdir()
+    return directory
+
+
+def announce(directory: Path, name: str, http: str, **changes: Any) -> None:
+    (directory / f"{name}.json").write_text(json.dumps(announcement(http, **changes)))
+
+
+def test_a_server_stays_while_it_answers_whoever_tells_of_it(
+    announced: Path, tmp_path: Path
+) -> None:
+    following = Following(tmp_path, str(announced))
+    with answering() as a:
+        announce(announced, "a", a)
+        announce(announced, "b", "127.0.0.1:9")
+        assert {a, "127.0.0.1:9"} == set(following.look())
+
+        # the announcer of a is dead, and b with its announcer
+        announce(announced, "a", a, at_s=2.0, state="ended")
+        (announced / "b.json").unlink()
+        for _ in range(MISSES):
+            following.look()
+        assert [a] == following.look()
+
+        (announced / "a.json").unlink()
+        announced.rmdir()
+        for _ in range(2 * MISSES):
+            assert [a] == following.look(), "all that told of it is gone"
+        assert 1 == sum(str(announced) in line for line in following.lines), "it is said once"
+
+        later = Following(tmp_path, str(announced))
+        assert [a] == later.look(), "a later run knows it"
+
+    for _ in range(MISSES):
+        later.look()
+    assert [a] == later.look(), "a configuration without servers helps nobody"
+    assert [] == later.follower._membership.nodes
+
+
+def test_the_proxy_is_told_of_changes_alone_and_again_if_it_did_not_hear(
+    announced: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    script = tmp_path / "reload"
+    script.write_text(f"#!/bin/sh\necho told >> {log}\n[ -e {tmp_path}/up ]\n")
+    script.chmod(0o755)
+    following = Following(tmp_path, str(announced), reload=str(script))
+    announce(announced, "a", "127.0.0.1:9")
+
+    following.look()
+    following.look()
+    assert 2 == log.read_text().count("told"), "it has failed"
+    assert 1 == sum("status 1" in line for line in following.lines)
+    (tmp_path / "up").touch()
+    for _ in range(3):
+        following.look()
+    assert 3 == log.read_text().count("told")
+
+
+def post(port: int, document: Any, token: str) -> int:
+    url = f"http://127.0.0.1:{port}/"
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(url, json.dumps(document).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_servers_announce_themselves_with_a_token(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    receiver = serve_receiver(("127.0.0.1", 0), "secret", following.follower.receive)
+    port = receiver.server_address[1]
+    try:
+        assert 401 == post(port, announcement("127.0.0.1:9"), "other")
+        assert 400 == post(port, "nothing", "secret")
+        assert 400 == post(port, {**announcement("127.0.0.1:9"), "models": 1}, "secret")
+        assert 204 == post(port, announcement("127.0.0.1:9", 5.0), "secret")
+        assert 204 == post(port, announcement("127.0.0.1:9", 4.0, "starting"), "secret")
+    finally:
+        receiver.shutdown()
+        receiver.server_close()
+
+    assert following.follower.changed.is_set()
+    assert ["127.0.0.1:9"] == following.look()
+    assert "127.0.0.1:9 ('m',)\n" == following.path.read_text(), "the later word counts"
+
+
+def test_one_that_goes_silent_is_asked(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    with answering() as a:
+        following.follower.receive([announcement(a), announcement("127.0.0.1:9")])
+        assert 2 == len(following.look())
+        words, received_s = following.follower._received["127.0.0.1:9"]
+        for http, (each, _) in list(following.follower._received.items()):
+            following.follower._received[http] = each, received_s - 60
+        for _ in range(MISSES):
+            following.look()
+
+        assert [a] == following.look()
+    assert words["addresses"]["http"] not in following.follower._received, "nothing is kept of it"

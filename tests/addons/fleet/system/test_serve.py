@@ -1,0 +1,162 @@
+"""A fleet on Ray Serve, on a real cluster whose nodes are raylets of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+
+from tests.addons.fleet.proxies.programs import find
+from tests.addons.fleet.ray_cluster import RayCluster
+from tests.addons.fleet.ray_fleet import RayFleet
+from tests.faults.stamps import BODY, MODEL, SteadyLoad
+from tests.support.clients import infer_inputs
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="Ray is not in this environment; make test-fleet has one with it",
+    ),
+]
+
+PER_SECOND, CLIENTS = 50, 8
+WITHIN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    find("haproxy")
+    with RayCluster(3) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: RayCluster) -> Iterator[RayFleet]:
+    with RayFleet(cluster) as running:
+        yield running
+
+
+def test_requests_come_by_serves_proxies_and_straight_to_the_servers(fleet: RayFleet) -> None:
+    for port in (fleet.serve_port, fleet.http_port):
+        url = f"http://127.0.0.1:{port}/v2/models/{MODEL}/infer"
+        with urllib.request.urlopen(url, BODY, timeout=60) as answer:
+            assert MODEL == json.load(answer)["model_name"]
+        assert 400 == fleet.status("/v2/models/no_such/ready", port)
+
+    for port in (fleet.serve_grpc_port, fleet.grpc_port):
+        with grpc_client.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            inputs = infer_inputs(grpc_client, ID=np.ones((1, 1), np.int32))
+            result = client.infer(MODEL, inputs, headers={"x-model": MODEL})
+            assert (1, 1) == result.as_numpy("IMPORTED").shape
+            with pytest.raises(grpc_client.InferenceServerException, match="no_such") as error:
+                client.infer("no_such", inputs)
+            assert "StatusCode.INVALID_ARGUMENT" == error.value.status()
+
+
+def test_a_change_of_models_restarts_nothing_and_loses_no_request(fleet: RayFleet) -> None:
+    eventually(fleet.is_whole, WITHIN_S)
+    before = set(fleet.servers())
+    code = fleet.repository / MODEL / "1" / "model.py"
+    code.write_text(code.read_text().replace("STAMP = 0", "STAMP = 7"))
+
+    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+        fleet.up(models={MODEL: 2, "add_sub": 1})
+        count = len(asking.answers)
+        eventually(lambda: len(asking.answers) > count + 2 * CLIENTS, WITHIN_S)
+
+    assert [] == asking.failed()
+    assert {7} == set(asking.answers[-1].stamps)
+    assert before == set(fleet.servers())
+    eventually(lambda: fleet.status("/v2/models/add_sub/ready") == 200, WITHIN_S)
+
+
+def test_a_model_that_fails_leaves_the_old_version(fleet: RayFleet) -> None:
+    before = set(fleet.servers())
+    code = fleet.repository / MODEL / "1" / "model.py"
+    good = code.read_text()
+    code.write_text("raise ValueError('broken')\n")
+    try:
+        with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+            fleet.up(models={MODEL: 3, "add_sub": 1})
+    finally:
+        code.write_text(good)
+
+    assert [] == asking.failed()
+    assert before == set(fleet.servers())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "hung"])
+def test_a_server_is_replaced_and_only_what_it_executed_is_lost(
+    fleet: RayFleet, number: signal.Signals
+) -> None:
+    eventually(fleet.is_whole, WITHIN_S)
+    victim, other = sorted(fleet.servers())
+    processes = fleet.servers()[victim].children(recursive=True)
+    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+        eventually(lambda: len(asking.answers) > PER_SECOND, WITHIN_S)
+        os.kill(victim, number)
+        if number == signal.SIGSTOP:
+            for each in processes:
+                each.suspend()
+        eventually(lambda: fleet.is_whole(without=victim), WITHIN_S)
+
+    # of a hung server also those that came before its probes have failed
+    assert len(asking.failed()) <= (CLIENTS if number == signal.SIGKILL else 4 * CLIENTS)
+    assert other in fleet.servers(), "it was left alone"
+    eventually(lambda: victim not in fleet.servers(), WITHIN_S)
+
+
+def test_the_death_of_a_node_moves_its_server(fleet: RayFleet, cluster: RayCluster) -> None:
+    eventually(fleet.is_whole, WITHIN_S)
+    victim, _ = sorted(fleet.servers())
+    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+        eventually(lambda: len(asking.answers) > PER_SECOND, WITHIN_S)
+        cluster.kill_node(victim)
+        eventually(lambda: fleet.is_whole(without=victim), WITHIN_S)
+
+    # its processes end one after the other, and clients may meet each of these ends
+    assert len(asking.failed()) <= 4 * CLIENTS
+
+
+def test_ctl_knows_how_many_there_should_be(fleet: RayFleet) -> None:
+    def is_whole() -> bool:
+        return fleet.control("status").returncode == 0
+
+    eventually(is_whole, WITHIN_S)
+    assert 2 == len(json.loads(fleet.control("status", "-o", "json").stdout))
+    fewer = fleet.control("status", "--expect=3")
+    assert (1, True) == (fewer.returncode, "2 of 3 servers are ready" in fewer.stderr)
+
+
+def test_the_direct_way_goes_on_without_controller_and_follower(
+    fleet: RayFleet, cluster: RayCluster
+) -> None:
+    eventually(fleet.is_whole, WITHIN_S)
+    assert fleet.follower is not None
+    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+        cluster.kill_actor("ServeController")
+        fleet.follower.kill()
+        fleet.follower.wait()
+        count = len(asking.answers)
+        eventually(lambda: len(asking.answers) > count + PER_SECOND, WITHIN_S)
+        fleet.follow_again()
+        count = len(asking.answers)
+        eventually(lambda: len(asking.answers) > count + 2 * PER_SECOND, WITHIN_S)
+
+    assert [] == asking.failed()
+
+
+def test_a_fleet_that_is_taken_down_ends_in_order(fleet: RayFleet) -> None:
+    fleet.down()
+
+    eventually(lambda: not fleet.servers(), WITHIN_S)

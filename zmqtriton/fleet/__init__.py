@@ -1,1 +1,0 @@
-"""The fleet, whose code is an add-on; these are the names that scripts import."""
