@@ -1,4 +1,4 @@
-"""Reads the options of a server from its command line and environment.
+"""Reads the options of a server from its command line, its file of options and its environment.
 
 Wrong options are reported on stderr, in Triton's words.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from zmqtriton.options import (
     OPENTELEMETRY,
@@ -23,10 +25,10 @@ _FIRST_STEPS = (
 )
 
 
-def read_options(words: list[str]) -> Options | int:
-    """Return the options, or the status to exit with."""
+def read_options(words: list[str], usual: Sequence[str] = ()) -> Options | int:
+    """Return the options, or the status to exit with; `usual` count if no place has the option."""
     try:
-        options = with_environment(parse(words, environment=os.environ), os.environ)
+        options = with_environment(parse_words(words, usual=usual), os.environ)
         _check_exporter(options)
     except HelpRequested as request:
         sys.stdout.write(f"{request}\n")
@@ -37,6 +39,22 @@ def read_options(words: list[str]) -> Options | int:
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")
     return options
+
+
+def parse_words(
+    words: list[str], *, takes_directories: bool = False, usual: Sequence[str] = ()
+) -> Options:
+    """Return the options of a server that is started with these words here.
+
+    Raises OptionError and HelpRequested.
+    """
+    return parse(
+        words,
+        takes_directories=takes_directories,
+        environment=os.environ,
+        read_file=lambda path: Path(path).read_text("utf-8"),
+        usual=usual,
+    )
 
 
 def _check_exporter(options: Options) -> None:

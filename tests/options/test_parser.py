@@ -70,7 +70,7 @@ def test_every_row_of_the_table_ends_in_a_field_or_a_decision() -> None:
     targets = {option.field_name for option in OPTIONS_BY_NAME.values()}
 
     assert decided == targets - {field.name for field in fields(Options)}
-    assert {"trace", "warnings"} == {field.name for field in fields(Options)} - targets
+    assert {"origins", "trace", "warnings"} == {field.name for field in fields(Options)} - targets
 
 
 @pytest.mark.row("--strict-model-config")

@@ -236,8 +236,8 @@ LAYERS = (
     Layer(
         "zmqtriton.options",
         (_FLOOR, "zmqtriton.addons", "zmqtriton.options"),
-        (),
-        "only reads argv, and how the commands of add-ons are used",
+        ("tomli", "tomllib"),
+        "only reads texts, and how the commands of add-ons are used",
     ),
     Layer("zmqtriton.addons", (_FLOOR,), (), "is the seam, and knows no add-on"),
     Layer(
@@ -376,6 +376,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton_addons.table",
             "zmqtriton_addons.tools.checking",
+            "zmqtriton.command_line",
             "zmqtriton.config",
             "zmqtriton.environments",
             "zmqtriton.findings",
@@ -470,6 +471,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.tools.doctor",
+            "zmqtriton.command_line",
             "zmqtriton.control_client",
             "zmqtriton.ctl",
             "zmqtriton.environments",

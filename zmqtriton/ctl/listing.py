@@ -95,8 +95,12 @@ def config(
     if form != "table":
         print_document(form, {row["option"]: row["value"] for row in shown})
         return
-    cells = [[f"--{row['option']}", *map(_show, (row["value"], row["default"]))] for row in shown]
-    print_table(("Option", "Value", "Default"), cells)
+    fields = ("value", "default", "source")
+    # a server of an older version does not tell the source
+    cells = [
+        [f"--{row['option']}", *(_show(row.get(field, "")) for field in fields)] for row in shown
+    ]
+    print_table(("Option", "Value", "Default", "From"), cells)
 
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from zmqtriton.options.parser import (
     HelpRequested,
     OptionError,
+    check_document,
     is_loopback,
     parse,
     with_environment,
@@ -15,6 +16,7 @@ from zmqtriton.options.parser import (
 from zmqtriton.options.report import describe_options
 from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.options.result import Options
+from zmqtriton.options.sources import COMMAND
 from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
 from zmqtriton.options.values import (
     BadValue,
@@ -26,6 +28,7 @@ from zmqtriton.options.values import (
 
 __all__ = [
     "CATEGORIES",
+    "COMMAND",
     "OPENTELEMETRY",
     "BadValue",
     "HelpRequested",
@@ -35,6 +38,7 @@ __all__ = [
     "Restriction",
     "Setting",
     "TraceOptions",
+    "check_document",
     "describe_options",
     "is_loopback",
     "parse",

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from zmqtriton import addons
-from zmqtriton.options import clouds
+from zmqtriton.options import clouds, sources
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.restrictions import RESTRICTING_OPTIONS
 from zmqtriton.options.result import Options
+from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import BadValue, Restriction, Setting
@@ -37,6 +38,13 @@ _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     "grpc_reflection": None,
     # None tells "given as false" from "not given"
     "strict_model_config": None,
+}
+#: The fields that they become.
+_DECIDED = {
+    "disable_auto_complete_config": "strict_model_config",
+    "response_cache_byte_size": "cache_config",
+    "trace_config": "trace",
+    "trace_deprecated": "trace",
 }
 
 
@@ -62,21 +70,29 @@ def parse(
     *,
     takes_directories: bool = False,
     environment: Mapping[str, str] = MappingProxyType({}),
+    read_file: Callable[[str], str] | None = None,
+    usual: Sequence[str] = (),
 ) -> Options:
-    """Return the options in argv, which lacks the program's name.
+    """Return the options in argv, which lacks the program's name, and of the places below it.
 
     With `takes_directories` every argument that is not an option is a repository. `environment`
-    may change defaults. Raises OptionError and HelpRequested.
+    may have options and change defaults; `read_file` reads the file of --config; `usual` are words
+    that count if no place has the option. Raises OptionError and HelpRequested.
     """
     try:
         of_cloud = clouds.defaults(environment)
+        levels = _read_levels(argv, takes_directories, environment, read_file, usual)
     except BadValue as error:
         raise OptionError(str(error)) from None
     defaults = {**_DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_cloud}
     values = dict(defaults)
     warnings: list[str] = []
-    for option, text in _option_texts(argv, takes_directories):
-        value = _parse_value(option, text)
+    for entry in (each for level in levels for each in level):
+        _parse_value(entry)  # a mistake is one even if a higher place has the option, too
+    origins: dict[str, str] = {}
+    for entry in sources.in_force(levels):
+        option, value = entry.option, _parse_value(entry)
+        origins[_DECIDED.get(option.field_name, option.field_name)] = entry.source
         if option.warning:
             warnings.append(option.warning)
         # an option that is given with its default needs no warning
@@ -87,7 +103,45 @@ def parse(
         values[option.field_name] = value
     if not any(values["model_repository"]):
         values["model_repository"] = clouds.repositories(environment)
-    return _resolve_options(values, warnings)
+    return replace(_resolve_options(values, warnings), origins=tuple(origins.items()))
+
+
+def check_document(path: str, text: str) -> None:
+    """Check the options of a file, each for itself. Raises OptionError."""
+    try:
+        entries = sources.read_document(path, text)
+    except BadValue as error:
+        raise OptionError(str(error)) from None
+    for entry in entries:
+        _parse_value(entry)
+
+
+def _read_levels(
+    argv: list[str],
+    takes_directories: bool,
+    environment: Mapping[str, str],
+    read_file: Callable[[str], str] | None,
+    usual: Sequence[str],
+) -> list[list[Entry]]:
+    """Return the entries of each place, the lowest first. Raises BadValue."""
+    typed = [*_option_texts(argv, takes_directories)]
+    variables = sources.read_variables(environment)
+    files = [each.text for each in (*variables, *typed) if each.option.name == sources.CONFIG]
+    path = files[-1] if files else ""
+    of_file = sources.read_document(path, _read(path, read_file)) if path else []
+    of_command = [each._replace(source=sources.COMMAND) for each in _option_texts(usual)]
+    return [of_command, of_file, variables, typed]
+
+
+def _read(path: str, read_file: Callable[[str], str] | None) -> str:
+    if read_file is None:
+        raise OptionError("Error: --config is for the command line of a server.")
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise OptionError(f"Error: --config: {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"Error: --config: {path} is no text in UTF-8") from None
 
 
 def _warn_if_unsupported(option: Option, warnings: list[str]) -> None:
@@ -97,12 +151,12 @@ def _warn_if_unsupported(option: Option, warnings: list[str]) -> None:
             warnings.append(warning)
 
 
-def _option_texts(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, str]]:
+def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[Entry]:
     """Return each option with the text of its value."""
     words = iter(argv)
     for word in words:
         if takes_directories and not word.startswith("-"):
-            yield OPTIONS_BY_NAME["model-repository"], word
+            yield _typed(OPTIONS_BY_NAME["model-repository"], word)
             continue
         if word in ("-", "--") or not word.startswith("-"):
             raise OptionError(f"Unexpected argument: {word}{_suggest_command(word)}\n{_HINT}")
@@ -115,7 +169,11 @@ def _option_texts(argv: list[str], takes_directories: bool) -> Iterator[tuple[Op
             if following is None:
                 raise OptionError(f"option '--{option.name}' requires an argument\n{_HINT}")
             text = following
-        yield option, text
+        yield _typed(option, text)
+
+
+def _typed(option: Option, text: str) -> Entry:
+    return Entry(option, text, f'"--{option.name}"', sources.COMMAND_LINE)
 
 
 def _suggest_command(word: str) -> str:
@@ -154,11 +212,11 @@ def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
     raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
 
 
-def _parse_value(option: Option, text: str) -> Any:
+def _parse_value(entry: Entry) -> Any:
     try:
-        return option.parse_value(text)
+        return entry.option.parse_value(entry.text)
     except BadValue as error:
-        raise OptionError(f'Bad option: "--{option.name}".\n{error}') from None
+        raise OptionError(f"Bad option: {entry.written}.\n{error}") from None
 
 
 def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:

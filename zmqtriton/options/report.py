@@ -20,15 +20,16 @@ _HIDDEN = "***"
 _SECRET_KEY = re.compile(r"password|secret|token|key|headers|credential", re.IGNORECASE)
 #: Their fields have another name, or are made of several options.
 _OPTION_NAMES = {"trace": "trace-config", "strict_model_config": "strict-model-config"}
-_NOT_OPTIONS = frozenset({"warnings"})
+_NOT_OPTIONS = frozenset({"warnings", "origins"})
 
 
 def describe_options(options: Options, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every option with its value and its default.
+    """Return every option with its value, its default and the place where it stands, if any.
 
     `bound` has the ports that were found for the number 0, by field.
     """
     defaults = parse(["--model-repository=."])
+    origins = dict(options.origins)
     rows = []
     for field in fields(Options):
         name = _OPTION_NAMES.get(field.name, field.name.replace("_", "-"))
@@ -44,6 +45,7 @@ def describe_options(options: Options, bound: Mapping[str, Any]) -> list[dict[st
                 "value": _describe(value),
                 "default": _describe(default),
                 "is_default": value == default,
+                "source": origins.get(field.name, ""),
             }
         )
     return rows

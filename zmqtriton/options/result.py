@@ -15,12 +15,14 @@ from zmqtriton.options.values import ModelFile, RateLimitResource, Restriction, 
 @dataclass(frozen=True)
 class Options:
     # Server
+    #: A file of options; empty: none.
+    config: str = ""
     id: str = "triton"
     exit_timeout_secs: int = 30
     exit_drain_secs: int = 0
-    #: -1: nobody owns the server.
     #: A file of bearer tokens; empty: clients need none.
     tokens: str = ""
+    #: -1: nobody owns the server.
     owner_descriptor: int = -1
     #: 0: as many as the broker can take.
     max_requests: int = 0
@@ -199,6 +201,8 @@ class Options:
 
     #: For the operator, one line each, in the order of the command line.
     warnings: tuple[str, ...] = ()
+    #: Where each option that is not left to its default stands, by field.
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """Return a backend's settings: its own over the global ones, the last over the first."""

@@ -18,6 +18,14 @@ _NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
 OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
+        a.text(
+            "config",
+            "File in TOML with options, each by its name: http-port = 8000. Variables such as "
+            "ZMQTRITON_OPTION_HTTP_PORT have options, too. The command line counts before "
+            "variables, these before the file; an option is taken whole from the first that has "
+            "it.",
+            read=read.non_empty_text("Error: empty argument for --config"),
+        ),
         a.text("id", "Name of this server in its metadata."),
         a.integer("exit-timeout-secs", "Seconds that a shutdown waits for unanswered requests."),
         a.count(

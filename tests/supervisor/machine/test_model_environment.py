@@ -22,7 +22,11 @@ def test_models_get_all_variables(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS"]
+    "name",
+    [
+        *("NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY"),
+        *("ZMQTRITON_OPTIONS", "ZMQTRITON_OPTION_HTTP_RESTRICTED_API"),
+    ],
 )
 def test_but_not_the_server_s_own(name: str) -> None:
     assert {name: "*"} == withheld({name: "x", "PATH": "y"}, (), _LOCAL)

@@ -24,8 +24,8 @@ _USUAL = (
     *("TOKENIZERS_*", "SENTENCE_TRANSFORMERS_*", "NLTK_DATA", "SSL_CERT_*", "REQUESTS_CA_BUNDLE"),
     *("CURL_CA_BUNDLE", "NO_PROXY", "no_proxy", "COVERAGE_PROCESS_*"),
 )
-#: ZMQTRITON_OPTIONS may hold keys of restricted APIs.
-_OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS")
+#: The server's options may hold keys of restricted APIs.
+_OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS", "ZMQTRITON_OPTION_*")
 #: What identifies the server to an object store that has a repository of it.
 _CREDENTIALS = {
     places.S3: (

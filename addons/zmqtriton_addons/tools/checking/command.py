@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from zmqtriton.command_line import parse_words
 from zmqtriton.config import Host, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
-from zmqtriton.options import HelpRequested, OptionError, Options, parse
+from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor import check_settings, visible_gpus
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
@@ -30,7 +31,8 @@ Usage: zmqtriton check directory ... [--json] [options of the server]
 
 Reports every error in model repositories or single models without executing any of their code.
 The directory is a repository or a model. All options of the server are accepted, so a complete
-command line can follow the word `check`. These have an effect:
+command line can follow the word `check`; a file of --config and variables count, too. These have an
+effect:
 
   --model-repository, --model-config-name, --disable-auto-complete-config, --backend-directory,
   --backend-config, --repoagent-directory, --min-supported-compute-capability, --load-model,
@@ -47,7 +49,7 @@ def run_check(words: list[str]) -> int:
         sys.stdout.write(_HELP)
         return EXIT_CLEAN
     try:
-        options = parse([word for word in words if word != _JSON], takes_directories=True)
+        options = parse_words([word for word in words if word != _JSON], takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
         return EXIT_USAGE

@@ -14,6 +14,8 @@ from zmqtriton_addons.tools.examples import copy_missing
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"
+#: Only this machine can connect, unless other addresses are chosen.
+ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
 
 
 _HELP = f"""Usage: zmqtriton demo [directory] [options of the server]
@@ -38,7 +40,8 @@ def run_demo(words: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"error: cannot write the demo's models: {error}\n")
         return 1
-    options = read_options(server_arguments(directory, words[1:] if has_directory else words))
+    typed = words[1:] if has_directory else words
+    options = read_options(server_arguments(directory, typed), ADDRESSES)
     if isinstance(options, int):
         return options
 
@@ -58,11 +61,7 @@ def copy_models(directory: Path) -> None:
 
 def server_arguments(directory: Path, words: list[str]) -> list[str]:
     """Return the demo's options, then the user's, which win."""
-    ours = [
-        f"--model-repository={directory}",
-        "--http-address=127.0.0.1",
-        "--grpc-address=127.0.0.1",
-    ]
+    ours = [f"--model-repository={directory}"]
     said = " ".join(words)
     if "--model-control-mode" not in said:
         ours.append("--model-control-mode=explicit")

@@ -37,6 +37,9 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
     named = options.get("runtime-directory", "") if is_start else ""
     return {
         "the options": servers.judge_options(target.options_problem),
+        "the file of options": servers.judge_option_file(
+            options.get("config", ""), server.started_s if server else 0.0
+        ),
         "the ports": servers.judge_ports(options if is_start else {}),
         "the models": servers.judge_models(server.troubles if server else ()),
         "the processes": processes.judge_stopped(names, root),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zmqtriton.command_line import parse_words
 from zmqtriton.control_client import (
     QUICK_TIMEOUT_S,
     Client,
@@ -19,11 +20,13 @@ from zmqtriton.control_client import (
     find_directories,
 )
 from zmqtriton.ctl import explain
-from zmqtriton.options import OptionError, describe_options, parse
+from zmqtriton.options import COMMAND, OptionError, check_document, describe_options
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
 from zmqtriton_addons.tools.doctor.subjects.systemd import read_unit_options
 from zmqtriton_floor.errors import ZmqTritonError
+
+_ANY_REPOSITORY = "--model-repository=."
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Server:
     #: The names of its processes, by pid.
     processes: Mapping[int, str] = field(default_factory=dict)
     instances: int = 0
+    #: By the wall clock; 0 is unknown.
+    started_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class Target:
 
     def describe(self) -> str:
         if self.server is not None:
-            return f"'{self.server.id}', pid {self.server.pid}"
+            path = self.options.get("config", "")
+            return f"'{self.server.id}', pid {self.server.pid}{path and f', options of {path}'}"
         has_others = any(map(is_forbidden, self.directories))
         return f"no server runs{' that this user may ask' if has_others else ''}"
 
@@ -76,7 +82,8 @@ def find_target(
             try:
                 server, options, served = _ask(client)
                 places = _joined(served or options.get("model-repository", ()), repositories)
-                return Target(options, "", server, places, directories)
+                problem = _problem_of(options.get("config", ""))
+                return Target(options, problem, server, places, directories)
             except NoServerError:
                 silent = client.directory
     options, problem = _read_options(words, repositories, root)
@@ -115,6 +122,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
         list(troubles.items()),
         {one["pid"]: one.get("instance") or one["role"] for one in processes if one.get("pid")},
         sum(one["role"] == "stub" for one in processes),
+        min((one["started_s"] for one in processes if one.get("started_s")), default=0.0),
     )
     return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])
 
@@ -131,10 +139,28 @@ def _read_options(
         except ValueError as error:
             return {}, f"{error} in {text}"
     line += [f"--model-repository={path}" for path in repositories]
-    has_repository = any(word.startswith(("--model-repository", "--model-store")) for word in line)
     try:
-        options = parse(line if has_repository else [*line, "--model-repository=."])
+        options = parse_words(line, usual=[_ANY_REPOSITORY])
     except OptionError as error:
-        return {}, str(error).splitlines()[0]
+        return {}, _one_line(error)
     values = {row["option"]: row["value"] for row in describe_options(options, {})}
+    has_repository = dict(options.origins)["model_repository"] != COMMAND
     return values if has_repository else {**values, "model-repository": []}, ""
+
+
+def _problem_of(path: str) -> str:
+    """Return what is wrong in the file of options that a server uses, or ""."""
+    if not os.path.isabs(path):
+        return ""
+    try:
+        check_document(path, Path(path).read_text("utf-8"))
+    except OSError:
+        return ""  # another user may not read it
+    except (OptionError, UnicodeDecodeError) as error:
+        return _one_line(error)
+    return ""
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return " ".join(lines if lines[0].startswith("Bad option") else lines[:1])

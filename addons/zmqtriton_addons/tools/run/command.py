@@ -21,6 +21,8 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 _PYTHON_FILE = "model.py"
 _RELOAD = "--reload"
+#: Only this machine can connect, unless other addresses are chosen.
+ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
 _NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -36,7 +38,8 @@ def run_model(words: list[str]) -> int:
     except (RunError, ZmqTritonError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    options = read_options([*of_model, *_usual_options(name, others), *others])
+    words = [*of_model, *_usual_options(name, others), *others]
+    options = read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
     # only now: an error need not load the server
@@ -91,7 +94,7 @@ def _find_directory(path: Path, name: str) -> tuple[str, list[str]]:
 
 def _usual_options(name: str, words: list[str]) -> list[str]:
     """Return options for a developer; typed options come later and win."""
-    usual = ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"]
+    usual: list[str] = []
     typed = {word.partition("=")[0] for word in words}
     if "--model-control-mode" not in typed:
         # the models beside it are there for whoever asks: itself, by BLS

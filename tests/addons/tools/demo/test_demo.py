@@ -17,7 +17,7 @@ import pytest
 from tests.support.server import ROOT
 from tests.support.waiting import eventually
 from zmqtriton.options import parse
-from zmqtriton_addons.tools.demo import copy_models, guide, server_arguments
+from zmqtriton_addons.tools.demo import ADDRESSES, copy_models, guide, server_arguments
 
 MODELS = {"add_sub", "crashy", "doubled", "pipeline", "string_upper", "tokens"}
 
@@ -48,7 +48,7 @@ def test_the_models_are_copied_and_what_is_there_is_kept(tmp_path: Path) -> None
 def test_all_models_are_loaded_unless_told_otherwise(
     tmp_path: Path, words: list[str], mode: str, models: tuple[str, ...]
 ) -> None:
-    options = parse(server_arguments(tmp_path, words))
+    options = parse(server_arguments(tmp_path, words), usual=ADDRESSES)
 
     assert (options.model_control_mode, options.load_model) == (mode, models)
     assert (options.http_address, options.grpc_address, options.metrics_address) == (

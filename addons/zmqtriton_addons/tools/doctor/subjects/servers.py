@@ -39,8 +39,19 @@ def judge_options(problem: str) -> Iterator[Finding]:
     if problem:
         yield error(
             f"a server cannot start with these options: {problem}",
-            "Correct them; in the unit they stand in ZMQTRITON_OPTIONS.",
+            "Correct them: on the command line, in the file of --config, in variables; in the unit "
+            "they stand in ZMQTRITON_OPTIONS.",
             "zmqtriton --help",
+        )
+
+
+def judge_option_file(path: str, started_s: float) -> Iterator[Finding]:
+    """Judge whether a server that runs has read the file of its options as it is now."""
+    if os.path.isabs(path) and started_s and os.stat(path).st_mtime > started_s:
+        yield note(
+            f"{path}, the file of --config, has changed since the server started",
+            "The server reads it once; a restart of the server takes the changes over.",
+            "zmqtriton-ctl config",
         )
 
 

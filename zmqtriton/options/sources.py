@@ -1,0 +1,118 @@
+"""Options beside the command line: those of a file in TOML, and those of environment variables.
+
+Each place names an option as the command line does. Values are texts, which the options' own
+readers check. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from zmqtriton.options.kinds import Arity, Option
+from zmqtriton.options.table import OPTIONS_BY_NAME
+from zmqtriton.options.values import BadValue
+
+COMMAND_LINE, ENVIRONMENT, COMMAND = "command line", "environment", "default of the command"
+#: A prefix of two words: Kubernetes sets ZMQTRITON_HTTP_PORT where a service is so named.
+PREFIX = "ZMQTRITON_OPTION_"
+CONFIG = "config"
+
+
+class Entry(NamedTuple):
+    """One option with the text of its value."""
+
+    option: Option
+    text: str
+    #: The option, as its place writes it.
+    written: str
+    #: The place: a word above, or the path of a file.
+    source: str
+
+
+def in_force(levels: Sequence[Sequence[Entry]]) -> Iterator[Entry]:
+    """Return the entries that count: an option stands whole in the last level that has it."""
+    for number, level in enumerate(levels, start=1):
+        hidden = {each.option.field_name for higher in levels[number:] for each in higher}
+        yield from (each for each in level if each.option.field_name not in hidden)
+
+
+def read_variables(environment: Mapping[str, str]) -> list[Entry]:
+    """Return the options of the environment, in the order of their names. Raises BadValue.
+
+    An empty variable is none. An option that may be repeated has one value in each line.
+    """
+    entries = []
+    for variable in sorted(name for name in environment if name.startswith(PREFIX)):
+        text = environment[variable]
+        name = variable.removeprefix(PREFIX).lower().replace("_", "-")
+        option = OPTIONS_BY_NAME.get(name)
+        if option is None:
+            close = difflib.get_close_matches(name, OPTIONS_BY_NAME, n=1)
+            suggestion = f"; did you mean '{variable_of(close[0])}'?" if close else ""
+            raise BadValue(f"unrecognized variable '{variable}'{suggestion}")
+        is_list = option.arity is Arity.REPEATABLE
+        lines = filter(str.strip, text.splitlines()) if is_list else filter(None, [text])
+        entries += [Entry(option, line, f'"{variable}"', ENVIRONMENT) for line in lines]
+    return entries
+
+
+def variable_of(name: str) -> str:
+    """Return the variable for an option."""
+    return PREFIX + name.upper().replace("-", "_")
+
+
+def read_document(path: str, text: str) -> list[Entry]:
+    """Return the options of a file in its order. Raises BadValue."""
+    # only now, since most servers have no such file
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"{path} is no TOML: {error}") from None
+    return [entry for name in document for entry in _entries(path, text, name, document[name])]
+
+
+def _entries(path: str, text: str, name: str, value: Any) -> Iterator[Entry]:
+    place = f"{path}{_line_of(name, text)}"
+    written = f'"{name}" in {place}'
+    option = OPTIONS_BY_NAME.get(name)
+    if option is None:
+        raise BadValue(_unrecognized(name, place, value))
+    if name == CONFIG:
+        raise BadValue(f"Bad option: {written}.\nA file cannot name another one.")
+    if isinstance(value, list) and option.arity is not Arity.REPEATABLE:
+        raise BadValue(f"Bad option: {written}.\nOnly options that may be repeated have an array.")
+    for each in value if isinstance(value, list) else [value]:
+        yield Entry(option, _text_of(each, written), written, path)
+
+
+def _unrecognized(name: str, place: str, value: Any) -> str:
+    if isinstance(value, dict):
+        inner = next((f"; did you mean '{name}-{key}'?" for key in value), "")
+        return f"'{name}' in {place} is a table, and options stand in no table{inner}"
+    close = difflib.get_close_matches(name.replace("_", "-"), OPTIONS_BY_NAME, n=1)
+    suggestion = f"; did you mean '{close[0]}'?" if close else ""
+    return f"unrecognized option '{name}' in {place}{suggestion}"
+
+
+def _text_of(value: Any, written: str) -> str:
+    """Return a value of TOML as the command line has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise BadValue(f"Bad option: {written}.\nA string, a number or a boolean is expected.")
+
+
+def _line_of(name: str, text: str) -> str:
+    """Return where a key stands, for the reader of an error; "" if that cannot be told."""
+    key = rf"^[ \t]*(?:\[+[ \t]*)?([\"']?){re.escape(name)}\1[ \t]*[=.\]]"
+    match = re.search(key, text, re.MULTILINE)
+    return f", line {text.count(chr(10), 0, match.start()) + 1}" if match else ""
