@@ -387,6 +387,8 @@ class Core:
                 if not self._dispatch.delay(timer.request):
                     scheduler = self.generations.schedulers[timer.request.generation.number]
                     error = scheduler.refusal(_EXPIRED)
+                    counters = scheduler.generation.statistics
+                    counters.record_refusal(statistics.QUEUE_TIMEOUT)
                     self._lifecycle.refuse(timer.request, error, statistics.REJECTED, now_ns)
             elif timer.request is not None:
                 self._lifecycle.expire(timer.request, now_ns)

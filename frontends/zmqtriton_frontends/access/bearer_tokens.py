@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.failure_limit import FailureLimit
 from zmqtriton_frontends.access.needs import ANY
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
@@ -80,7 +81,7 @@ class BearerTokens:
     def _refuse(self, values: Sequence[str], address: str) -> NoReturn:
         tokens = [token for token in map(_token_in, values) if token is not None]
         if not tokens:
-            raise Unauthenticated(_MISSING, has_token=False)
+            raise Unauthenticated(_MISSING, refusals.MISSING)
         failure = self._failures.add(address, time.monotonic())
         if failure.begins_burst:
             _log.warning(
@@ -91,9 +92,10 @@ class BearerTokens:
         if failure.wait_s:
             raise TooManyFailures(failure.wait_s)
         if len(values) > 1:
-            raise Unauthenticated(_SEVERAL, has_token=True)
-        is_expired = token_file.digest(tokens[0]) in self._expired
-        raise Unauthenticated(_EXPIRED if is_expired else _UNKNOWN, has_token=True)
+            raise Unauthenticated(_SEVERAL, refusals.SEVERAL)
+        if token_file.digest(tokens[0]) in self._expired:
+            raise Unauthenticated(_EXPIRED, refusals.EXPIRED)
+        raise Unauthenticated(_UNKNOWN, refusals.UNKNOWN)
 
     # ---------------------------------------------------------------- the file
 

@@ -8,7 +8,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "client_memory": "ClientMemoryReport",
+    "client_report": "ClientReport",
     "control_calls": "on_behalf_of",
     "gateway": "Gateway",
     "loads": "load",
@@ -19,7 +19,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
+    from zmqtriton_frontends.gateway.client_report import ClientReport
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of
     from zmqtriton_frontends.gateway.gateway import Gateway
     from zmqtriton_frontends.gateway.loads import load

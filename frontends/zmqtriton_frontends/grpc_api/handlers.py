@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     BearerTokens,
     bearer_tokens_of,
@@ -97,6 +98,7 @@ def _restricted(rpc: Rpc, restriction: Restriction | None) -> Rpc:
             if name == restriction.name
         ]
         if not restriction.admits(values):
+            refusals.counts[refusals.KEY] += 1
             raise Unavailable(
                 f"This protocol is restricted, expecting header '{restriction.header}'"
                 + restriction.why_not(values)

@@ -1,6 +1,7 @@
-"""Histograms and summaries of latencies as Prometheus text, if `--metrics-config` asks for them.
+"""Histograms and summaries of latencies as Prometheus text.
 
-The broker keeps them; a version for which it has none has no series here.
+The broker keeps them; Triton's if `--metrics-config` asks for them. A version for which it has none
+has no series here.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_frontends.metrics_api.model_metrics import histogram, number
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 _FIRST_RESPONSE_HELP = "Duration from request to first response in milliseconds"
+
+_REQUEST = "zmqtriton_request_duration_seconds"
+_REQUEST_HELP = "Time from arrival to the last answer of successful requests"
 
 _INCLUDED, _EXCLUDED = "(includes cached requests)", "(does not include cached requests)"
 _IN_US = "in microseconds"
@@ -66,6 +71,22 @@ def first_responses(all_series: list[Series]) -> Iterator[str]:
     for series in timed:
         of = series.own["first_response"]
         yield from histogram(_FIRST_RESPONSE, {"labels": series.labels, **of})
+
+
+def render_request_times(all_series: list[Series]) -> str:
+    """Return the text for the versions that have answered a request."""
+    return "".join(f"{line}\n" for line in _request_times(all_series))
+
+
+def _request_times(all_series: list[Series]) -> Iterator[str]:
+    timed = [series for series in all_series if any(series.own.get("times", ()))]
+    if timed:
+        yield f"# HELP {_REQUEST} {_REQUEST_HELP}"
+        yield f"# TYPE {_REQUEST} histogram"
+    for series in timed:
+        sum_s = int(series.stat["inference_stats"]["success"]["ns"]) / 1e9
+        of = {"buckets": REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
+        yield from histogram(_REQUEST, {"labels": series.labels, **of})
 
 
 def summaries(all_series: list[Series]) -> Iterator[str]:

@@ -162,6 +162,19 @@ def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
     ]
 
 
+def render_refusals(all_series: list[Series]) -> str:
+    """Return the text for requests that were refused for a limit; "" without any."""
+    lines = [
+        f"zmqtriton_model_refused_requests_total{labels_text(**series.labels, reason=reason)} {count}"
+        for series in all_series
+        for reason, count in series.own.get("refusals", {}).items()
+    ]
+    if lines:
+        text = "Inferences refused for a limit of the server or of the model"
+        lines = [*_family("model_refused_requests_total", text, "counter"), *lines]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
     malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
@@ -186,7 +199,6 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         f"zmqtriton_leased_blocks {broker['leases']}",
         *_family("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
         *_values("shared_memory_bytes", "role", shared),
-        *_client_memory(status["processes"]),
         *_family("unanswered_requests", "Inferences that are under way", "gauge"),
         f"zmqtriton_unanswered_requests {broker['unanswered']}",
         *_family(
@@ -205,29 +217,6 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         *_canaries(status.get("canaries", {})),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _client_memory(processes: list[dict[str, Any]]) -> Iterator[str]:
-    """Return the text for what clients make frontends hold."""
-    families = (
-        (
-            *("client_memory_bytes", "gauge", "bytes"),
-            "Memory for incomplete requests and for answers that clients do not read",
-        ),
-        (
-            *("client_memory_refused_total", "counter", "refused"),
-            "Number of requests and answers for which there was no such memory",
-        ),
-    )
-    for name, kind, key, text in families:
-        yield from _family(name, text, kind)
-        sums: dict[tuple[str, str], int] = {}
-        for process in processes:
-            for what in ("requests", "answers") if "client_memory" in process else ():
-                value = process["client_memory"][f"{what}_{key}"]
-                sums[process["role"], what] = sums.get((process["role"], what), 0) + value
-        for (role, what), value in sums.items():
-            yield f"zmqtriton_{name}{labels_text(role=role, kind=what)} {value}"
 
 
 def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:

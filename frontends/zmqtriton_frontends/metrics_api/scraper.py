@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition, model_metrics, own, readiness, troubles
+from zmqtriton_frontends.metrics_api import (
+    clients,
+    exposition,
+    latencies,
+    model_metrics,
+    own,
+    readiness,
+    troubles,
+)
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.model_use import ModelUse
@@ -45,5 +54,7 @@ class Scraper:
         text += readiness.render(gateway.catalogue)
         text += own.render(statistics["zmqtriton"], status)
         text += troubles.render(status, config_of)
+        text += clients.render(status, refusals.counts)
         text += own.render_models(all_series, status, self._busyness, self._use)
+        text += own.render_refusals(all_series) + latencies.render_request_times(all_series)
         return text + model_metrics.render(statistics.get("measures", []))

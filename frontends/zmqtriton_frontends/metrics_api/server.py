@@ -19,6 +19,7 @@ from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head, Refused
 from zmqtriton_frontends.http1.requests import RequestReader
+from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ HEAD_WITHIN_S = 75.0
 WRITE_WITHIN_S = 30.0
 
 _METHODS = ("GET", "HEAD")
+#: Less fits into a packet anyway.
+_LEAST_COMPRESSED_BYTES = 1024
 
 Scrape = Callable[[], Awaitable[str]]
 
@@ -133,8 +136,7 @@ class Page:
             status = HTTPStatus(error.http_status)
             await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)
             return keep_alive
-        path = head.target.partition(b"?")[0].decode("latin-1")
-        await self._respond(answers, head.method, path, keep_alive)
+        await self._respond(answers, head, keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
     def _check_token(self, head: Head, writer: asyncio.StreamWriter) -> None:
@@ -144,10 +146,11 @@ class Page:
             grant = self._tokens.check(_values(head, HEADER), address, METRICS)
             check_target(grant, METRICS, "")
 
-    async def _respond(self, answers: _Answers, method: str, path: str, keep_alive: bool) -> None:
+    async def _respond(self, answers: _Answers, head: Head, keep_alive: bool) -> None:
+        path = head.target.partition(b"?")[0].decode("latin-1")
         if path not in (self._path, f"{self._path}/"):
             await answers.refuse(HTTPStatus.NOT_FOUND, keep_alive)
-        elif method not in _METHODS:
+        elif head.method not in _METHODS:
             await answers.refuse(HTTPStatus.METHOD_NOT_ALLOWED, keep_alive)
         elif self._is_stopping:
             await answers.refuse(HTTPStatus.SERVICE_UNAVAILABLE, False, text="Server exiting")
@@ -158,7 +161,19 @@ class Page:
                 status = HTTPStatus(error.http_status)
                 await answers.refuse(status, keep_alive, text=error.text)
             else:
-                await answers.write(HTTPStatus.OK, self._content_type, page.encode(), keep_alive)
+                coding = codecs.choose(",".join(_values(head, "accept-encoding")))
+                data, headers = await _encode(page.encode(), coding)
+                kind = self._content_type
+                await answers.write(HTTPStatus.OK, kind, data, keep_alive, headers)
+
+
+async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
+    """Return the page in a coding, and the headers that say so."""
+    if not coding or len(page) < _LEAST_COMPRESSED_BYTES:
+        return page, ()
+    # in a thread, since agent checks must not wait for a page of thousands of models
+    data = await asyncio.to_thread(codecs.deflate, (page,), coding)
+    return data, (("Content-Encoding", coding), ("Vary", "Accept-Encoding"))
 
 
 async def _receive_head(reader: asyncio.StreamReader, requests: RequestReader) -> Head:

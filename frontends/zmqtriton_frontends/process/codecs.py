@@ -56,3 +56,24 @@ class Inflating:
 def deflate(pieces: Iterable[bytes | memoryview], coding: str) -> bytes:
     stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW[coding])
     return b"".join([*map(stream.compress, pieces), stream.flush()])
+
+
+def choose(accepted: str) -> str:
+    """Return the coding for a response to this Accept-Encoding; "" for none."""
+    best, best_quality = "", 0.0
+    for item in accepted[:1024].split(","):
+        name, *attributes = (part.strip().lower() for part in item.split(";"))
+        quality = _quality(attributes)
+        if (name in CODINGS or name == "identity") and quality > best_quality:
+            best, best_quality = name, quality
+    return "" if best == "identity" else best
+
+
+def _quality(attributes: list[str]) -> float:
+    for attribute in attributes:
+        if attribute.startswith("q="):
+            try:
+                return float(attribute[2:])
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -52,6 +52,8 @@ class Room(Generic[T]):
         self._looks_always = looks_always
         #: How much each client had moved when it went on last, and when that was.
         self._open: dict[T, tuple[int, float]] = {}
+        #: How many there have been.
+        self.added = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -60,6 +62,7 @@ class Room(Generic[T]):
         return iter(tuple(self._open))
 
     def add(self, connection: T) -> None:
+        self.added += 1
         self._open[connection] = (0, self._now())
 
     def remove(self, connection: T) -> None:

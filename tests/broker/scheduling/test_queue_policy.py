@@ -134,6 +134,7 @@ def test_statistics_count_who_was_refused_in_the_queue() -> None:
     counters = world.core.generations[1].statistics
 
     assert {"REJECTED": 2, "CANCELED": 0, "BACKEND": 0, "OTHER": 0} == counters.failures
+    assert {"max_queue_size": 1, "queue_timeout": 1} == counters.refusals
     assert 0 == world.core.generations.schedulers[1].pending
 
 

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from tests.frontends.metrics_api.test_exposition import stat
+from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_frontends.metrics_api.exposition import render
+from zmqtriton_frontends.metrics_api.latencies import render_request_times
+from zmqtriton_frontends.metrics_api.series import Series
 
 
 def lines_of(name: str, **own: Any) -> list[str]:
@@ -56,3 +59,25 @@ def test_a_summary_has_count_and_sum_and_its_quantiles(key: str, name: str) -> N
 
 def test_without_either_there_is_no_family() -> None:
     assert lines_of("histogram") == lines_of("summary") == []
+
+
+def test_request_times_are_a_histogram_in_seconds_of_versions_that_answered() -> None:
+    times = [0] * (len(REQUEST_BOUNDS_S) + 1)
+    times[0], times[3], times[-1] = 2, 1, 4
+    quiet = [0] * len(times)
+
+    text = render_request_times(
+        [
+            Series(stat(zmqtriton={"times": times}), {}),
+            Series(stat("quiet", zmqtriton={"times": quiet}), {}),
+        ]
+    )
+
+    name, of = "zmqtriton_request_duration_seconds", 'model="m",version="1"'
+    lines = text.splitlines()
+    assert f"# TYPE {name} histogram" == lines[1]
+    assert [f"{name}_count{{{of}}} 7", f"{name}_sum{{{of}}} 0.001000999"] == lines[2:4]
+    assert f'{name}_bucket{{{of},le="0.0005"}} 2' == lines[4]
+    assert f'{name}_bucket{{{of},le="0.005"}} 3' == lines[7]
+    assert f'{name}_bucket{{{of},le="+Inf"}} 7' == lines[-1]
+    assert "quiet" not in text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import zlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -212,3 +213,40 @@ def test_head_is_get_without_its_body() -> None:
         assert too_long.endswith(b'{"error": "Request line exceeds 8192 bytes"}')
 
     play(conversation)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding", "wbits"),
+    [(b"gzip", b"gzip", 31), (b"deflate, gzip;q=0", b"deflate", 15)],
+)
+def test_a_long_page_is_compressed_if_that_is_accepted(
+    accepted: bytes, coding: bytes, wbits: int
+) -> None:
+    text = 'zmqtriton_ready{model="m"} 1\n' * 500
+
+    async def long_page() -> str:
+        return text
+
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        request = GET[:-2] + b"Accept-Encoding: " + accepted + b"\r\n\r\n"
+        head, _, body = (await talk(address, closing(request))).partition(b"\r\n\r\n")
+
+        assert b"Content-Encoding: " + coding + b"\r\n" in head + b"\r\n"
+        assert b"Content-Length: %d\r\n" % len(body) in head
+        assert text == zlib.decompress(body, wbits).decode()
+        assert len(body) * 10 < len(text)
+
+    play(conversation, long_page)
+
+
+@pytest.mark.parametrize("field", [b"", b"Accept-Encoding: br, identity\r\n"])
+def test_a_page_is_plain_otherwise(field: bytes) -> None:
+    async def long_page() -> str:
+        return "x" * 5000
+
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        answer = await talk(address, closing(GET[:-2] + field + b"\r\n"))
+
+        assert answer.endswith(b"\r\n\r\n" + b"x" * 5000)
+
+    play(conversation, long_page)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
+import urllib.error
 import urllib.request
 
 import pytest
@@ -153,3 +155,44 @@ def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
     os.kill(server.stub_pids("add_sub")[0], signal.SIGKILL)
 
     eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)
+
+
+@pytest.mark.row("zmqtriton_request_duration_seconds")
+def test_requests_have_a_histogram_whatever_is_chosen(server: Server) -> None:
+    name, of = "zmqtriton_request_duration_seconds", 'model="tokens",version="1"'
+    before = page(server).get(f"{name}_count{{{of}}}", 0)
+
+    stream(server, 2, 60_000)
+
+    after = page(server)
+    assert before + 1 == after[f"{name}_count{{{of}}}"]
+    assert after[f'{name}_bucket{{{of},le="+Inf"}}'] == after[f"{name}_count{{{of}}}"]
+    assert after[f'{name}_bucket{{{of},le="0.025"}}'] <= before
+
+
+@pytest.mark.row("zmqtriton_http_responses_total", "zmqtriton_connections")
+def test_answers_over_http_and_connections_are_counted(server: Server) -> None:
+    def count(code: int) -> float:
+        return page(server).get(f'zmqtriton_http_responses_total{{code="{code}"}}', 0)
+
+    before, connections = count(404), 'zmqtriton_connections_total{role="http"}'
+    made = page(server).get(connections, 0)
+
+    for _ in range(3):
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{server.url}/nowhere", timeout=30)
+
+    eventually(lambda: before + 3 == count(404), 30, "the answers are counted")
+    assert made + 3 <= page(server)[connections]
+    assert page(server)['zmqtriton_connections{role="http"}'] >= 0
+
+
+@pytest.mark.row("E48")
+def test_the_page_is_compressed_for_a_scraper_that_asks_for_it(server: Server) -> None:
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = gzip.decompress(answer.read()).decode()
+
+    assert "zmqtriton_ready 1\n" in text

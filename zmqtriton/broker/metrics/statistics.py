@@ -6,17 +6,24 @@ the batch.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
+from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
 #: Why a request failed, in the words of the metrics.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
 #: Enough for quantiles of a few seconds.
 MAX_LATENCIES = 1024
+_BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
+#: For which limit a request was refused, by the name under which it is set; memory is that of all
+#: waiting bodies.
+MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
+QUEUE_SIZE, QUEUE_TIMEOUT = "max_queue_size", "queue_timeout"
 
 
 class CountedRequest(Protocol):
@@ -81,6 +88,8 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
+        #: Requests that were refused for a limit, by that.
+        self.refusals: dict[str, int] = {}
         #: Requests whose deadline has passed.
         self.deadlines = 0
         #: Whether responded() is to hear of those too that are no streams'.
@@ -95,15 +104,20 @@ class ModelStatistics:
         #: numbers have none of these bits, so that a busy model's are some of all the time.
         self.latencies_ns: deque[int] = deque(maxlen=MAX_LATENCIES)
         self.latencies_mask = 0
+        #: How many requests that succeeded took no longer than each bound, and longer than the one
+        #: before it.
+        self.times = [0] * (len(_BOUNDS_NS) + 1)
         #: The parts of an execution, by the size of its batch.
         self.batches: defaultdict[int, _Parts] = defaultdict(_no_parts)
 
     def record_success(self, request: CountedRequest, now_ns: int) -> None:
         latency_ns = now_ns - request.arrived_ns
-        self.success.count += 1
-        self.success.ns += latency_ns
-        if not self.success.count & self.latencies_mask:
+        success = self.success
+        success.count += 1
+        success.ns += latency_ns
+        if not success.count & self.latencies_mask:
             self.latencies_ns.append(latency_ns)
+        self.times[bisect_left(_BOUNDS_NS, latency_ns)] += 1
         self.inference_count += request.elements
 
     def record_cache_hit(self, request: CountedRequest, lookup_ns: int) -> None:
@@ -111,6 +125,7 @@ class ModelStatistics:
         self.success.add(1, lookup_ns)
         if not self.success.count & self.latencies_mask:
             self.latencies_ns.append(lookup_ns)
+        self.times[bisect_left(_BOUNDS_NS, lookup_ns)] += 1
         self.queue.add(1, 0)
         self.cache_hit.add(1, lookup_ns)
 
@@ -121,10 +136,15 @@ class ModelStatistics:
         """Add the time of an insertion to those of a request that missed the cache."""
         self.cache_miss.add(0, insertion_ns)
 
-    def record_rejection(self) -> None:
+    def record_rejection(self, limit: str) -> None:
         """Count a request that was never admitted."""
         self.fail.add(1, 0)
         self.failures[REJECTED] += 1
+        self.record_refusal(limit)
+
+    def record_refusal(self, limit: str) -> None:
+        """Count a request that was refused for a limit, beside its failure."""
+        self.refusals[limit] = self.refusals.get(limit, 0) + 1
 
     def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
@@ -214,6 +234,8 @@ class ModelStatistics:
         """Return the figures that the protocol has no field for."""
         return {
             "failures": dict(self.failures),
+            "refusals": dict(self.refusals),
+            "times": self.times,
             "deadlines": self.deadlines,
             "direct_responses": self.direct,
             "brokered_responses": self.brokered,

@@ -136,6 +136,7 @@ class Lifecycle:
         self._dispatch.start_queue_timer(request)
         if not self._dispatch.has_room(request, now_ns):
             self._answers.leave_order(request)  # order is kept among admitted requests only
+            request.generation.statistics.record_refusal(statistics.QUEUE_SIZE)
             error = self._schedulers[request.generation.number].refusal(overload_error(request))
             self.refuse(request, error, statistics.REJECTED, now_ns)
 

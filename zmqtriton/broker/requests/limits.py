@@ -7,6 +7,7 @@ earlier broker admitted are not refused either. Knows neither queues nor clocks.
 
 from __future__ import annotations
 
+from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
 from zmqtriton_floor.settings.broker import RequestLimits
@@ -64,5 +65,13 @@ class Limits:
     def refuse(self, generation: Generation) -> Unavailable:
         """Count a request that there is no room for; return its error."""
         self.refused += 1
-        generation.statistics.record_rejection()
+        generation.statistics.record_rejection(self._limit_reached(generation))
         return Unavailable(OVERLOADED)
+
+    def _limit_reached(self, generation: Generation) -> str:
+        """Return the limit for which one more request has no room."""
+        if self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
+            return statistics.MEMORY
+        if self.unanswered >= self._max_requests:
+            return statistics.MAX_REQUESTS
+        return statistics.MAX_MODEL_REQUESTS

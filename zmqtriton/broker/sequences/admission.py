@@ -143,6 +143,7 @@ class SequenceAdmission:
         if scheduler.sequences is None:
             return
         for request in scheduler.sequences.pop_expired(now_ns):
+            scheduler.generation.statistics.record_refusal(statistics.QUEUE_TIMEOUT)
             self._lifecycle.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
         scheduler.sequences.end_idle(now_ns)
         if scheduler.generation.is_retired:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from zmqtriton.supervisor.control.clients import Clients
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
@@ -17,8 +18,6 @@ from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
-
-_KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
 
 
 class ServerStatus:
@@ -49,15 +48,14 @@ class ServerStatus:
         #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
         self._started_s: dict[int, float] = {}
         self._malformed = 0
-        #: What clients make frontends hold, by serial number.
-        self._client_memory: dict[int, dict[str, int]] = {}
+        self._clients = Clients()
 
     @property
     def verbs(self) -> Verbs:
         return {
             "status": Verb(lambda call: self._request(call.answer)),
-            # by which a frontend tells what clients make it hold
-            "client_memory": Verb(self._take_client_memory),
+            # by which a frontend tells of its clients
+            "clients": Verb(self._take_clients),
         }
 
     def started(self, started_s: float) -> None:
@@ -69,14 +67,10 @@ class ServerStatus:
 
     def process_ended(self, serial: int) -> None:
         self._started_s.pop(serial, None)
-        self._client_memory.pop(serial, None)
+        self._clients.forget(serial)
 
-    def _take_client_memory(self, call: ControlCall) -> None:
-        """Take a frontend's figures about its clients; other values than numbers do not count."""
-        figures = {kind: call.arguments.get(kind) for kind in _KINDS}
-        self._client_memory[call.caller] = {
-            kind: value if type(value) is int else 0 for kind, value in figures.items()
-        }
+    def _take_clients(self, call: ControlCall) -> None:
+        self._clients.take(call.caller, call.arguments)
         call.answer(None)
 
     def messages_malformed(self, messages: int) -> None:
@@ -133,14 +127,14 @@ class ServerStatus:
         for process in processes:
             serial = process.get("serial", 0)
             process["segment_bytes"] = held.get(serial, 0)
-            if serial in self._client_memory:
-                process["client_memory"] = self._client_memory[serial]
+            process.update(self._clients.describe_process(serial))
         server = self._server
         document: dict[str, Any] = {
             "server": describe_server(server.settings, server.directory, self.summary()),
             "processes": processes,
             "environments": preparations,
             "malformed": self._malformed,
+            "clients": self._clients.describe(),
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
         }

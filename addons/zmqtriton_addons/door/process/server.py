@@ -27,7 +27,7 @@ from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Pe
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
-from zmqtriton_frontends.gateway import ClientMemoryReport, Gateway
+from zmqtriton_frontends.gateway import ClientReport, Gateway
 from zmqtriton_frontends.inference import STOPPING, by_category
 from zmqtriton_frontends.process import Ledger, max_connections
 
@@ -52,7 +52,9 @@ class DoorServer:
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
         self._ledger = Ledger(settings.memory.client_bytes)
-        self._memory = ClientMemoryReport(gateway.call, self._ledger)
+        self._report = ClientReport(
+            gateway.call, "door", self._ledger, connections=lambda: len(self._connections)
+        )
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
         self._restrictions = by_category(settings.access.restrictions)
         self._context = zmq.Context()
@@ -169,7 +171,7 @@ class DoorServer:
 
     def _check(self) -> None:
         """Do the work of each second."""
-        self._memory.check()
+        self._report.check()
         now = self._loop.time()
         for peer, descriptor in list(self._peers.values()):
             if peer.is_stalled(now):

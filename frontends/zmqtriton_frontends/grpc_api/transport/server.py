@@ -13,7 +13,8 @@ from contextlib import suppress
 from functools import partial
 
 from zmqtriton_floor.settings.frontends import Grpc
-from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
+from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.gateway.client_report import ClientReport
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport import call_headers
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
@@ -57,7 +58,16 @@ class NativeServer:
         self._bound: Sequence[socket.socket] = ()
         self._listening: list[asyncio.AbstractServer] = []
         self._checking: asyncio.TimerHandle
-        self._memory = ClientMemoryReport(gateway.call, self.answering.ledger)
+        self._report = ClientReport(
+            gateway.call,
+            "grpc",
+            self.answering.ledger,
+            connections=lambda: len(self._connections),
+            counts=lambda: {
+                "connections": {"": self._connections.added},
+                "access_refusals": refusals.counts,
+            },
+        )
         #: Set when the last connection is closed.
         self._is_left: asyncio.Event | None = None
 
@@ -80,7 +90,7 @@ class NativeServer:
         self._check()
 
     def _check(self) -> None:
-        self._memory.check()
+        self._report.check()
         self._connections.check()
         if self._handshakes is not None:
             self._handshakes.renew()

@@ -13,6 +13,7 @@ import falcon.asgi
 from falcon.constants import COMBINED_METHODS
 
 from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     HEADER,
     bearer_tokens_of,
@@ -210,7 +211,10 @@ def _key_check(restriction: Restriction) -> Check:
         value = req.header(name)
         # a header that was sent twice has a comma in it and is another value
         values = [] if value is None else [value.encode("latin-1")]
-        return "" if restriction.admits(values) else text + restriction.why_not(values)
+        if restriction.admits(values):
+            return ""
+        refusals.counts[refusals.KEY] += 1
+        return text + restriction.why_not(values)
 
     return check
 

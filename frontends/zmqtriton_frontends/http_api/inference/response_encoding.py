@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.http_api.inference import binary, compression, json_documents
+from zmqtriton_frontends.http_api.inference import binary, json_documents
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.infer_response import describe
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -62,7 +62,7 @@ class ResponseFormat(NamedTuple):
             headers = (_OCTETS, (_JSON_LENGTH, str(len(text) + sum(map(len, others)))))
         elif others:
             headers = (_JSON,)
-        coding = compression.choose(accepted) if accepted is not None else ""
+        coding = codecs.choose(accepted) if accepted is not None else ""
         if coding:
             text, others, tail = codecs.deflate((text, *others, *tail), coding), [], []
             headers += (("content-encoding", coding),)

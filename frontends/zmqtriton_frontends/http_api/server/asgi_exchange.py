@@ -14,6 +14,7 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.http_inference import refusal
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
+from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
@@ -232,6 +233,7 @@ class AsgiExchange:
         else:
             written += self._begin_stream()
         self.has_begun_answer = True
+        by_status[status] += 1
         line = responses.status_line(status)
         return b"".join((line, written, self._owner.last_fields, b"\r\n"))
 

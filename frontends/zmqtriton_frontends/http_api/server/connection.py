@@ -17,6 +17,7 @@ from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.http_inference import InferenceHead
+from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
@@ -302,6 +303,7 @@ class Connection(asyncio.Protocol):
     def _say(self, status: int, body: bytes) -> None:
         if self._closing_since:
             return  # the last answer was given
+        by_status[status] += 1
         head = responses.status_line(status) + b"content-type: application/json\r\n"
         for name, value in problems.headers(status):
             head += f"{name}: {value}\r\n".encode()

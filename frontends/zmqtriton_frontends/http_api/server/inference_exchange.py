@@ -26,6 +26,7 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
 )
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
+from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
@@ -253,9 +254,11 @@ class InferenceExchange(HttpInference):
             self._answer(*refusal(Unavailable(TOO_MANY_UNREAD)))
             return
         self._is_answered = True
-        named = "".join(map(_as_line, headers)).encode("latin-1")
-        if not headers or headers[0][0] != "content-type":
-            named = _JSON + named
+        by_status[status] += 1
+        named = _JSON
+        if headers:
+            lines = "".join(map(_as_line, headers)).encode("latin-1")
+            named = lines if headers[0][0] == "content-type" else _JSON + lines
         line, last = responses.STATUS_LINES[status], owner.last_fields
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:

@@ -28,12 +28,14 @@ from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import WorkerForked
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway import startup
-from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
+from zmqtriton_frontends.gateway.client_report import ClientReport, Counts
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.server import answer_counts
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
 from zmqtriton_frontends.http_api.server.listener import Listener
@@ -186,7 +188,13 @@ class HttpProcess(Worker):  # type: ignore[misc]
         connections = Connections(
             endpoints[MAIN], app.inference_heads(gateway, table, access), ledger, self._loop.time
         )
-        memory = ClientMemoryReport(gateway.call, ledger)
+        report = ClientReport(
+            gateway.call,
+            "http",
+            ledger,
+            connections=lambda: len(connections.room),
+            counts=lambda: _counts(connections),
+        )
         handshakes = handshakes_of(gateway.settings.access.tls, "http", "http/1.1", PlainRequest)
         connections.listeners = [
             self._listener(name, bound.sock, connections, endpoints[name], handshakes)
@@ -201,7 +209,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
         while self.alive:
             self.notify()
             connections.check()
-            memory.check()
+            report.check()
             if handshakes is not None:
                 handshakes.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
@@ -275,6 +283,14 @@ class HttpProcess(Worker):  # type: ignore[misc]
             self.notify()
             connections.check()
         _log.warning("left with connections that were not done")
+
+
+def _counts(connections: Connections) -> Counts:
+    return {
+        "connections": {"": connections.room.added},
+        "answers": answer_counts.counts(),
+        "access_refusals": refusals.counts,
+    }
 
 
 def branch(arbiters: Lifeline) -> Lifeline:

@@ -10,8 +10,8 @@ import pytest
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.inference.test_infer import document, infer
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_frontends.http_api.inference.compression import choose, inflate
-from zmqtriton_frontends.process.codecs import deflate
+from zmqtriton_frontends.http_api.inference.compression import inflate
+from zmqtriton_frontends.process.codecs import choose, deflate
 
 TEXT = json.dumps(document()).encode()
 
