@@ -46,12 +46,13 @@ def _mean(duration: str, scale: str = "1e6") -> str:
 
 
 def _quantile(value: str) -> str:
-    """Return a quantile in seconds: of requests, or of first responses where there is no other."""
+    """Return a quantile in seconds: exact, of the last minute, or an estimate."""
     exact = f'nv_inference_request_summary_us{{@model,quantile="{value}"}}'
-    buckets = _rate("nv_inference_first_response_histogram_ms_bucket")
-    rough = f"histogram_quantile({value}, {buckets}) / 1e3"
-    return f"max without (quantile) ({exact}) / 1e6 or {rough}"
+    buckets = _rate("zmqtriton_request_duration_seconds_bucket")
+    return f"max without (quantile) ({exact}) / 1e6 or histogram_quantile({value}, {buckets})"
 
+
+_FIRST_RESPONSES = _rate("nv_inference_first_response_histogram_ms_bucket")
 
 ROWS: dict[str, list[Panel]] = {
     "Overview": [
@@ -113,6 +114,24 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Latency, mean", {_OF_MODEL: _mean("request")}, "s"),
         Panel("Latency, p50", {_OF_MODEL: _quantile("0.5")}, "s"),
         Panel("Latency, p99", {_OF_MODEL: _quantile("0.99")}, "s"),
+        Panel(
+            "Latency of all servers together, p99",
+            {
+                "{{model}}": "histogram_quantile(0.99, sum by (model, le) ("
+                f"{_rate('zmqtriton_request_duration_seconds_bucket')}))"
+            },
+            "s",
+        ),
+        Panel(
+            "First response, p99",
+            {_OF_MODEL: f"histogram_quantile(0.99, {_FIRST_RESPONSES}) / 1e3"},
+            "s",
+        ),
+        Panel(
+            "Answers over HTTP",
+            {"{{instance}} {{code}}": _rate("zmqtriton_http_responses_total", "@server")},
+            "reqps",
+        ),
     ],
     "Queue and batches": [
         Panel("Waiting requests", {_OF_MODEL: "nv_inference_pending_request_count{@model}"}),
@@ -149,6 +168,19 @@ ROWS: dict[str, list[Panel]] = {
                 "{{instance}} {{role}}": "increase(zmqtriton_process_restarts_total"
                 '{@server,role!="stub"}[$__rate_interval])',
             },
+        ),
+    ],
+    "Memory and load of the models": [
+        Panel(
+            "Memory of their processes",
+            {_OF_MODEL: "zmqtriton_model_memory_bytes{@model}"},
+            "bytes",
+        ),
+        Panel("Cores in use", {_OF_MODEL: _rate("zmqtriton_model_cpu_seconds_total")}),
+        Panel(
+            "Refused",
+            {f"{_OF_MODEL} {{{{reason}}}}": _rate("zmqtriton_model_refused_requests_total")},
+            "reqps",
         ),
     ],
     "Memory and load of the server": [
@@ -226,8 +258,8 @@ def build() -> dict[str, Any]:
     return {
         "title": "zmqtriton",
         "uid": "zmqtriton",
-        "description": "Servers and their models. Latencies need "
-        "--metrics-config=summary_latencies=true; without it there are means.",
+        "description": "Servers and their models. Latencies are "
+        "estimates of a histogram, and exact with --metrics-config=summary_latencies=true.",
         "tags": ["zmqtriton", "inference"],
         "schemaVersion": SCHEMA_VERSION,
         "version": 1,

@@ -18,11 +18,15 @@ import click
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.process_use import format_bytes, use_of_models
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table, shorten
 from zmqtriton_floor.errors import NotFound, Unavailable
 
-_HEADER = ("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending")
+_HEADER = (
+    *("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending"),
+    *("CPU %", "Memory"),
+)
 #: Of the screen, for other things than models.
 _LINES_AROUND = 4
 _MAX_KEYS = 1024
@@ -41,6 +45,9 @@ class Rates(NamedTuple):
     compute_ms: float | None
     batch_size: float | None
     pending: int
+    #: Of its instances: of one core in percent, and what they occupy. None without a process.
+    cpu_percent: float | None = None
+    memory_bytes: int | None = None
 
 
 def compute_rates(
@@ -69,9 +76,20 @@ def compute_rates(
                 compute_ms=_mean_ms(grown["compute_ns"], succeeded),
                 batch_size=grown["inferences"] / executions if executions > 0 else None,
                 pending=row["pending"],
+                cpu_percent=_cpu_percent(row, last, seconds),
+                memory_bytes=row.get("memory_bytes"),
             )
         )
     return rates
+
+
+def _cpu_percent(
+    row: Mapping[str, Any], last: Mapping[str, Any], seconds: float
+) -> float | None:
+    if "cpu_s" not in row:
+        return None
+    # less than before if an instance has gone meanwhile
+    return 100 * max(0.0, row["cpu_s"] - last.get("cpu_s", 0.0)) / seconds
 
 
 def _mean_ms(nanoseconds: float, count: float) -> float | None:
@@ -188,7 +206,8 @@ def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
 
 
 def _read(client: Client, model: str) -> list[dict[str, Any]]:
-    counts = client.call("status", timeout_s=QUICK_TIMEOUT_S)["counts"]
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    counts = status["counts"]
     if counts is None:
         raise Unavailable("the broker does not answer")
     rows = [row for row in counts if model in ("", row["model"])]
@@ -196,6 +215,10 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         check_name(client, model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
+    use = use_of_models(status["processes"])
+    for row in rows:
+        one = use.get((row["model"], row["version"]))
+        row.update({} if one is None else one._asdict())
     return rows
 
 
@@ -215,6 +238,8 @@ def _row(rates: Rates) -> Sequence[str]:
         f"{rates.model}:{rates.version}",
         *map(_figure, (*shown, rates.compute_ms, rates.batch_size)),
         str(rates.pending),
+        _figure(rates.cpu_percent),
+        format_bytes(rates.memory_bytes),
     )
 
 

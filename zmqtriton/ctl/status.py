@@ -11,13 +11,17 @@ import click
 from zmqtriton.control_client.client import ServerIdentity
 from zmqtriton.ctl import drains, on_demand
 from zmqtriton.ctl.asking import unknown_model
+from zmqtriton.ctl.process_use import format_bytes
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
 from zmqtriton_floor.reasons import AT_REST
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
 
-_PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
+_PROCESS = (
+    *("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Memory", "CPU"),
+    "Last reason",
+)
 _STARTED_COLUMN = _PROCESS.index("Started")
 #: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
@@ -109,6 +113,8 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
         "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),
         process.get("state", "") if process.get("is_connected", True) else "not connected",
         str(process.get("restarts", "")),
+        format_bytes(process["memory_bytes"]),
+        "-" if process["cpu_s"] is None else format_duration(process["cpu_s"]),
         process.get("last_reason", ""),
     )
 

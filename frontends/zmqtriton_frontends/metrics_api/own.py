@@ -164,14 +164,15 @@ def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
 
 def render_refusals(all_series: list[Series]) -> str:
     """Return the text for requests that were refused for a limit; "" without any."""
+    name = "model_refused_requests_total"
     lines = [
-        f"zmqtriton_model_refused_requests_total{labels_text(**series.labels, reason=reason)} {count}"
+        f"zmqtriton_{name}{labels_text(**series.labels, reason=reason)} {count}"
         for series in all_series
         for reason, count in series.own.get("refusals", {}).items()
     ]
     if lines:
         text = "Inferences refused for a limit of the server or of the model"
-        lines = [*_family("model_refused_requests_total", text, "counter"), *lines]
+        lines = [*_family(name, text, "counter"), *lines]
     return "".join(f"{line}\n" for line in lines)
 
 

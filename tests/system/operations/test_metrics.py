@@ -157,7 +157,6 @@ def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
     eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)
 
 
-@pytest.mark.row("zmqtriton_request_duration_seconds")
 def test_requests_have_a_histogram_whatever_is_chosen(server: Server) -> None:
     name, of = "zmqtriton_request_duration_seconds", 'model="tokens",version="1"'
     before = page(server).get(f"{name}_count{{{of}}}", 0)
@@ -170,7 +169,6 @@ def test_requests_have_a_histogram_whatever_is_chosen(server: Server) -> None:
     assert after[f'{name}_bucket{{{of},le="0.025"}}'] <= before
 
 
-@pytest.mark.row("zmqtriton_http_responses_total", "zmqtriton_connections")
 def test_answers_over_http_and_connections_are_counted(server: Server) -> None:
     def count(code: int) -> float:
         return page(server).get(f'zmqtriton_http_responses_total{{code="{code}"}}', 0)
@@ -187,7 +185,6 @@ def test_answers_over_http_and_connections_are_counted(server: Server) -> None:
     assert page(server)['zmqtriton_connections{role="http"}'] >= 0
 
 
-@pytest.mark.row("E48")
 def test_the_page_is_compressed_for_a_scraper_that_asks_for_it(server: Server) -> None:
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
     request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})

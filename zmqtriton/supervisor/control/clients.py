@@ -1,4 +1,4 @@
-"""What frontends tell of their clients: memory, connections, and counters that outlive a process."""
+"""Figures of frontends about their clients: memory, connections, and counters that outlive them."""
 
 from __future__ import annotations
 
