@@ -15,7 +15,8 @@ import os
 import re
 import sys
 import time
-from typing import IO, Any, Callable, NamedTuple, Sequence
+from types import MappingProxyType
+from typing import IO, Any, Callable, Mapping, NamedTuple, Sequence
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -80,9 +81,17 @@ def name_requests(ids: Sequence[str]) -> str:
 
 
 def line(
-    level: str, origin: tuple[int, str, int], text: str, now_s: float, form: str = "default"
+    level: str,
+    origin: tuple[int, str, int],
+    text: str,
+    now_s: float,
+    form: str = "default",
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """Format a record without the newline; its origin is (pid, file, line)."""
+    """Format a record without the newline; its origin is (pid, file, line).
+
+    `about` has further fields for the form of JSON.
+    """
     if form == "json":
         pid, file, number = origin
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
@@ -92,6 +101,7 @@ def line(
             "level": level,
             "pid": pid,
             "at": f"{file}:{number}",
+            **about,
             "text": text,
         }
         if named := _REQUEST.match(text):
@@ -114,11 +124,26 @@ def _head(level: str, origin: tuple[int, str, int], now_s: float, form: str) -> 
     return f"{letter}{stamp}.{micros:06d} {pid} {file}:{number}] "
 
 
+def subject(model: str, version: int = 0, instance: str = "", traces: str = "") -> dict[str, Any]:
+    """Return the fields of what a line is about, without those that are not known.
+
+    `traces` are the spans of traced requests: traceparents with blanks between them.
+    """
+    fields: dict[str, Any] = {"model": model, "version": version, "instance": instance}
+    named = traces.split()
+    if len(named) == 1:
+        fields.update(trace_id=named[0][3:35], span_id=named[0][36:52])
+    elif named:
+        fields["traceparents"] = named
+    return {name: value for name, value in fields.items() if value}
+
+
 class Formatter(logging.Formatter):
     """Formats a record of the logging module as such a line.
 
     `extra={"origin": (pid, file, line)}` replaces the place in our own code. `extra={"raw": text}`
-    follows unquoted, as Triton prints tables and configurations.
+    follows unquoted, as Triton prints tables and configurations. `extra={"about": fields}` has what
+    the line is about, for the form of JSON.
     """
 
     def __init__(self, *, is_journal: bool = False) -> None:
@@ -137,7 +162,8 @@ class Formatter(logging.Formatter):
         level = _LEVELS.get(record.levelno, "I")
         raw: str | None = getattr(record, "raw", None)
         if self.form == "json":
-            whole = line(level, origin, text + (raw or ""), record.created, self.form)
+            about: Mapping[str, Any] = getattr(record, "about", {})
+            whole = line(level, origin, text + (raw or ""), record.created, self.form, about)
         else:
             whole = _head(level, origin, record.created, self.form)
             if text or raw is None:

@@ -655,6 +655,7 @@ class LogLine(NamedTuple):
     file: Name
     line: Count
     text: Text
+    traces: Text = ""  # of the traced requests that it is about: traceparents, with blanks
 
 
 class PreparationProgress(NamedTuple):

@@ -148,7 +148,8 @@ class Instance:
         frame = sys._getframe(depth)
         file = os.path.basename(frame.f_code.co_filename)
         about = logs.name_requests(callers.request_ids())
-        self.tell(wire.LogLine(level, clip(file)[:1024], frame.f_lineno, clip(about + text)))
+        place = clip(file)[:1024], frame.f_lineno
+        self.tell(wire.LogLine(level, *place, clip(about + text), callers.traceparents()))
 
 
 current: Instance | None = None

@@ -288,3 +288,23 @@ def _say_all(text: str) -> None:
     log = logging.getLogger("x")
     for say in (log.debug, log.info, log.warning, log.error):
         say(text)
+
+
+def test_json_has_what_a_line_is_about_and_other_forms_do_not() -> None:
+    first, second = (f"00-{digit * 32}-{digit * 16}-01" for digit in "ab")
+    about = logs.subject("m", 3, "m_0_0", first)
+    record = logging.makeLogRecord({"msg": "[request id: r1] x", "about": about})
+    formatter = logs.Formatter()
+
+    plain = formatter.format(record)
+    formatter.form = "json"
+    document = json.loads(formatter.format(record))
+
+    assert plain.endswith('"[request id: r1] x"')
+    assert ("m", 3, "m_0_0", "r1", "x") == tuple(
+        document[key] for key in ("model", "version", "instance", "request_id", "text")
+    )
+    assert ("a" * 32, "a" * 16) == (document["trace_id"], document["span_id"])
+    several = logs.subject("m", traces=f"{first} {second}")
+    assert {"model": "m", "traceparents": [first, second]} == several
+    assert {} == logs.subject("")

@@ -57,6 +57,7 @@ class SpawnStub(NamedTuple):
     instance: str
     host_policy: str = ""
     quota: Quota = NO_QUOTA
+    version: int = 0
 
 
 class PrepareEnvironment(NamedTuple):
@@ -209,6 +210,10 @@ class Log(NamedTuple):
     raw: str = ""
     #: JSON that is part of the text, and is indented if the record is written at all.
     document: str = ""
+    #: What the record is about, if that is known.
+    model: str = ""
+    version: int = 0
+    instance: str = ""
 
 
 class NotifyServiceManager(NamedTuple):

@@ -53,11 +53,24 @@ class Plan:
     def enqueue(self, *actions: Action) -> None:
         self._actions.extend(actions)
 
-    def log(self, level: str, text: str, raw: str = "", *, document: str = "") -> None:
-        """Log a text with a document in JSON, and below it another text as it is."""
+    def log(
+        self,
+        level: str,
+        text: str,
+        raw: str = "",
+        *,
+        document: str = "",
+        model: str = "",
+        version: int = 0,
+        instance: str = "",
+    ) -> None:
+        """Log a text with a document in JSON, and below it another text as it is.
+
+        Model, version and instance are what it is about, if that is known.
+        """
         caller = sys._getframe(1)
         place = caller.f_code.co_filename, caller.f_lineno
-        self.enqueue(Log(level, text, *place, raw, document))
+        self.enqueue(Log(level, text, *place, raw, document, model, version, instance))
 
     def take_actions(self) -> list[Action]:
         """Take the actions since the last call."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import List, NamedTuple, Sequence
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import spans, wire
 from zmqtriton_stub.api.protocols import ServedRequest
+
+#: So many spans are named in a line of the log.
+_MAX_TRACES = 32
 
 #: The batch of the execute() that led here.
 served: ContextVar[Sequence[ServedRequest]] = ContextVar("served", default=())
@@ -31,6 +34,12 @@ NOBODY = Caller(0, 0, 0)
 def request_ids() -> List[str]:
     """Return the ids that clients have given the requests."""
     return [one.request_id for one in served.get() if not one.work.flags & wire.PADDING]
+
+
+def traceparents() -> str:
+    """Return the spans of those that are traced, with blanks between them."""
+    traces = [one.work.trace for one in served.get() if one.work.trace]
+    return " ".join([spans.parts(trace)[0] for trace in traces[:_MAX_TRACES]])
 
 
 def find_caller() -> Caller:

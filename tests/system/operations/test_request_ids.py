@@ -36,11 +36,18 @@ _INTERLEAVED = """
     return [reply("through")]
 """
 
+#: Every request is traced, and nobody collects that.
+_OPTIONS = [
+    "--log-format=json",
+    *(f"--trace-config={each}" for each in ("mode=opentelemetry", "rate=1", "level=TIMESTAMPS")),
+    "--trace-config=opentelemetry,url=http://127.0.0.1:1/v1/traces",
+]
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("ids")
-    server = Server(path / "s", models=["scripted"], options=["--log-format=json"], frontends=())
+    server = Server(path / "s", models=["scripted"], options=_OPTIONS, frontends=())
     together = scripted.string_parameter("MAX_INFLIGHT", "2")
     scripted.add_model(server, "scripted_async", "together", together)
     with server:
@@ -58,6 +65,25 @@ def test_lines_of_a_model_name_the_requests_that_they_are_about(server: Server) 
     assert texts == [text for text in _about(server, "r-1") if text in texts]
     eventually(lambda: any("no such column" in text for text in _about(server, "r-1")), 30)
     assert "request_id" not in without
+
+
+def test_lines_of_a_model_have_the_model_and_the_trace_in_fields_of_their_own(
+    server: Server,
+) -> None:
+    generate(server, "scripted", _PRINTS, "two", id="r-2")
+
+    eventually(lambda: any("no such column" in text for text in _about(server, "r-2")), 30)
+    records = [one for one in _records(server) if one.get("request_id") == "r-2"]
+    by_text = {one["text"].partition(":")[0]: one for one in records}
+    error = next(one for one in records if "no such column" in one["text"])
+    for one in (by_text["printed"], by_text["said by Logger"], error):
+        assert ("scripted", 1, "scripted_0_0") == (one["model"], one["version"], one["instance"])
+    assert "E" == error["level"]
+    assert 32 == len(error["trace_id"])
+    assert 16 == len(error["span_id"])
+    assert error["trace_id"] == by_text["said by Logger"]["trace_id"]
+    [loaded] = [one for one in _records(server) if one["text"] == "successfully loaded 'together'"]
+    assert "together" == loaded["model"]
 
 
 def test_coroutines_that_print_in_turn_name_their_own_requests(server: Server) -> None:

@@ -57,7 +57,8 @@ class ControlCallHandler:
             verb = self._find(model, message.verb)
             if verb.changes(arguments):
                 client = f"model '{model}'" if model else message.client
-                self._plan.log("I", _describe(message.verb, arguments, client))
+                text = _describe(message.verb, arguments, client)
+                self._plan.log("I", text, model=str(arguments.get("model") or ""))
             verb.handle(ControlCall(caller, arguments, answer))
         except ZmqTritonError as error:
             answer(error)

@@ -193,6 +193,7 @@ class ActionRunner:
             record = _log.makeRecord(_log.name, level, *place, "%s", (text,), None)
             if action.raw:
                 record.raw = action.raw
+            record.about = logs.subject(action.model, action.version, action.instance)
             _log.handle(record)
 
     def _change_log(self, action: actions.ConfigureLogging) -> None:

@@ -32,6 +32,7 @@ class StubName(NamedTuple):
 
     model: str
     instance: str
+    version: int = 0
 
 
 class LogLine(NamedTuple):
@@ -46,6 +47,9 @@ class LogLine(NamedTuple):
     model: str
     instance: str
     text: str
+    version: int = 0
+    #: The spans of traced requests: traceparents, with blanks between them.
+    traces: str = ""
 
 
 class LogRing(logging.Handler):
@@ -66,10 +70,11 @@ class LogRing(logging.Handler):
             return
         here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
         pid, file, number = getattr(record, "origin", here)
-        model, instance = getattr(record, "stub", StubName("", ""))
+        model, instance, version = getattr(record, "stub", StubName("", ""))
+        about = model, instance, text, version, getattr(record, "traces", "")
         self._last += 1
         letter = _LETTERS.get(record.levelno, "I")
-        line = LogLine(self._last, record.created, letter, pid, file, number, model, instance, text)
+        line = LogLine(self._last, record.created, letter, pid, file, number, *about)
         self._lines.append(line)
         if instance:
             self._processes.add(line)

@@ -315,6 +315,7 @@ class Generation:
                 self._plan,
                 place,
                 model=self.blueprint.name,
+                version=self.version,
                 environment=self.environment,
                 quota=self.blueprint.quota,
                 load_within_s=self.blueprint.max_load_s,

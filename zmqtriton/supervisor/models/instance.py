@@ -62,6 +62,7 @@ class Instance:
         place: InstanceSlot,
         *,
         model: str,
+        version: int = 0,
         environment: Environment,
         quota: Quota = NO_QUOTA,
         load_within_s: float = 0.0,
@@ -93,7 +94,8 @@ class Instance:
         #: Its generation goes on without it.
         self.is_being_removed = False
         self._plan = plan
-        self._model = model
+        self.model = model
+        self.version = version
         self._environment = environment
         self._quota = quota
         #: The limit for its loading; 0 is no limit.
@@ -207,9 +209,10 @@ class Instance:
         self._plan.log("V", f"Creating instance {text}")
         self._plan.enqueue(
             SpawnStub(
-                *(self.serial, self._environment, self._model, self.name),
+                *(self.serial, self._environment, self.model, self.name),
                 self.slot.host_policy,
                 self._quota,
+                self.version,
             )
         )
 

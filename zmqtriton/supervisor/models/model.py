@@ -177,7 +177,8 @@ class Model(GenerationOwner):
 
     def generation_ended(self, generation: Generation) -> None:
         number = generation.version
-        self._context.plan.log("I", f"successfully unloaded '{self.name}' version {number}")
+        text = f"successfully unloaded '{self.name}' version {number}"
+        self._context.plan.log("I", text, model=self.name, version=number)
         version = self.versions[number]
         if version.generation is generation:
             version.generation = None

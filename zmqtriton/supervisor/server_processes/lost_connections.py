@@ -51,7 +51,8 @@ class LostConnections:
         if instance is not None and instance.state in _CONNECTED_STATES:
             text = "its connection to the broker has ended"
             reason = Reason.of(Kind.CONNECTION_LOST, text)
-            self._plan.log("E", f"stub {instance.name} is killed: {text}")
+            about = f"stub {instance.name} is killed: {text}"
+            self._plan.log("E", about, model=instance.model, version=instance.version)
             self._tell_stub(serial, states.KillRequested(reason))
         peer = self._peers.find_peer(serial)
         if peer is not None and self._peers.find_peer(broker) and not self._peers.is_stopping:

@@ -11,10 +11,11 @@ import logging
 import os
 import time
 from collections import deque
+from typing import Any
 
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.crashes import FATAL_PREFIX, find_crash
-from zmqtriton_floor import wire
+from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
 _log = logging.getLogger("zmqtriton.output")
@@ -79,9 +80,8 @@ class StubOutput:
             self._log_line(self._rest)
         if self.dropped_lines:
             text = "%d lines of '%s' were dropped, there were too many"
-            _log.warning(
-                text, self.dropped_lines, self.stub_name.instance, extra={"stub": self.stub_name}
-            )
+            name = self.stub_name
+            _log.warning(text, self.dropped_lines, name.instance, extra=_about(name))
         os.close(self._descriptor)
 
     @property
@@ -110,7 +110,7 @@ class StubOutput:
             self._last_bytes -= len(self._recent_lines.popleft())
         if self._take_token():
             origin = (self._pid, self.stub_name.instance, self._number)
-            _log.info("%s", line, extra={"origin": origin, "stub": self.stub_name})
+            _log.info("%s", line, extra={"origin": origin, **_about(self.stub_name)})
         else:
             self.dropped_lines += 1
 
@@ -125,9 +125,15 @@ class StubOutput:
         return True
 
 
+def _about(stub: StubName, traces: str = "") -> dict[str, Any]:
+    """Return what records of a stub carry."""
+    about = logs.subject(stub.model, stub.version, stub.instance, traces)
+    return {"stub": stub, "traces": traces, "about": about}
+
+
 def log_line(said: wire.LogLine, pid: int, output: StubOutput | None) -> None:
     """Log a line of a process; that of a stub under the model's name."""
     origin = (pid, said.file, said.line)
     level = LEVEL_NUMBERS.get(said.level, logging.INFO)
-    about = {} if output is None else {"stub": output.stub_name}
+    about = {} if output is None else _about(output.stub_name, said.traces)
     _said.log(level, "%s", said.text, extra={"origin": origin, **about})

@@ -102,7 +102,7 @@ class Spawner:
         )
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
-        stub = log_ring.StubName(action.model, action.instance)
+        stub = log_ring.StubName(action.model, action.instance, action.version)
         page = segments.anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
         host = action.environment.host
         if host is not None:

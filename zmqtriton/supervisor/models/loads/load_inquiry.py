@@ -157,7 +157,7 @@ class LoadInquiry:
         text = failure.reason.text
         if not failure.is_duplicate and failure.fingerprint:
             text = f"Poll failed for model directory '{self._model.name}': {text}"
-        self._context.plan.log("E", text)
+        self._context.plan.log("E", text, model=self._model.name)
 
     def _is_unsettled(self, fingerprint: str) -> bool:
         seen, self._seen = self._seen, fingerprint

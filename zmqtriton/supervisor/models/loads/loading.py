@@ -118,7 +118,8 @@ class ModelLoad(GenerationOwner):
         )
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
-            self._context.plan.log("I", f"{verb}: {blueprint.name}:{number}{aim}")
+            text = f"{verb}: {blueprint.name}:{number}{aim}"
+            self._context.plan.log("I", text, model=blueprint.name, version=number)
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
             change = _change_in_place(blueprint, version, can_roll=can_roll)
@@ -325,7 +326,8 @@ class ModelLoad(GenerationOwner):
         if isinstance(error, ProcessLost):
             self._model.history.record_lost_process()
         name = self._model.name
-        self._context.plan.log("E", f"failed to load '{name}' version {number}: {reason.text}")
+        text = f"failed to load '{name}' version {number}: {reason.text}"
+        self._context.plan.log("E", text, model=name, version=number)
         self._failures[number] = reason
         self._generations.pop(number, None)
         assert self._blueprint is not None
@@ -372,7 +374,8 @@ class ModelLoad(GenerationOwner):
             if scale is not None:
                 self._model.history.record_scale(scale, self._blueprint)
             what = "loaded" if scale is None else "scaled"
-            self._context.plan.log("I", f"successfully {what} '{self._model.name}'")
+            name = self._model.name
+            self._context.plan.log("I", f"successfully {what} '{name}'", model=name)
             self.end(None)
             return
         if isinstance(self._combined, ZmqTritonError):
@@ -409,7 +412,7 @@ def _record_reading(
     if blueprint.completed_config_text:
         around.plan.log("V", "Server side auto-completed config: ", blueprint.completed_config_text)
     for warning in blueprint.warnings:
-        around.plan.log("W", warning)
+        around.plan.log("W", warning, model=blueprint.name)
 
 
 def _log_initialization(plan: Plan, generation: Generation) -> None:
