@@ -62,6 +62,27 @@ def _parser() -> argparse.ArgumentParser:
         type=token_file.parse_day,
         help="last day on which it is valid, in UTC, such as 2027-01-31 (default: never)",
     )
+    new.add_argument(
+        "--requests-per-second",
+        metavar="N",
+        type=token_file.parse_rate,
+        default=0.0,
+        help="inferences that it may ask for, with bursts of a second (default: any number)",
+    )
+    new.add_argument(
+        "--concurrency",
+        metavar="N",
+        type=token_file.parse_count,
+        default=0,
+        help="inferences that may be unanswered at a time (default: any number)",
+    )
+    new.add_argument(
+        "--highest-priority",
+        metavar="LEVEL",
+        type=token_file.parse_count,
+        default=0,
+        help="level before which its inferences never come; 1 is the first (default: any)",
+    )
     new.set_defaults(run=_make)
     listing = verbs.add_parser("list", help="show the tokens of a file")
     listing.set_defaults(run=_list)
@@ -76,7 +97,10 @@ def _parser() -> argparse.ArgumentParser:
 def _make(arguments: argparse.Namespace) -> None:
     token = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     digest = token_file.digest(token)
-    grant = Grant(arguments.name, digest, arguments.scopes, arguments.models, arguments.expires)
+    limits = (getattr(arguments, name) for name in token_file.LIMITS)
+    grant = Grant(
+        arguments.name, digest, arguments.scopes, arguments.models, arguments.expires, *limits
+    )
     if grant.expires is not None and grant.expires < _today():
         raise ValueError(f"{grant.expires} is over")
     with _locked(arguments.file, create=True) as path:
@@ -95,8 +119,9 @@ def _list(arguments: argparse.Namespace) -> None:
         day = "never" if grant.expires is None else str(grant.expires)
         is_over = grant.expires is not None and grant.expires < today
         scopes = ", ".join(sorted(grant.scopes))
-        rows.append((grant.name, scopes, ", ".join(grant.models), day + " (over)" * is_over))
-    sys.stdout.write(table(("Name", "Scopes", "Models", "Expires"), rows) + "\n")
+        row = grant.name, scopes, ", ".join(grant.models), day + " (over)" * is_over
+        rows.append((*row, " ".join(_limits(grant)) or "-"))
+    sys.stdout.write(table(("Name", "Scopes", "Models", "Expires", "Limits"), rows) + "\n")
 
 
 def _remove(arguments: argparse.Namespace) -> None:
@@ -112,7 +137,12 @@ def _remove(arguments: argparse.Namespace) -> None:
 def _summary(grant: Grant) -> str:
     models = "all models" if grant.is_for_all_models else f"models {', '.join(grant.models)}"
     until = "" if grant.expires is None else f", until {grant.expires}"
-    return f"{', '.join(sorted(grant.scopes))} for {models}{until}"
+    limits = "".join(f", {limit}" for limit in _limits(grant))
+    return f"{', '.join(sorted(grant.scopes))} for {models}{until}{limits}"
+
+
+def _limits(grant: Grant) -> list[str]:
+    return [f"{name}={value}" for name, value in grant.limits.items()]
 
 
 @contextmanager

@@ -113,6 +113,12 @@ class DeadlineExceeded(ZmqTritonError):
     code, number, http_status, grpc_status = "DEADLINE_EXCEEDED", 9, 504, 4
 
 
+class LimitExceeded(ZmqTritonError):
+    """Raised when a client asks more than it may; the text says when it may ask again."""
+
+    code, number, http_status, grpc_status = "RESOURCE_EXHAUSTED", 10, 429, 8
+
+
 class ProtocolError(ZmqTritonError):
     """Raised when a message between our processes does not decode; names kind and field."""
 
@@ -129,6 +135,7 @@ _BY_NUMBER: dict[int, type[ZmqTritonError]] = {
         AlreadyExists,
         Cancelled,
         DeadlineExceeded,
+        LimitExceeded,
     )
 }
 BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.values()}

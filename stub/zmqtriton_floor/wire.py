@@ -106,7 +106,8 @@ class Request(NamedTuple):
     cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; empty: no cache lookup
     trace: Name = ""  # the span that it belongs to, see spans.py; "": not traced
     caller_peer: Count = 0  # from a model: the peer and ...
-    caller_id: Count = 0  # ... the id of the request that it asks this for; 0: for none
+    # ... the id of the request that it asks this for; from a frontend: its number of the token
+    caller_id: Count = 0
 
 
 class BatchedRequest(NamedTuple):

@@ -233,6 +233,7 @@ class Core:
             self.recovery.resolve_waiting(now_ns)
             self._dispatch.dispatch_marked(now_ns)
         self.model_metrics.forget_peer(message.serial)
+        self.limits.tokens.forget_peer(message.serial)
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
@@ -287,9 +288,28 @@ class Core:
                 self._retirement.note_call(serial, generation)
             request = InflightRequest(serial, row, body, generation, now_ns)
             if row.caller_id:
-                request.caller = self._find_caller(serial, row)
+                if peer.role == "stub":
+                    request.caller = self._find_caller(serial, row)
+                elif not self._admit_token(serial, request, now_ns):
+                    continue
             peer.requests[row.id] = request
             self._lifecycle.submit(request, now_ns)
+
+    def _admit_token(self, serial: int, request: InflightRequest, now_ns: int) -> bool:
+        """Admit a client's request by the limits of its token; False if it was refused."""
+        try:
+            self.limits.tokens.admit(serial, request.row, self.peers, now_ns)
+        except ZmqTritonError as error:
+            request.generation.statistics.record_rejection(statistics.TOKEN)
+            self.answers.reject(serial, request.row.id, error)
+            return False
+        return True
+
+    def take_token(self, serial: int, call: wire.Call) -> None:
+        """Take what a frontend tells of a client's token. Raises ProtocolError."""
+        if self.peers[serial].role == "stub":
+            raise ProtocolError("Call: a model knows no token")
+        self.limits.tokens.take_call(serial, call)
 
     def _find_caller(self, serial: int, row: wire.Request) -> Batch | None:
         """Find the batch for which a model asks; None if all of it is answered."""

@@ -98,6 +98,7 @@ class Service:
             wire.StreamAcks: lambda serial, message, _: core.acknowledge(serial, message),
             wire.WaitReport: core.deadlocks.take_report,
             wire.AskStatistics: self._ask_statistics,
+            wire.Call: lambda serial, message, _: core.take_token(serial, message),
         }
         #: What takes those of stubs as executors.
         self._of_stubs: dict[type, _TakeOfPeer] = {

@@ -24,6 +24,7 @@ from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
+from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import (
     CATALOGUE_MESSAGES,
@@ -87,6 +88,7 @@ class Gateway:
         self._streams: set[ResponseStream] = set()
         self._broker = BrokerLink(self._take_from_broker, self._introduce)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
+        self.token_marks = TokenMarks(self._broker.send)
         self._stages = StageReceivers()
         self.payload: Payload  # there from the Bootstrap on
         self.settings: FrontendSettings  # likewise
@@ -234,7 +236,7 @@ class Gateway:
             is_late = self._loop.time() >= self._refuses_at_s or request.options.correlation
             if is_late and not is_of_open_sequence:
                 raise Unavailable(STOPPING)
-        flags, priority, timeout_us, deadline_ns, correlation = request.options
+        flags, priority, timeout_us, deadline_ns, correlation, token = request.options
         batch_size, batch_key = request.admission
         trace = request.trace
         self._next_id = own_id = self._next_id + 1
@@ -253,7 +255,7 @@ class Gateway:
             cache_key,
             trace.context if trace is not None else "",
             0,
-            0,
+            token,
         )
         self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
         if request.on_asked is not None:
@@ -380,7 +382,7 @@ class Gateway:
         hello = wire.Hello(bootstrap.serial, bootstrap.token, epoch)
         unread = (body for stream in self._streams for body in stream.reader.left())
         self.streams.renew()
-        first = [hello, *self.payload.change_broker(unread)]
+        first = [hello, *self.payload.change_broker(unread), *self.token_marks.for_next_broker()]
         return first, self._control_calls.for_next_broker()
 
     def _change_broker(self, epoch: int) -> None:

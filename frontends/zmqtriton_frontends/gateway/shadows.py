@@ -19,7 +19,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import pending_request
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Canary
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.comparing import find_difference
@@ -150,7 +150,8 @@ class _Copy(PendingRequest):
             return
         try:
             model = self._canary.version
-            options = Options(0, *request.options[1:])
+            # the copy is ours, and no request of the client's token
+            options = request.options._replace(flags=0, token=0)
             checked = CheckedRequest(
                 model, request.body, model.signature.check(request.body), options
             )

@@ -36,13 +36,15 @@ def check_parameter_name(name: str) -> None:
 
 
 class Options(NamedTuple):
-    """A client's wishes to the scheduler; the fields are those of wire.Request."""
+    """A client's wishes to the scheduler; the fields are those of wire.Request, and its token."""
 
     flags: int = 0
     priority: int = 0
     timeout_us: int = 0
     deadline_ns: int = 0
     correlation: int | str = 0
+    #: The number of the client's token, see gateway.token_marks; 0: none.
+    token: int = 0
 
 
 class CheckedRequest(NamedTuple):

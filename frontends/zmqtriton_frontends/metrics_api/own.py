@@ -212,6 +212,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
             "process_restarts_total", "Number of times that a dead process was replaced", "counter"
         ),
         *_values("process_restarts_total", "role", restarts),
+        *_tokens(broker.get("tokens", [])),
         *_resources(broker.get("resources", [])),
         *_quotas(status.get("quotas", [])),
         *_on_demand(status.get("on_demand", {})),
@@ -283,6 +284,18 @@ def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
     for model, version, result, count in status["comparisons"]:
         labels = labels_text(model=model, version=version, result=result)
         yield f"zmqtriton_{name}{labels} {count}"
+
+
+def _tokens(tokens: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the text for the tokens of clients; "" if none needs one."""
+    families = (
+        ("token_requests_total", "requests", "Inferences that clients with a token have asked for"),
+        ("token_refused_total", "refused", "Inferences refused for the limits of a token"),
+    )
+    for name, key, text in families if tokens else ():
+        yield from _family(name, text, "counter")
+        for entry in tokens:
+            yield f"zmqtriton_{name}{labels_text(token=entry['token'])} {entry[key]}"
 
 
 def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
     # NAME   HASH OF THE TOKEN      SCOPES                MODELS        LAST DAY (UTC)
     alice    sha256:5e88…           scopes=infer,control
     desk     sha256:9f86…           scopes=infer          models=a*,b   expires=2027-01-31
+    night    sha256:2c26…           scopes=infer          requests_per_second=20 concurrency=4
 
 Errors name the line and show nothing of it: somebody may have put a token there.
 """
@@ -19,6 +20,10 @@ from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
 
 INFER, CONTROL, METRICS = SCOPES = ("infer", "control", "metrics")
 ALL_MODELS = ("*",)
+#: The names of limits, in a line and in a Grant.
+LIMITS = ("requests_per_second", "concurrency", "highest_priority")
+_KEYS = ("scopes", "models", "expires", *LIMITS)
+_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -42,6 +47,11 @@ class Grant(NamedTuple):
     models: Tuple[str, ...] = ALL_MODELS
     #: The last day on which it is valid, in UTC.
     expires: Optional[date] = None
+    #: Limits on its inferences: a rate, how many may be unanswered, and the highest priority, of
+    #: which 1 is the first; 0: no limit.
+    requests_per_second: float = 0.0
+    concurrency: int = 0
+    highest_priority: int = 0
 
     @property
     def is_for_all_models(self) -> bool:
@@ -51,6 +61,12 @@ class Grant(NamedTuple):
         """True if the model is among those that it is for."""
         return self.models == ALL_MODELS or matches(name, self.models)
 
+    @property
+    def limits(self) -> Dict[str, str]:
+        """The limits that it has, as its line writes them."""
+        values = {name: getattr(self, name) for name in LIMITS}
+        return {k: f"{v:.6f}".rstrip("0").rstrip(".") for k, v in values.items() if v}
+
     def line(self) -> str:
         """Return its line of the file."""
         words = [self.name, f"sha256:{self.digest.hex()}"]
@@ -59,6 +75,7 @@ class Grant(NamedTuple):
             words.append("models=" + ",".join(self.models))
         if self.expires is not None:
             words.append(f"expires={self.expires}")
+        words += [f"{name}={value}" for name, value in self.limits.items()]
         return " ".join(words)
 
 
@@ -135,8 +152,9 @@ def _parse_line(words: List[str]) -> Grant:
     fields: Dict[str, str] = {}
     for word in words[2:]:
         key, _, value = word.partition("=")
-        if key not in ("scopes", "models", "expires"):
-            raise ValueError("expecting scopes=, models= or expires= after the hash")
+        if key not in _KEYS:
+            expected = "=, ".join(_KEYS[:-1])
+            raise ValueError(f"expecting {expected}= or {_KEYS[-1]}= after the hash")
         if key in fields:
             raise ValueError(f"{key}= is there twice")
         fields[key] = value
@@ -146,6 +164,9 @@ def _parse_line(words: List[str]) -> Grant:
         parse_scopes(fields.get("scopes", "")),
         parse_models(fields.get("models", "*")),
         parse_day(fields["expires"]) if "expires" in fields else None,
+        parse_rate(fields.get(LIMITS[0], "0")),
+        parse_count(fields.get(LIMITS[1], "0")),
+        parse_count(fields.get(LIMITS[2], "0")),
     )
 
 
@@ -173,3 +194,17 @@ def parse_day(text: str) -> date:
     except ValueError:
         pass
     raise ValueError("expecting a day as 2027-01-31")
+
+
+def parse_rate(text: str) -> float:
+    """Parse a number that is not negative. Raises ValueError."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("expecting a number as 20 or 0.5")
+    return float(text)
+
+
+def parse_count(text: str) -> int:
+    """Parse a whole number that is not negative. Raises ValueError."""
+    if not _NUMBER.fullmatch(text) or "." in text:
+        raise ValueError("expecting a whole number as 8")
+    return int(text)

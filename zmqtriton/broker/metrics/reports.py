@@ -76,6 +76,7 @@ class Reports:
             "sent_bytes": self._traffic.sent_bytes,
             "resources": self._rates.report(),
             "refused": self._limits.refused,
+            "tokens": self._limits.tokens.report(),
             "unanswered": self._limits.unanswered,
             "in_flight": _in_flight(self._schedulers),
             "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],

@@ -23,7 +23,7 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
 #: For which limit a request was refused, by the name under which it is set; memory is that of all
 #: waiting bodies.
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
-QUEUE_SIZE, QUEUE_TIMEOUT = "max_queue_size", "queue_timeout"
+QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
 
 
 class CountedRequest(Protocol):

@@ -8,6 +8,7 @@ earlier broker admitted are not refused either. Knows neither queues nor clocks.
 from __future__ import annotations
 
 from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.requests.token_limits import TokenLimits
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
 from zmqtriton_floor.settings.broker import RequestLimits
@@ -25,6 +26,7 @@ class Limits:
         self.unanswered_bytes = 0
         #: How many requests were refused here.
         self.refused = 0
+        self.tokens = TokenLimits()
         self._max_requests = MAX_UNANSWERED
         self._max_model_requests = 0
 

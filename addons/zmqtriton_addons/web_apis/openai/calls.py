@@ -89,6 +89,8 @@ class Calls:
         """
         catalogue, options = self._gateway.catalogue, Options(deadline_ns=req.deadline_ns)
         checked = prepare(catalogue, model, body, options, header=req.header)
+        if req.grant is not None:
+            checked = self._gateway.token_marks.mark(checked, req.grant)
         traces = self._gateway.traces
         if traces.is_on:
             parent = parent_in_headers(req.header)

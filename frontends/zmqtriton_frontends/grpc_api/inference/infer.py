@@ -114,6 +114,8 @@ class Inference:
             call.deadline_ns,
             header=lambda name: find_in_metadata(call.metadata, name),
         )
+        if call.grant is not None:
+            checked = self._gateway.token_marks.mark(checked, call.grant)
         if traces.is_on:
             parent, begun = parent_in_metadata(call.metadata), ("GRPC_WAITREAD", begun_ns)
             return traces.follow(checked, parent, begun)

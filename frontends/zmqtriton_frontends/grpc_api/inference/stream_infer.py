@@ -235,6 +235,8 @@ class _Exchange:
                 self._deadline_ns,
                 header=self._header,
             )
+            if self._grant is not None:
+                checked = self._gateway.token_marks.mark(checked, self._grant)
             model = checked.model
             kept = len(data)
             if (

@@ -12,7 +12,8 @@ from zmqtriton_frontends.inference.catalogue import STOPPING
 
 _log = logging.getLogger(__name__)
 
-_UNAVAILABLE = 503
+#: Too many, and unavailable: later the answer may be another one.
+_RETRYABLE = frozenset((429, 503))
 #: The client had better connect again: there may be other servers.
 FAREWELL = json_documents.write({"error": STOPPING})
 #: Room comes back within moments; whole seconds are the smallest unit.
@@ -41,7 +42,7 @@ def shortened(error: ZmqTritonError) -> str:
 
 def headers(status: int) -> tuple[tuple[str, str], ...]:
     """Return the further headers of an answer with this status."""
-    return _RETRY if status == _UNAVAILABLE else ()
+    return _RETRY if status in _RETRYABLE else ()
 
 
 def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:

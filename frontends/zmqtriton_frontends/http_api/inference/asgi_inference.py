@@ -63,7 +63,8 @@ class AsgiInferences:
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:
             limit = self._inference.max_input_size
-            head = read_head(InferenceHead((model, version), req.path, req, len(body), limit))
+            target, size = (model, version), len(body)
+            head = read_head(InferenceHead(target, req.path, req, size, limit, grant=req.grant))
             status, encoded = await AsgiInference(self._inference, head, req).answer(body)
         headers, text, tail = encoded
         resp.status = status

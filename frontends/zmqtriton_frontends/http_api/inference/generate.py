@@ -144,6 +144,8 @@ class Generate:
     ) -> admission.CheckedRequest:
         catalogue = self._gateway.catalogue
         checked = admission.prepare(catalogue, model, body, options, header=req.header)
+        if req.grant is not None:
+            checked = self._gateway.token_marks.mark(checked, req.grant)
         checked = self._stage_time_headers.expect(req.header, checked, begun_ns)
         traces = self._gateway.traces
         if traces.is_on:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, make
@@ -78,6 +79,8 @@ class InferenceHead(NamedTuple):
     timeout_ns: int = 0
     #: The answer is to tell the stages of the request or the model's load.
     has_wishes: bool = False
+    #: That of the client's token, where one is needed.
+    grant: Grant | None = None
     #: The answer to a request that goes no further.
     refusal: Answer | None = None
 
@@ -174,6 +177,8 @@ class HttpInference(PendingRequest):
             options = options._replace(deadline_ns=self._deadline_ns)
         header = head.fields.header
         checked = admission.prepare(gateway.catalogue, model, request, options, form.places, header)
+        if head.grant is not None:
+            checked = gateway.token_marks.mark(checked, head.grant)
         if gateway.traces.is_on:
             received = "HTTP_RECV", self._begun_ns
             checked = gateway.traces.follow(checked, head.parent, received)

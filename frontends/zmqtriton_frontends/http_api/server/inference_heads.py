@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote_to_bytes
 
-from zmqtriton_floor.access.token_file import INFER
+from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, check_target
 from zmqtriton_frontends.http1.heads import Head
@@ -85,9 +85,11 @@ class InferenceHeads:
         target = model, (match[2] or b"").decode()
         fields, size, limit = HeadFields(head), head.body_bytes, self.inference.max_input_size
         inference_head = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
-        refused = self._refusal(fields, model, address)
+        refused, grant = self._judge(fields, model, address)
         if refused is not None:
             return inference_head._replace(refusal=refused)
+        if grant is not None:
+            inference_head = inference_head._replace(grant=grant)
         try:
             inference_head = read_head(inference_head)
             if size is not None and size > inference_head.max_bytes:
@@ -96,20 +98,23 @@ class InferenceHeads:
             return inference_head._replace(refusal=refusal(error))
         return inference_head
 
-    def _refusal(self, fields: HeadFields, model: str, address: str) -> Answer | None:
+    def _judge(
+        self, fields: HeadFields, model: str, address: str
+    ) -> tuple[Answer | None, Grant | None]:
+        """Return the answer to a request that is refused, and the grant of its token."""
         for status, check in self._checks:
             problem = check(fields)
             if problem:
-                return status, ((), json_documents.write({"error": problem}), [])
+                return (status, ((), json_documents.write({"error": problem}), [])), None
         if self._tokens is None:
-            return None
+            return None, None
         value = fields.header(_AUTHORIZATION)
         try:
             grant = self._tokens.check([] if value is None else [value], address, INFER)
             check_target(grant, INFER, model)
         except ZmqTritonError as error:
-            return refusal(error)
-        return None
+            return refusal(error), None
+        return None, grant
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
         """Make what receives a large body."""
