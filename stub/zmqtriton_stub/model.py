@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import closest_match
 from zmqtriton_stub import MODEL_PATH, backend_package
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils  # noqa: F401 - requests of models need all of it
@@ -99,9 +100,7 @@ class Model:
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
         """Return the responses; or a task that goes on in the background, for `result_of`."""
         if self._execute is None:
-            raise TritonModelException(
-                f"Python model {self._load.path} does not implement `execute` method."
-            )
+            raise TritonModelException(self._lack_of_execute())
         count = len(requests)
         try:
             returned = self._execute(requests)
@@ -113,6 +112,12 @@ class Model:
             if this_process.is_forked:
                 this_process.end_forked()
         return self._checked(returned, count)
+
+    def _lack_of_execute(self) -> str:
+        names = [name for name in dir(self._instance) if not name.startswith("_")]
+        meant = closest_match("execute", names)
+        hint = f" Is '{meant}' meant to be it?" if meant else ""
+        return f"Python model {self._load.path} does not implement `execute` method.{hint}"
 
     def result_of(self, task: Task[Any], count: int) -> Responses | None:
         """Return the responses of a task that answers so many requests."""

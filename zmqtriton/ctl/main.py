@@ -5,6 +5,8 @@ Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from zmqtriton import addons, standard_output
@@ -74,6 +76,8 @@ class _Commands(ServerGroup):
 @click.pass_context
 def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     """Inspect and control a zmqtriton server on this machine."""
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        context.color = False
     context.obj = ServerSelector(runtime_directory, server)
 
 

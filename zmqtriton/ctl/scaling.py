@@ -27,7 +27,8 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
 
     New ones are started before the others may end, and those finish what they execute. Works in
     every model control mode. It holds over reloads until MODEL is unloaded, or another
-    instance_group is configured.
+    instance_group is configured. If another number is asked for before the instances are ready, the
+    answer says so.
     """
     change = {} if count is None else {"count": count, "group": group}
     arguments = {"model": model, **change}
@@ -38,6 +39,9 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     for version, counts in answer["versions"].items():
         ready = f"{counts['ready']} of {counts['instances']} instances ready"
         click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
+    if "overtaken_by" in answer:
+        later = answer["overtaken_by"]
+        click.echo(f"overtaken: {later} instances were asked for before this had ended")
     _print_autoscale(answer.get("autoscale", {}))
 
 

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from zmqtriton.control_client.client import NoServerError, ServerSelector, connect
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError, closest_match
 
 _OPTIONS = ("--server", "--runtime-directory")
 _THIS_MACHINE = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
@@ -22,6 +22,18 @@ class ServerGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, move_to_front(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command. Raises UsageError, with the name that was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = closest_match(args[0], self.list_commands(ctx))
+            if meant:
+                error.message += f" Did you mean '{meant}'?"
+            raise
 
 
 def move_to_front(words: Sequence[str]) -> list[str]:

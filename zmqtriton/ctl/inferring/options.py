@@ -22,7 +22,12 @@ _PARAMETERS = (
         metavar="N",
         help="Version; by default the server's.",
     ),
-    click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin."),
+    click.option(
+        # --json as in earlier versions, though it chooses the output elsewhere
+        *("--inputs", "--json", "file"),
+        metavar="FILE",
+        help="Read the inputs from this file of JSON; - is stdin.",
+    ),
     click.option(
         "--zeros",
         "fill",

@@ -20,19 +20,19 @@ from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor import check_settings, visible_gpus
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
-from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
+from zmqtriton_addons.tools.checking.repositories import Report, check_files, check_repositories
 from zmqtriton_floor.errors import ZmqTritonError
 
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"
 _FIELDS = ("severity", "model", "path", "line", "column", "text", "detail", "suggestion")
 _HELP = """\
-Usage: zmqtriton check directory ... [--json] [options of the server]
+Usage: zmqtriton check directory|file.py ... [--json] [options of the server]
 
 Reports every error in model repositories or single models without executing any of their code.
-The directory is a repository or a model. All options of the server are accepted, so a complete
-command line can follow the word `check`; a file of --config and variables count, too. These have an
-effect:
+The directory is a repository or a model, the file a model by itself. All options of the server are
+accepted, so a complete command line can follow the word `check`; a file of --config and variables
+count, too. These have an effect:
 
   --model-repository, --model-config-name, --disable-auto-complete-config, --backend-directory,
   --backend-config, --repoagent-directory, --min-supported-compute-capability, --load-model,
@@ -49,7 +49,8 @@ def run_check(words: list[str]) -> int:
         sys.stdout.write(_HELP)
         return EXIT_CLEAN
     try:
-        options = parse_words([word for word in words if word != _JSON], takes_directories=True)
+        typed = [_as_option(word) for word in words if word != _JSON]
+        options = parse_words(typed, takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
         return EXIT_USAGE
@@ -57,14 +58,23 @@ def run_check(words: list[str]) -> int:
         sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
         return EXIT_USAGE
     report = check_all(options)
+    files = [Path(file.path) for file in options.model_file]
+    report.problems += check_files(files)
     findings = list(_all_findings(report))
     if _JSON in words:
         documents = [each.document(*_FIELDS) for each in findings]
         document = {"models": list(report.models), "findings": documents}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(report, findings))
+        count = len(report.models) + len(files)
+        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(count, findings))
     return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
+
+
+def _as_option(word: str) -> str:
+    """Return a word of the command line; a Python file is a model by itself."""
+    is_file = word.endswith(".py") and not word.startswith("-")
+    return f"--model-file={word}" if is_file else word
 
 
 def check_all(options: Options) -> Report:
@@ -108,7 +118,7 @@ def _format_line(finding: Finding) -> str:
     return " ".join(word for line in lines for word in line.splitlines()) + "\n"
 
 
-def _summary_line(report: Report, findings: list[Finding]) -> str:
+def _summary_line(models: int, findings: list[Finding]) -> str:
     wrong = sum(each.severity is Severity.ERROR for each in findings)
-    counts = ((len(report.models), "model"), (wrong, "problem"), (len(findings) - wrong, "warning"))
+    counts = ((models, "model"), (wrong, "problem"), (len(findings) - wrong, "warning"))
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"

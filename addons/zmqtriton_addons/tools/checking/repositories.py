@@ -213,6 +213,21 @@ def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
     return {one.name: one for one in configs if one is not None and one.input and one.output}
 
 
+def check_files(paths: Sequence[Path]) -> list[Problem]:
+    """Return the problems of Python files that are models by themselves."""
+    problems = [
+        Problem("there is no such file", path=str(path)) for path in paths if not path.is_file()
+    ]
+    for path, facts in check_sources([path for path in paths if path.is_file()]).items():
+        for fact in facts:
+            if fact.kind not in NAMING:
+                is_wrong = fact.kind in ("problem", "syntax")
+                severity = Severity.ERROR if is_wrong else Severity.WARNING
+                problem = Problem(fact.text, severity=severity, path=str(path))
+                problems.append(replace(problem, line=fact.line, column=fact.column))
+    return problems
+
+
 def _check_sources(report: Report) -> None:
     files = {path: one for one in report.models.values() for path in one.model_files}
     for path, facts in check_sources(list(files)).items():

@@ -27,6 +27,8 @@ class ScalingCalls:
         """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
         self._models = models
         self._describe_scaled = describe_scaled
+        #: The last number that was asked for, by model and group.
+        self._last: dict[tuple[str, str], Scale] = {}
 
     def handle(self, call: ControlCall) -> None:
         """Scale a model; the answer is its instances, now or later, or the error."""
@@ -60,10 +62,18 @@ class ScalingCalls:
                 f"{limits.maximum} instances; {count} is not among them"
             )
 
-        def done(error: ZmqTritonError | None) -> None:
-            answer(error or self._describe(model))
+        key, scale = (model.name, group), Scale(count, group)
+        self._last[key] = scale
 
-        model.scale(Scale(count, group), done)
+        def done(error: ZmqTritonError | None) -> None:
+            later = self._last.get(key)
+            if later is None or later is scale:
+                self._last.pop(key, None)
+                answer(error or self._describe(model))
+            else:
+                answer(error or {**self._describe(model), "overtaken_by": later.instances})
+
+        model.scale(scale, done)
 
 
 def limits_of(model: Model) -> AutoscaleLimits | None:
