@@ -13,6 +13,7 @@ from zmqtriton.command_line import read_options
 
 #: The core's subcommands. A module is imported with its command: the others need not wait for it.
 _COMMANDS = {
+    "completion": "zmqtriton.completion_command:run_completion",
     "deploy": "zmqtriton.deploy_command:run_deploy",
     "token": "zmqtriton.token_command:run_token",
     "protos": "zmqtriton.protos_command:run_protos",

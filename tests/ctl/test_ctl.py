@@ -19,7 +19,9 @@ from click.testing import CliRunner, Result
 
 from tests.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client.client import NoServerError, connect
+from zmqtriton.ctl import process_use
 from zmqtriton.ctl.main import cli
+from zmqtriton.ctl.process_use import Use
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -40,6 +42,8 @@ def test_the_status_is_a_table_of_processes_and_one_of_counts(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     monkeypatch.setattr(time, "time", lambda: 3602.5)
+    use = {9: Use(60 << 20, 3.5)}
+    monkeypatch.setattr(process_use, "read_use", use.get)
 
     table = run("status")
 
@@ -49,14 +53,15 @@ def test_the_status_is_a_table_of_processes_and_one_of_counts(
         "'alpha', zmqtriton 1.2.3, up 1h00m, http 0.0.0.0:8000, grpc [::1]:8001: "
         "1 of 2 model versions are ready"
     ) == " ".join(first)
-    columns = "Process Model Pid Started Up State Restarts Last reason".split()
+    columns = "Process Model Pid Started Up State Restarts Memory CPU Last reason".split()
     assert columns == header
-    assert ["supervisor", "7", "1970-01-01", "00:00:01", "1h00m", "running"] == supervisor
+    assert ["supervisor", "7", "1970-01-01", "00:00:01", "1h00m", "running"] == supervisor[:-2]
+    assert ["-", "-"] == supervisor[-2:]
     # A reason is a model's text, and not ours to format.
-    reason = ["killed", "by", "[bold]SIGKILL"]
+    reason = ["60", "MiB", "3s", "killed", "by", "[bold]SIGKILL"]
     started = ["1970-01-01", "00:00:02"]
     assert ["stub", "m_0_0", "m:1", "9", *started, "1h00m", "READY", "2", *reason] == stub
-    assert ["grpc", "-", "-", "-", "0"] == grpc
+    assert ["grpc", "-", "-", "-", "0", "-", "-"] == grpc
     assert ["m:1", "11", "22", "33", "44"] == counts
 
 
@@ -545,3 +550,34 @@ def test_the_doctor_judges_a_server_that_is_older_than_itself(server: FakeServer
 
     texts = [finding["text"] for finding in json.loads(done.stdout)]
     assert any(text.startswith("the server is zmqtriton 1.2.3, and this") for text in texts)
+
+
+def test_a_command_that_there_is_not_is_answered_with_a_similar_one(server: FakeServer) -> None:
+    result = run("staus")
+
+    assert 2 == result.exit_code
+    assert "Did you mean 'status'?" in result.output
+
+
+@pytest.mark.parametrize(("variable", "is_coloured"), [("", True), ("1", False)])
+def test_no_color_is_respected(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, variable: str, is_coloured: bool
+) -> None:
+    """Asked of a terminal by `color=True`; NO_COLOR takes it back."""
+    monkeypatch.setenv("NO_COLOR", variable)
+    server.answers["index"] = [{"name": "m", "version": "1", "state": "READY"}]
+    monkeypatch.setattr("zmqtriton.ctl.tables.terminal_width", lambda: 100)
+
+    result = CliRunner().invoke(cli, ["models"], color=True)
+
+    assert is_coloured is ("\x1b[" in result.output)
+
+
+def test_a_scale_that_was_overtaken_says_so(server: FakeServer) -> None:
+    versions = {"1": {"instances": 2, "ready": 2}}
+    server.answers["scale"] = {"model": "m", "versions": versions, "overtaken_by": 4}
+    server.answers["index"] = [{"name": "m"}]
+
+    result = run("scale", "m", "2")
+
+    assert "overtaken: 4 instances were asked for before this had ended" in result.stdout

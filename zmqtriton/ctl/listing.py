@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, ServerIdentity
+from zmqtriton.ctl import process_use
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.output import print_document, with_format
-from zmqtriton.ctl.process_use import read_use
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import model_row, only_model, print_status
 from zmqtriton.ctl.tables import print_table
@@ -32,7 +32,7 @@ def status(context: click.Context, model: str, form: str) -> None:
     for process in document["processes"]:
         started_s = process["started_s"]
         process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
-        use = read_use(process["pid"]) if process["pid"] else None
+        use = process_use.read_use(process["pid"]) if process["pid"] else None
         process["memory_bytes"], process["cpu_s"] = use or (None, None)
     if is_table:
         print_status(server, document, index, now_s)

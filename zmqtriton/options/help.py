@@ -22,6 +22,7 @@ _SUPPORT_NOTES = {
 }
 #: The subcommands of the core, each with its usage; `--help` after one says more.
 _COMMANDS = {
+    "completion": "completion bash|zsh|fish         complete commands and options in a shell",
     "deploy": "deploy [kind [directory]]        write units, configurations and manifests",
     "protos": "protos directory                write the .proto files of the gRPC API",
     "token": "token new|list|remove ...       make tokens for clients of a server",

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.model_directory import ModelDirectory, load
-from tests.supervisor.world import HANGS, SupervisorHarness
+from tests.supervisor.world import HANGS, LOADS, SupervisorHarness
 from zmqtriton.supervisor.models.blueprint import Scale
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 
 pytestmark = pytest.mark.row("L06")
@@ -201,3 +202,19 @@ def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
 def test_scale_says_how_many(repository: ModelDirectory) -> None:
     assert "1 instance" == Scale(1).text
     assert "2 instances in group g" == Scale(2, "g").text
+
+
+def test_a_scale_that_is_overtaken_is_told_of_the_later_one(repository: ModelDirectory) -> None:
+    world = repository.serve()
+    world.stub_behaviours["m"] = HANGS
+    first = world.call("scale", {"model": "m", "count": 3})
+    last = world.call("scale", {"model": "m", "count": 2})
+
+    assert first.answer is None
+    world.stub_behaviours["m"] = LOADS
+    stub = world.serial("m_0_2")
+    world.receive(stub, wire.ConfigCompleted("{}"))
+    world.receive(stub, wire.ModelLoaded())
+
+    assert 2 == first.result["overtaken_by"]
+    assert {"model": "m", "versions": {"1": {"instances": 2, "ready": 2}}} == last.result

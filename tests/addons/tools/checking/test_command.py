@@ -157,3 +157,22 @@ def test_a_directory_without_models_is_a_warning(
 ) -> None:
     assert 0 == main(["check", str(tmp_path)])
     assert f"there is no model in '{tmp_path}'\n" in capsys.readouterr().out
+
+
+def test_a_python_file_is_a_model_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scale.py"
+    file.write_text("class TritonPythonModel:\n    def exceute(self, requests):\n        return []\n")
+
+    assert 0 == main(["check", str(file)])
+    warned = capsys.readouterr().out
+    file.write_text("class TritonPythonModel:\n    def execute(self, requests:\n")
+    assert 1 == main(["check", str(file)])
+    wrong = capsys.readouterr().out
+    assert 1 == main(["check", str(tmp_path / "none.py")])
+
+    assert "Is 'exceute' meant to be it?" in warned
+    assert warned.endswith("1 model, 0 problems, 1 warning\n")
+    assert "scale.py:2:" in wrong
+    assert "there is no such file" in capsys.readouterr().out

@@ -1,0 +1,47 @@
+"""`zmqtriton completion SHELL`: the script by which a shell completes commands and options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from zmqtriton.options.help import commands
+from zmqtriton.options.table import OPTIONS_BY_NAME
+
+_BASH = """\
+_zmqtriton() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}"
+    if [[ $word == -* ]]; then
+        COMPREPLY=($(compgen -W "{options}" -- "$word"))
+    elif ((COMP_CWORD == 1)); then
+        COMPREPLY=($(compgen -W "{commands}" -- "$word"))
+    fi
+}}
+complete -o default -F _zmqtriton zmqtriton
+"""
+_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+_FISH_COMMAND = "complete -c zmqtriton -n __fish_use_subcommand -f -a {0}\n"
+_FISH_OPTION = "complete -c zmqtriton -l {0}\n"
+
+
+def run_completion(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton completion",
+        description="Print the script that completes commands, options and files in SHELL. "
+        'In ~/.bashrc: eval "$(zmqtriton completion bash)"',
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="%(choices)s")
+    sys.stdout.write(script(parser.parse_args(words).shell))
+    return 0
+
+
+def script(shell: str) -> str:
+    if shell == "fish":
+        lines = [_FISH_COMMAND.format(name) for name in sorted(commands())]
+        return "".join(lines + [_FISH_OPTION.format(name) for name in OPTIONS_BY_NAME])
+    text = _BASH.format(
+        options=" ".join(f"--{name}" for name in OPTIONS_BY_NAME),
+        commands=" ".join(sorted(commands())),
+    )
+    return _ZSH + text if shell == "zsh" else text
