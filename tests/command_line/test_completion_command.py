@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.conftest import missing
+from tests.conftest import skip_missing
 from zmqtriton.completion_command import script
 from zmqtriton.main import main
 
@@ -16,12 +16,12 @@ def completed(*words: str) -> list[str]:
     """Return what bash offers for the last of these words."""
     bash = shutil.which("bash")
     if bash is None:
-        missing("bash")
+        skip_missing("bash")
     typed = " ".join(f"'{word}'" for word in words)
     text = f"{script('bash')}COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _zmqtriton\n"
     text += 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
-        [bash or "bash", "-c", text], capture_output=True, text=True, check=True, timeout=60
+        [bash, "-c", text], capture_output=True, text=True, check=True, timeout=60
     )
     return done.stdout.split()
 

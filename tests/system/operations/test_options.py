@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import ctl
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
@@ -53,7 +54,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     )
     _pinned(first, "spawned", 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "')
     (first.repository / "broken" / "1").mkdir(parents=True)
-    second = Server(directory / "second", options=[*SHARED, "--id=second"])
+    file = directory / "second.toml"
+    file.write_text(f'id = "second"\nruntime-directory = "{directory}/run"\n')
+    second = Server(directory / "second", options=[*SHARED, f"--config={file}"])
     second.http_port, second.grpc_port = first.http_port, first.grpc_port
     first.start()
     try:
@@ -164,6 +167,18 @@ def test_a_server_may_be_ready_in_spite_of_a_model_that_is_not(
 def test_what_is_not_allowed_does_not_listen(servers: tuple[Server, Server]) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", servers[0].metrics_port))
+
+
+def test_the_place_of_an_option_is_told(servers: tuple[Server, Server]) -> None:
+    second = servers[1]
+    file = second.directory.parent / "second.toml"
+
+    rows = [line.split("\t") for line in ctl(second, "config").stdout.splitlines()]
+
+    assert ["Option", "Value", "Default", "From"] == rows[0]
+    assert ["--id", "second", "triton", str(file)] in rows
+    assert ["--reuse-http-port", "true", "false", "command line"] in rows
+    assert f", options of {file}; " in ctl(second, "doctor").stdout
 
 
 @pytest.mark.row("--reuse-http-port", "--reuse-grpc-port", "E78")

@@ -122,3 +122,17 @@ def test_what_could_not_be_read_may_be_for_root_alone() -> None:
     assert "could not be read: the limits: Permission denied: /proc/1/limits" == forbidden.text
     assert ("sudo zmqtriton-ctl doctor",) == forbidden.commands
     assert () == odd.commands
+
+
+def test_the_file_of_options_is_judged_like_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text('model-repository = "/nowhere/models"\nhttp-port = 0\ngrpc-port = 0\n')
+    selector = ServerSelector(str(tmp_path / "run"))
+
+    right = texts(examined(find_target(selector, [], [f"--config={file}"])))
+    file.write_text("\nhttp-port = 70000\n")
+    wrong = texts(examined(find_target(selector, [], [f"--config={file}"])))
+
+    assert any("the model repository /nowhere/models cannot be used" in text for text in right)
+    place = f'Bad option: "http-port" in {file}, line 2. Port must be in the range 0 to 65535'
+    assert any(place in text for text in wrong)

@@ -208,3 +208,17 @@ def test_a_home_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     text = only(servers.judge_home())
 
     assert "note: the home directory cannot be used: there is no /nowhere" == text
+
+
+# ---------------------------------------------------------- the file of options
+
+
+def test_a_file_of_options_that_has_changed_since_the_start_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text("http-port = 9000\n")
+    changed_s = file.stat().st_mtime
+
+    assert [] == texts(servers.judge_option_file(str(file), changed_s + 5))
+    text = only(servers.judge_option_file(str(file), changed_s - 5))
+    assert f"note: {file}, the file of --config, has changed since the server started" == text
+    assert [] == texts(servers.judge_option_file("", 1.0))
