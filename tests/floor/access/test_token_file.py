@@ -77,7 +77,7 @@ _SECRET = "zmqt_" + "Tg" * 20
         (line(rest=f"scopes=infer,{_SECRET}"), "line 1: expecting scopes out of"),
         (line(rest="scopes="), "line 1: expecting scopes out of"),
         (line(rest="scopes=infer scopes=control"), "line 1: scopes= is there twice"),
-        (line(rest=f"scopes=infer {_SECRET}"), "line 1: expecting scopes=, models= or expires="),
+        (line(rest=f"scopes=infer {_SECRET}"), "line 1: expecting scopes=, models=, expires=,"),
         (line(rest="scopes=infer models="), "line 1: expecting models with commas"),
         (line(rest="scopes=infer models=a,,b"), "line 1: expecting models with commas"),
         (line(rest="scopes=infer expires=2027-02-30"), "line 1: expecting a day as 2027-01-31"),
@@ -141,3 +141,22 @@ def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
 
         with pytest.raises(TokenFileError, match=problem):
             token_file.read(str(path))
+
+
+def test_a_token_may_have_limits() -> None:
+    limits = "requests_per_second=0.5 concurrency=4 highest_priority=2"
+
+    (grant,) = token_file.parse(line(rest=f"{_SCOPES} {limits}"))
+
+    assert (0.5, 4, 2) == (grant.requests_per_second, grant.concurrency, grant.highest_priority)
+    assert token_file.parse(grant.line()) == (grant,)
+    many = grant._replace(requests_per_second=1234567.0)
+    assert token_file.parse(many.line()) == (many,)
+
+
+@pytest.mark.parametrize(
+    "limit", ["requests_per_second=x", "requests_per_second=-1", "concurrency=1.5", "concurrency="]
+)
+def test_a_limit_that_is_no_number_is_refused(limit: str) -> None:
+    with pytest.raises(TokenFileError, match="expecting a"):
+        token_file.parse(line(rest=f"{_SCOPES} {limit}"))
