@@ -24,7 +24,10 @@ def started(
     config = [f"--config={PATH}"] if file else []
     texts = {PATH: file}
     return parse(
-        [REPOSITORY, *config, *words], environment=variables, read_file=texts.__getitem__, usual=usual
+        [REPOSITORY, *config, *words],
+        environment=variables,
+        read_file=lambda path: texts.get(path, ""),
+        usual=usual,
     )
 
 
@@ -60,9 +63,8 @@ def test_values_of_a_file_are_those_of_the_command_line() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS_BY_NAME)
 def test_each_option_may_stand_in_a_file_and_in_a_variable(name: str) -> None:
-    """A value that no reader takes shows that the reader of the option got it."""
     option = OPTIONS_BY_NAME[name]
-    in_file = f'{name} = ["\u0000"]' if option.arity is Arity.REPEATABLE else f'{name} = ""'
+    in_file = f'{name} = ["x"]' if option.arity is Arity.REPEATABLE else f'{name} = "x"'
     variable = variable_of(name).removeprefix(PREFIX)
 
     for places in ({"file": in_file}, {variable: "1"}):

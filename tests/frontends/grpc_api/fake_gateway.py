@@ -18,6 +18,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.unary import answered
@@ -99,6 +100,7 @@ class FakeGateway(Gateway):
         self.payload: Any = FullArena()
         self.catalogue = Catalogue()
         self.traces = Traces()
+        self.token_marks = TokenMarks(lambda call: None)
         self.is_stopping = self.is_ending = False
         for model in models:
             self.catalogue.update(model)
@@ -115,7 +117,7 @@ class FakeGateway(Gateway):
         #: What answers the requests that were begun without a task, by their ids from 1 on.
         self.pending_tasks: list[asyncio.Task[None]] = []
         #: Verb -> result or error of a control call, and the calls that came.
-        self.control_results: dict[str, Any] = {"client_memory": None}
+        self.control_results: dict[str, Any] = {"clients": None}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.counters: dict[str, Any] = {"model_stats": []}
         self.statistics_calls: list[tuple[str, int]] = []

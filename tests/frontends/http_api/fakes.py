@@ -18,6 +18,7 @@ from zmqtriton import addons
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -93,6 +94,7 @@ class FakeGateway:
         self.serial = 7
         self.catalogue = Catalogue()
         self.traces = Traces()
+        self.token_marks = TokenMarks(lambda call: None)
         self.is_stopping = self.is_ending = False
         for message in MODELS:
             self.catalogue.update(message)
