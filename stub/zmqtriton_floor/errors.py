@@ -11,6 +11,7 @@
        ├─ AlreadyExists         ALREADY_EXISTS
        ├─ Cancelled             CANCELLED
        ├─ DeadlineExceeded      DEADLINE_EXCEEDED   not one of Triton's
+       ├─ LimitExceeded         RESOURCE_EXHAUSTED  likewise
        └─ ProtocolError         INTERNAL      a message of ours that does not decode
 
 Errors cross processes as (number, text), never pickled; `from_number` makes them errors again.
