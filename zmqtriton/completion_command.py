@@ -31,7 +31,9 @@ def run_completion(words: list[str]) -> int:
         description="Print the script that completes commands, options and files in SHELL. "
         'In ~/.bashrc: eval "$(zmqtriton completion bash)"',
     )
-    parser.add_argument("shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="%(choices)s")
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="%(choices)s"
+    )
     sys.stdout.write(script(parser.parse_args(words).shell))
     return 0
 

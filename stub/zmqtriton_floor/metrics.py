@@ -13,8 +13,8 @@ from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
 
 COUNTER, GAUGE, HISTOGRAM = range(3)
 
-#: The upper bounds of the buckets of request times, alike in all servers, so that Prometheus can add
-#: them up.
+#: The upper bounds of the buckets of request times, alike in all servers, so that they can be added
+#: up.
 REQUEST_BOUNDS_S = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0),

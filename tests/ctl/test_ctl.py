@@ -69,10 +69,13 @@ def test_the_status_as_json_is_what_the_server_says_and_how_long_each_has_been_u
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 11.5)
+    monkeypatch.setattr(process_use, "read_use", {9: Use(1024, 3.5)}.get)
 
     document = json.loads(run("status", "--json").output)
 
     assert [10.5, 9.5, None] == [process.pop("uptime_s") for process in document["processes"]]
+    use = [[one.pop(name) for name in Use._fields] for one in document["processes"]]
+    assert [[None, None], [1024, 3.5], [None, None]] == use
     assert STATUS == document
 
 

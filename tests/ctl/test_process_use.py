@@ -21,7 +21,8 @@ def test_instances_of_a_version_are_added_up(tmp_path: Path) -> None:
     write(tmp_path, 5, 2 * tick, 10)
     write(tmp_path, 6, tick, 20)
     rows = [
-        {"role": "stub", "pid": pid, "model": "m", "version": 1} for pid in (5, 6, 7)  # 7 has gone
+        {"role": "stub", "pid": pid, "model": "m", "version": 1}
+        for pid in (5, 6, 7)  # 7 has gone
     ]
 
     use = use_of_models([*rows, {"role": "broker", "pid": 5}], tmp_path)
@@ -38,7 +39,8 @@ def test_this_process_has_some() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(None, "-"), (0, "0 B"), (999, "999 B"), (60 << 20, "60 MiB"), (3 << 29, "1.5 GiB")]
+    ("size", "text"),
+    [(None, "-"), (0, "0 B"), (999, "999 B"), (60 << 20, "60 MiB"), (3 << 29, "1.5 GiB")],
 )
 def test_sizes_are_short(size: int | None, text: str) -> None:
     assert text == format_bytes(size)

@@ -287,16 +287,17 @@ class Core:
                 row = generation.adapt_bls_row(row)
                 self._retirement.note_call(serial, generation)
             request = InflightRequest(serial, row, body, generation, now_ns)
-            if row.caller_id:
-                if peer.role == "stub":
-                    request.caller = self._find_caller(serial, row)
-                elif not self._admit_token(serial, request, now_ns):
-                    continue
+            if row.caller_id and not self._note_caller(peer, request, now_ns):
+                continue
             peer.requests[row.id] = request
             self._lifecycle.submit(request, now_ns)
 
-    def _admit_token(self, serial: int, request: InflightRequest, now_ns: int) -> bool:
-        """Admit a client's request by the limits of its token; False if it was refused."""
+    def _note_caller(self, peer: Peer, request: InflightRequest, now_ns: int) -> bool:
+        """Note its caller; return False for a client whose token has no room: it is refused."""
+        serial = request.peer
+        if peer.role == "stub":
+            request.caller = self._find_caller(serial, request.row)
+            return True
         try:
             self.limits.tokens.admit(serial, request.row, self.peers, now_ns)
         except ZmqTritonError as error:

@@ -31,9 +31,9 @@ class ServerGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             meant = closest_match(args[0], self.list_commands(ctx))
-            if meant:
-                error.message += f" Did you mean '{meant}'?"
-            raise
+            if not meant:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{meant}'?", ctx) from None
 
 
 def move_to_front(words: Sequence[str]) -> list[str]:

@@ -83,13 +83,12 @@ def compute_rates(
     return rates
 
 
-def _cpu_percent(
-    row: Mapping[str, Any], last: Mapping[str, Any], seconds: float
-) -> float | None:
+def _cpu_percent(row: Mapping[str, Any], last: Mapping[str, Any], seconds: float) -> float | None:
     if "cpu_s" not in row:
         return None
     # less than before if an instance has gone meanwhile
-    return 100 * max(0.0, row["cpu_s"] - last.get("cpu_s", 0.0)) / seconds
+    spent_s: float = row["cpu_s"] - last.get("cpu_s", 0.0)
+    return 100 * max(0.0, spent_s) / seconds
 
 
 def _mean_ms(nanoseconds: float, count: float) -> float | None:

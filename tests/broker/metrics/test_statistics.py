@@ -47,9 +47,7 @@ def test_a_refusal_tells_the_limit_that_was_reached(
     limits, counters = Limits(), ModelStatistics()
     limits.configure(RequestLimits(max_requests=10, max_model_requests=3))
     limits.unanswered, limits.unanswered_bytes = unanswered, waiting_bytes
-    generation: Any = SimpleNamespace(
-        max_requests=None, unanswered=in_model, statistics=counters
-    )
+    generation: Any = SimpleNamespace(max_requests=None, unanswered=in_model, statistics=counters)
 
     assert limits.is_reached(generation, is_client=True)
     limits.refuse(generation)

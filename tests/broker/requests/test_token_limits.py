@@ -25,14 +25,16 @@ def world() -> BrokerHarness:
     return world
 
 
-def tell(world: BrokerHarness, serial: int, name: str, rate: float = 0, concurrency: int = 0) -> None:
+def tell(
+    world: BrokerHarness, serial: int, name: str, rate: float = 0, concurrency: int = 0
+) -> None:
     limits = {"requests_per_second": rate, "concurrency": concurrency}
     arguments = json.dumps({"name": name, "number": 1, **limits})
     world.core.take_token(serial, wire.Call(0, "token", arguments))
 
 
-def ask(world: BrokerHarness, serial: int, own_id: int, **row: int) -> None:
-    world.infer(serial, request(own_id)._replace(caller_id=1, **row))
+def ask(world: BrokerHarness, serial: int, own_id: int, flags: int = 0) -> None:
+    world.infer(serial, request(own_id, caller_id=1, flags=flags))
 
 
 def refused(world: BrokerHarness, serial: int, own_id: int) -> bool:

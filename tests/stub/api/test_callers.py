@@ -82,7 +82,7 @@ def test_lines_are_logged_with_the_ids_of_all_but_padding() -> None:
 def test_the_spans_of_traced_requests_are_named() -> None:
     spans = [f"00-{digit * 32}-{digit * 16}-01" for digit in "ab"]
     traced = [served(1), served(2), served(3)]
-    for pending, trace in zip(traced, (f"{spans[0]} a=b", "", spans[1])):
+    for pending, trace in zip(traced, (f"{spans[0]} a=b", "", spans[1]), strict=True):
         pending.work = pending.work._replace(trace=trace)
     serve(*traced)
 

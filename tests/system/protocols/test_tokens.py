@@ -381,7 +381,7 @@ def test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name(
     headers = {"authorization": f"Bearer {TOKENS['slow']}"}
     with grpc_client.InferenceServerClient(server.grpc_address) as over_grpc:
         inputs = infer_inputs(grpc_client, INPUT0=ONES, INPUT1=ONES)
-        with pytest.raises(InferenceServerException, match="0.001 times a second") as refused:
+        with pytest.raises(InferenceServerException, match=r"0\.001 times a second") as refused:
             over_grpc.infer("add_sub", inputs, headers=headers)
 
     assert {} == before

@@ -95,9 +95,7 @@ class TokenLimits:
         token.requests_per_second, token.concurrency = max(0.0, rate), max(0, concurrency)
         self._by_number[serial, number] = token
 
-    def admit(
-        self, serial: int, row: Request, peers: Mapping[int, Peer], now_ns: int
-    ) -> None:
+    def admit(self, serial: int, row: Request, peers: Mapping[int, Peer], now_ns: int) -> None:
         """Count a frontend's request with a token. Raises LimitExceeded."""
         token = self._by_number.get((serial, row.caller_id))
         if token is None:

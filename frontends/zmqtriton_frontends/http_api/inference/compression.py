@@ -39,4 +39,3 @@ async def inflate(
             "Use --http-max-input-size to increase the limit."
         )
     return whole
-

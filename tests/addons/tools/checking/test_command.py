@@ -163,7 +163,9 @@ def test_a_python_file_is_a_model_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "scale.py"
-    file.write_text("class TritonPythonModel:\n    def exceute(self, requests):\n        return []\n")
+    file.write_text(
+        "class TritonPythonModel:\n    def exceute(self, requests):\n        return []\n"
+    )
 
     assert 0 == main(["check", str(file)])
     warned = capsys.readouterr().out

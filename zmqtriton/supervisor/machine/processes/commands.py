@@ -70,7 +70,13 @@ def stub_command(
     arguments = ["--lifeline", str(lifeline), "--progress", str(page), "--listener", str(listener)]
     if environment.support_directory:
         arguments += ["--support", environment.support_directory]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments, stub.model, stub.instance]
+    return [
+        environment.python,
+        str(STUB_DIRECTORY / "__main__.py"),
+        *arguments,
+        stub.model,
+        stub.instance,
+    ]
 
 
 def environment_command(
