@@ -1,4 +1,4 @@
-"""What processes of models use, as the kernel tells of them."""
+"""The memory and the processor time of models, as the kernel tells of their processes."""
 
 from __future__ import annotations
 

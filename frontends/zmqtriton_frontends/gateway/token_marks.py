@@ -51,7 +51,7 @@ def _call(number: int, key: tuple[str, float, int]) -> wire.Call:
 
 
 def _lowered(priority: int, highest: int, config: Any) -> int:
-    """Return a priority that is not before the highest allowed; 0 stays where there are none."""
+    """Return a priority that is not before the highest one; without levels it stays."""
     batching = config.get("dynamic_batching") or {}
     levels = int(batching.get("priority_levels", 0))
     level = priority or int(batching.get("default_priority_level", 0))

@@ -35,10 +35,10 @@ def test_figures_are_told_when_they_have_changed() -> None:
 
 
 def test_counters_of_the_protocol_are_told() -> None:
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def call(verb: str, figures: dict[str, Any]) -> None:
-        told.append(figures)
+        messages.append(figures)
 
     async def scenario() -> None:
         responses: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def test_counters_of_the_protocol_are_told() -> None:
 
     asyncio.run(scenario())
     expected = {"role": "http", "memory": {}, "connections": 3, "counts": {"responses": {"404": 1}}}
-    assert [expected] == told
+    assert [expected] == messages
 
 
 def test_a_server_that_ends_need_not_know() -> None:

@@ -26,8 +26,8 @@ def checked(priority: int = 0, levels: int = 0, default: int = 0) -> CheckedRequ
 
 
 def test_the_broker_is_told_of_a_token_once_and_the_next_one_of_all() -> None:
-    told: list[Call] = []
-    marks = TokenMarks(told.append)
+    calls: list[Call] = []
+    marks = TokenMarks(calls.append)
     first, changed = grant("a", requests_per_second=2.5), grant("a", concurrency=3)
 
     numbers = [
@@ -35,8 +35,8 @@ def test_the_broker_is_told_of_a_token_once_and_the_next_one_of_all() -> None:
     ]
 
     assert [1, 1, 2, 3] == numbers
-    assert told == [*marks.for_next_broker()]
-    rows = [json.loads(call.arguments) for call in told]
+    assert calls == [*marks.for_next_broker()]
+    rows = [json.loads(call.arguments) for call in calls]
     assert [("a", 2.5, 0), ("b", 0, 0), ("a", 0, 3)] == [
         (row["name"], row["requests_per_second"], row["concurrency"]) for row in rows
     ]

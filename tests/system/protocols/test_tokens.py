@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ ENVIRONMENT = {
 }
 TOKENS = {
     name: f"zmqt_a-secret-of-{name}-0123456789"
-    for name in ("infer", "control", "metrics", "some", "someone", "old", "short", "root", "slow")
+    for name in ("infer", "control", "metrics", "some", "someone", "old", "short", "root")
 }
 GRANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "infer": ("infer", ALL_MODELS),
@@ -60,10 +59,7 @@ GRANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "old": ("infer", ALL_MODELS),
     "short": ("infer", ALL_MODELS),
     "root": ("infer,control,metrics", ALL_MODELS),
-    "slow": ("infer", ALL_MODELS),
 }
-#: One inference, and the next after a thousand seconds.
-SLOW = 0.001
 ONES = np.ones((1, 16), np.float32)
 MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
 NOT_THIS_MODEL = "The token is not for this model"
@@ -75,8 +71,7 @@ def write_tokens(path: Path, *left_out: str) -> None:
     for name, (scopes, models) in GRANTS.items():
         day = date(2020, 2, 29) if name == "old" else None
         digest = token_file.digest(TOKENS[name])
-        limits = (SLOW,) if name == "slow" else ()
-        grant = Grant(name, digest, token_file.parse_scopes(scopes), models, day, *limits)
+        grant = Grant(name, digest, token_file.parse_scopes(scopes), models, day)
         lines += [] if name in left_out else [grant.line() + "\n"]
     new.write_text("".join(lines))
     new.chmod(0o600)
@@ -367,37 +362,6 @@ def test_metrics_need_a_token_of_their_scope(server: Server) -> None:
     twice = bearer("metrics")
     assert 401 == page.ask("GET", "/metrics", twice, twice)[0]
     page.close()
-
-
-@pytest.mark.row("L09")
-def test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name(
-    server: Server, client: Client
-) -> None:
-    before = counts_of_slow(server)
-    path = "/v2/models/add_sub/infer"
-
-    first = client.ask("POST", path, bearer("slow"), body=infer_body())
-    second = client.ask("POST", path, bearer("slow"), body=infer_body())
-    headers = {"authorization": f"Bearer {TOKENS['slow']}"}
-    with grpc_client.InferenceServerClient(server.grpc_address) as over_grpc:
-        inputs = infer_inputs(grpc_client, INPUT0=ONES, INPUT1=ONES)
-        with pytest.raises(InferenceServerException, match=r"0\.001 times a second") as refused:
-            over_grpc.infer("add_sub", inputs, headers=headers)
-
-    assert {} == before
-    assert (200, 429) == (first[0], second[0])
-    assert "1" == client.headers["retry-after"]
-    assert "StatusCode.RESOURCE_EXHAUSTED" == refused.value.status()
-    assert {"requests": 1.0, "refused": 2.0} == counts_of_slow(server)
-
-
-def counts_of_slow(server: Server) -> dict[str, float]:
-    """Return the metrics of the slow token."""
-    page = Client(server.metrics_port)
-    text = str(page.ask("GET", "/metrics", bearer("metrics"))[1])
-    page.close()
-    rows = re.findall(r'^zmqtriton_token_(\w+)_total\{token="slow"\} (\S+)$', text, re.MULTILINE)
-    return {name: float(value) for name, value in rows}
 
 
 @pytest.mark.row("L09")

@@ -21,7 +21,7 @@ _OTHERS = "other tokens"
 
 
 class Token:
-    """What the clients with one token ask, and may ask."""
+    """The requests of clients with one token, and their limits."""
 
     def __init__(self) -> None:
         #: 0: no limit.

@@ -94,8 +94,7 @@ class Instance:
         #: Its generation goes on without it.
         self.is_being_removed = False
         self._plan = plan
-        self.model = model
-        self.version = version
+        self.model, self.version = model, version
         self._environment = environment
         self._quota = quota
         #: The limit for its loading; 0 is no limit.

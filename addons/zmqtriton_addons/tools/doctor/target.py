@@ -149,7 +149,7 @@ def _read_options(
 
 
 def _problem_of(path: str) -> str:
-    """Return what is wrong in the file of options that a server uses, or ""."""
+    """Return the first mistake in the file of options of a server, or ""."""
     if not os.path.isabs(path):
         return ""
     try:

@@ -237,8 +237,7 @@ class _Exchange:
             )
             if self._grant is not None:
                 checked = self._gateway.token_marks.mark(checked, self._grant)
-            model = checked.model
-            kept = len(data)
+            model, kept = checked.model, len(data)
             if (
                 kept > FREE_REQUEST_BYTES
                 or self.request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
