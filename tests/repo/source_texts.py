@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from tests.repo.test_layers import sources
+from tests.repo.sources import sources
 
 
 @cache
@@ -16,7 +16,7 @@ def source_texts() -> frozenset[str]:
     return frozenset(
         " ".join(text.split())
         for source in sources()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         for text in _text(node)
     )
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.repo.sources import parsed
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "conformance.md"
@@ -45,12 +48,23 @@ def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[s
         yield ast.unparse(call), decorator
 
 
+@cache
+def marked_in(path: Path) -> dict[str, MarkedTest]:
+    return marked_tests(path.read_text("utf-8"))
+
+
+def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body)
+
+
 def marked_tests(source: str) -> dict[str, MarkedTest]:
     """The test functions of a file, those in classes too."""
     tests = {}
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
+    for node in _functions(parsed(source).body):
         ids: list[str] = []
         is_skipped = False
         for name, decorator in _calls(node):
@@ -68,7 +82,7 @@ def _all_tests() -> dict[str, MarkedTest]:
     return {
         f"{path.relative_to(TESTS)}::{name}": test
         for path in TESTS.rglob("test_*.py")
-        for name, test in marked_tests(path.read_text("utf-8")).items()
+        for name, test in marked_in(path).items()
     }
 
 

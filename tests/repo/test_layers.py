@@ -10,34 +10,19 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.repo.layers import LAYERS, Layer
+from tests.repo.sources import Source, imported, sources, within
 
-ROOT = Path(__file__).resolve().parents[2]
-#: The path roots; every package below one is named by its folder.
-PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT / "addons", ROOT)
 STDLIB = frozenset(sys.stdlib_module_names)
 
 #: Functions that scripts call as others have defined them.
 GIVEN_SIGNATURES = {("triton", "bind")}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-class Source(NamedTuple):
-    module: str
-    path: Path
-    tree: ast.Module
-
-    @property
-    def stem(self) -> str:
-        return self.path.stem
-
 
 #: The only places of broker and supervisor that act, or look at the machine. All others decide.
 HANDS = (
@@ -117,43 +102,6 @@ TEST_FILE_LINES = 600
 FUNCTION_LINES = 60
 ARGUMENT_BUILDER_LINES = 100
 POSITIONAL_PARAMETERS = 6
-
-
-@cache
-def sources() -> tuple[Source, ...]:
-    """Every module that we ship but the demonstration models and examples: users' code."""
-    files = []
-    for root in PATH_ROOTS:
-        for package in sorted(root.glob("zmqtriton*/")):
-            if not package.name.isidentifier():
-                continue  # the repository that `make run` has made
-            for path in sorted(package.rglob("*.py")):
-                if "demo/models" in str(path) or "examples" in path.parts[:-2]:
-                    continue
-                parts = path.relative_to(root).with_suffix("").parts
-                module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-                files.append(Source(module, path, ast.parse(path.read_text("utf-8"), str(path))))
-    return tuple(files)
-
-
-def imported(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, full name) of every module that the source imports, and of what it takes from it."""
-    package = source.module.split(".")
-    if source.stem != "__init__":
-        package = package[:-1]
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *(node.module.split(".") if node.module else [])])
-            for alias in node.names:
-                yield node.lineno, f"{module}.{alias.name}"
-
-
-def within(name: str, packages: tuple[str, ...]) -> bool:
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def layer_of(module: str) -> Layer:
@@ -281,7 +229,7 @@ def test_processes_are_started_in_one_module() -> None:
     """Each needs its lifeline, its session and its death signal, and is reaped."""
 
     def faults(source: Source) -> Iterator[str]:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             if name in SPAWNING and source.module not in SPAWNERS:
                 line = getattr(node, "lineno", 0)
@@ -322,7 +270,7 @@ def test_files_stay_small_enough_to_read() -> None:
 
 
 def functions(source: Source) -> Iterator[Function]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, Function):
             yield node
 
@@ -363,7 +311,7 @@ def test_an_error_that_is_kept_is_not_raised() -> None:
     """Each raise would add frames to its traceback, which would keep what those refer to."""
 
     def faults(source: Source) -> Iterator[str]:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             raised = node.exc if isinstance(node, ast.Raise) else None
             if isinstance(raised, ast.Name) and raised.id.isupper():
                 yield f"{source.path.relative_to(ROOT)}:{raised.lineno} raises {raised.id}"

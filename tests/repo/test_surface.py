@@ -5,26 +5,21 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 
+from tests.conftest import ROOT
+from tests.repo.sources import Source, imported, modules, sources, within
 from tests.repo.surface import SURFACE
-from tests.repo.test_layers import ROOT, Source, imported, sources, within
 
 ADD_ONS = ("zmqtriton_addons",)
 FLOOR = ("zmqtriton_floor",)
 #: The packages on the list whose names come from their modules.
 FRONTS = sorted(
-    source.module
-    for source in sources()
-    if source.module in SURFACE and "lazy_names" in source.path.read_text("utf-8")
+    module
+    for module, path in modules().items()
+    if module in SURFACE and "lazy_names" in path.read_text("utf-8")
 )
-
-
-@cache
-def modules() -> frozenset[str]:
-    return frozenset(source.module for source in sources())
 
 
 def core_imports(source: Source) -> Iterator[tuple[int, str, str]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.repo.sources import nodes_of, tree_of
 
 #: Clauses without a head: "What X does" leaves open whether X is returned, done or described.
 HEADLESS = {"What", "Whether", "Who", "Whose", "Where", "How", "That", "Those"}
@@ -16,16 +16,11 @@ DIRECTORIES = ("zmqtriton", "stub", "frontends", "addons", "tests")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
-
-
 def docstrings() -> Iterator[tuple[Path, str, str]]:
     """Return file, name and docstring of everything that has one."""
     for directory in DIRECTORIES:
         for path in sorted((ROOT / directory).rglob("*.py")):
-            for node in ast.walk(tree_of(path)):
+            for node in nodes_of(tree_of(path)):
                 if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
                     yield path.relative_to(ROOT), getattr(node, "name", ""), text
 
@@ -114,12 +109,12 @@ def printed_texts() -> Iterator[tuple[Path, int, str]]:
             tree = tree_of(path)
             documents = {
                 id(node.body[0].value)
-                for node in ast.walk(tree)
+                for node in nodes_of(tree)
                 if isinstance(node, _DOCUMENTED)
                 and node.body
                 and isinstance(node.body[0], ast.Expr)
             }
-            for node in ast.walk(tree):
+            for node in nodes_of(tree):
                 if not isinstance(node, ast.Constant) or id(node) in documents:
                     continue
                 if isinstance(node.value, str) and len(node.value.split()) > 3:
@@ -175,7 +170,7 @@ MAX_PARTICIPLES = 83
 
 def bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Return line and name of variables, parameters, attributes and functions."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         name: str | None = None
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
             name = node.id if isinstance(node, ast.Name) else node.attr

@@ -1,0 +1,115 @@
+"""The modules that we ship, as syntax trees: each file is parsed once, and each tree walked once.
+
+`forget` frees them; the fixture in conftest.py calls it after each file of tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import ROOT
+
+#: The path roots; every package below one is named by its folder.
+PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT / "addons", ROOT)
+
+
+class Source(NamedTuple):
+    module: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def stem(self) -> str:
+        return self.path.stem
+
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return nodes_of(self.tree)
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Every module that we ship but the demonstration models and examples: users' code."""
+    return tuple(Source(module, path, tree_of(path)) for module, path in modules().items())
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The same modules, with their files, which are not read."""
+    files = {}
+    for root in PATH_ROOTS:
+        for package in sorted(root.glob("zmqtriton*/")):
+            if not package.name.isidentifier():
+                continue  # the repository that `make run` has made
+            for path in sorted(package.rglob("*.py")):
+                if "demo/models" in str(path) or "examples" in path.parts[:-2]:
+                    continue
+                parts = path.relative_to(root).with_suffix("").parts
+                files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return parsed(path.read_text("utf-8"), str(path))
+
+
+def parsed(text: str, name: str = "") -> ast.Module:
+    with _collector_off():
+        return ast.parse(text, name)
+
+
+@cache
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the node and all below it, as `ast.walk` does."""
+    with _collector_off():
+        return tuple(ast.walk(tree))
+
+
+@cache
+def imported(source: Source) -> tuple[tuple[int, str], ...]:
+    """(line, full name) of every module that the source imports, and of what it takes from it."""
+    return tuple(_imported(source))
+
+
+def _imported(source: Source) -> Iterator[tuple[int, str]]:
+    package = source.module.split(".")
+    if source.stem != "__init__":
+        package = package[:-1]
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{module}.{alias.name}"
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def forget() -> None:
+    """Free all trees: with them each collection of garbage would look at millions of objects."""
+    for function in (sources, tree_of, nodes_of, imported):
+        function.cache_clear()
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Keep the collector from looking at all nodes for each thousand new ones."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
