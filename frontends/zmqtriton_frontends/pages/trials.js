@@ -3,15 +3,23 @@
 
 import { askJson, element, setText } from "./api.js";
 import { attempt, modelPath } from "./sources.js";
-import { Trial, chatExample } from "./try.js";
+import { Chat, isChatModel } from "./chat.js";
+import { Trial } from "./try.js";
 import { keyOf } from "./models.js";
 import { stateOf } from "./words.js";
 
 const LATE_MS = 15000;
 
+const nothing = () => ({ key: "", kind: "", source: "", form: null, chat: null });
+
+function stop({ form, chat }) {
+  form?.stop();
+  chat?.stop();
+}
+
 export class Trials {
   /** What is shown: the key of its model, how that was, and what its form was made of. */
-  #shown = { key: "", kind: "", source: "", form: null };
+  #shown = nothing();
 
   /** `onRefusal` is called with what a key would help, `onChange` when nobody waits for it. */
   constructor(section, onRefusal, onChange) {
@@ -24,8 +32,8 @@ export class Trials {
 
   /** Make the form anew at the next look. */
   forget() {
-    this.#shown.form?.stop();
-    this.#shown = { key: "", kind: "", source: "", form: null };
+    stop(this.#shown);
+    this.#shown = nothing();
   }
 
   async show(model, hasOpenAi) {
@@ -64,11 +72,12 @@ export class Trials {
     }
     const source = JSON.stringify([metadata.value, config.value]);
     if (source === mine.source) return;
-    mine.form?.stop();
+    stop(mine);
     mine.source = source;
     mine.form = new Trial(metadata.value, config.value, version, this.onRefusal);
-    const chat = hasOpenAi && chatExample(metadata.value, config.value);
-    this.body.replaceChildren(mine.form.element, ...(chat ? [chat] : []));
+    const isChat = hasOpenAi && isChatModel(metadata.value, config.value);
+    mine.chat = isChat ? new Chat(name, this.onRefusal) : null;
+    this.body.replaceChildren(...(mine.chat ? [mine.chat.element] : []), mine.form.element);
   }
 
   #tell(text) {

@@ -1,6 +1,7 @@
 // The form that tries one model: fields from its metadata, an answer or a stream of them.
 
 import { Refused, ask, curlCommand, element, setText } from "./api.js";
+import { eventsOf, fold } from "./events.js";
 import { modelPath } from "./sources.js";
 import * as tensors from "./tensors.js";
 
@@ -267,19 +268,6 @@ export class Trial {
   }
 }
 
-/** The data of server-sent events, each as soon as it is whole. */
-async function* eventsOf(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const events = (rest + value).split("\n\n");
-    rest = events.pop();
-    for (const event of events) if (event.startsWith("data: ")) yield event.slice(6);
-  }
-}
-
 const fieldsOf = (outputs) =>
   Object.entries(outputs).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join("  ");
 
@@ -287,24 +275,7 @@ const responses = (number) => `${number} ${number === 1 ? "response" : "response
 
 const milliseconds = (ms) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`);
 
-function fold(title, text) {
-  return element("details", {}, element("summary", {}, title),
-    element("pre", { class: "box", tabindex: 0, "aria-label": title }, text));
-}
-
-/** A chat with the model for a shell, as clients of OpenAI's API ask; null if it makes no text. */
-export function chatExample(metadata, config) {
-  const nameOf = (key, standard) => config?.parameters?.[`openai_${key}`]?.string_value || standard;
-  const has = (list, name) => (list ?? []).some((tensor) => tensor.name === name);
-  const inputs = [nameOf("messages_input", ""), nameOf("text_input", "text_input")];
-  if (!inputs.some((name) => has(metadata.inputs, name))) return null;
-  if (!has(metadata.outputs, nameOf("text_output", "text_output"))) return null;
-  const messages = [{ role: "user", content: "a few words of text" }];
-  const body = JSON.stringify({ model: metadata.name, messages });
-  return curl("/v1/chat/completions", body, "A chat by OpenAI's API with curl");
-}
-
 /** The same inference for a shell. */
-function curl(path, body, title = "The same with curl") {
-  return fold(title, curlCommand("POST", path, body));
+function curl(path, body) {
+  return fold("The same with curl", curlCommand("POST", path, body));
 }

@@ -6,6 +6,7 @@ weights, or a script that serves. Nothing here knows what the models do.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -69,14 +70,18 @@ def guide(directory: Path) -> str:
     for notebook in directory.glob("*.ipynb"):
         return f"{begin} It is opened by\n\n  jupyter notebook {notebook}\n\n"
     if (directory / "models").exists():
+        described = directory / "example.json"
+        example = json.loads(described.read_text()) if described.exists() else {}
+        options = "".join(f" {option}" for option in example.get("options", ()))
+        needs = example.get("client_needs", "'tritonclient[http]'")
         return f"""{begin} Its weights are made by
 
   python {directory}/make.py
 
 then it is served, here or in another terminal, and asked:
 
-  zmqtriton --model-repository={directory}/models
-  python {directory}/client.py          # needs: pip install 'tritonclient[http]'
+  zmqtriton --model-repository={directory}/models{options}
+  python {directory}/client.py          # needs: pip install {needs}
 
 """
     return f"""{begin} It is served, and asked from

@@ -11,8 +11,10 @@ import sys
 import zlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
+import openai
 import pytest
 
 from tests.support.server import Server, free_ports
@@ -42,7 +44,7 @@ def test_an_example_that_is_unknown_is_answered_with_those_there_are(
 
     assert (
         "error: there is no example 'imgae'; usage: zmqtriton example NAME [DIRECTORY], "
-        "NAME one of batch, bind, image, notebook, onnx, sentiment, torch, trees\n"
+        "NAME one of batch, bind, chat, image, notebook, onnx, sentiment, torch, trees\n"
     ) == capsys.readouterr().err
 
 
@@ -159,6 +161,42 @@ def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path)
     printed = run(tmp_path / "trees" / "client.py", "--serve", "fe0201", "000000")
 
     assert ["fe0201: red", "000000: black"] == printed.splitlines()
+
+
+@pytest.mark.system
+def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "chat"
+    main(["example", "chat", str(directory)])
+    guide = capsys.readouterr().out
+    assert f"zmqtriton --model-repository={directory}/models --allow-openai\n" in guide
+    assert "needs: pip install openai\n" in guide
+    run(directory / "make.py")
+    models, options = [directory / "models" / "chat"], ["--allow-openai"]
+
+    with Server(tmp_path / "server", models, options=options, frontends=()) as server:
+        url = f"127.0.0.1:{server.http_port}"
+        lines = run(directory / "client.py", "--url", url, "What is a socket?").splitlines()
+        client = openai.OpenAI(base_url=f"http://{url}/v1", api_key="none")
+        talk: list[Any] = [{"role": "user", "content": "How do I sort a list?"}]
+
+        def ask(**settings: Any) -> Any:
+            return client.chat.completions.create(model="chat", messages=talk, **settings)
+
+        whole, again = (ask(seed=7).choices[0].message.content for _ in range(2))
+        chunks = [chunk.choices[0] for chunk in ask(seed=7, stream=True)]
+        several = ask(n=3, max_tokens=5)
+        cut = ask(seed=7, stop=[whole[20:24]]).choices[0].message.content
+
+    assert "> What is a socket?" == lines[0]
+    assert "socket" in lines[1].lower()
+    assert whole == again == "".join(chunk.delta.content or "" for chunk in chunks)
+    assert len(chunks) > 10
+    assert "stop" == chunks[-1].finish_reason
+    assert ["length"] * 3 == [choice.finish_reason for choice in several.choices]
+    assert 15 == several.usage.completion_tokens
+    assert whole.partition(whole[20:24])[0] == cut
 
 
 @pytest.mark.system
