@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.inference.server_readiness import why_not_ready
 
 VERB = "is_ready"
 
@@ -19,10 +20,18 @@ class Readiness:
 
     async def of_server(self) -> bool:
         """Return the server's: strict, unless it was started with --strict-readiness=false."""
+        return not await self.why_not_of_server()
+
+    async def why_not_of_server(self) -> str:
+        """Return why the server is not ready, or ""."""
         catalogue = self._gateway.catalogue
-        if self._gateway.is_stopping or not catalogue.is_ready():
-            return False
-        return await self.of_generations(catalogue.generations_with_is_ready())
+        if self._gateway.is_stopping:
+            return "the server stops"
+        problem = why_not_ready(catalogue)
+        generations = () if problem else catalogue.generations_with_is_ready()
+        if await self.of_generations(generations):
+            return problem
+        return "a model says by its is_ready that it is not ready"
 
     async def of_model(self, name: str, version: str = "") -> bool:
         """Return the model's. Raises as Catalogue.find() does for an unknown model."""

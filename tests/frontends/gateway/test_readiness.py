@@ -89,3 +89,57 @@ def test_nothing_is_ready_while_the_server_stops(gateway: FakeGateway) -> None:
     assert not _of_model(gateway, "n")
     assert not asyncio.run(Readiness(gateway).of_server())
     assert [] == gateway.calls
+
+
+def _why_not(gateway: FakeGateway) -> str:
+    return asyncio.run(Readiness(gateway).why_not_of_server())
+
+
+@pytest.fixture
+def plain() -> FakeGateway:
+    """Four versions serve, and one was unloaded."""
+    gateway = FakeGateway(
+        *(version_info(name, generation=number) for number, name in enumerate("abcd", 1)),
+        version_info(
+            "left", generation=0, state="UNAVAILABLE", reason=Reason.of(Kind.UNLOADED, "unloaded")
+        ),
+    )
+    gateway.catalogue.can_name_models = True
+    return gateway
+
+
+@pytest.mark.row("C02")
+def test_the_reason_names_the_versions_that_keep_the_server_from_being_ready(
+    plain: FakeGateway,
+) -> None:
+    assert "" == _why_not(plain)
+
+    died = Reason.of(Kind.OTHER, "no feature store (given up after 6 deaths)\nmore")
+    plain.catalogue.update(version_info("b", generation=0, state="UNAVAILABLE", reason=died))
+    plain.catalogue.update(version_info("c", generation=3, ready_instances=0))
+
+    assert (
+        "2 of 4 model versions that should serve are not ready: b version 1 (no feature store "
+        "(given up after 6 deaths)), c version 1 (no instance can execute)"
+    ) == _why_not(plain)
+
+    plain.catalogue.can_name_models = False
+    assert "2 of 4 model versions that should serve are not ready" == _why_not(plain)
+
+
+def test_a_few_of_many_are_named(plain: FakeGateway) -> None:
+    for number, name in enumerate("abcd", 1):
+        plain.catalogue.update(version_info(name, generation=number, state="LOADING"))
+
+    assert _why_not(plain).endswith("c version 1 (LOADING), and 1 more")
+
+
+def test_a_drain_and_a_missing_broker_are_reasons_too(plain: FakeGateway) -> None:
+    plain.catalogue.is_draining = True
+    assert "the server drains" == _why_not(plain)
+    plain.catalogue.is_draining, plain.catalogue.has_broker = False, False
+    assert "the server replaces its broker" == _why_not(plain)
+
+
+def test_a_model_s_own_answer_is_a_reason(gateway: FakeGateway) -> None:
+    assert "a model says by its is_ready that it is not ready" == _why_not(gateway)

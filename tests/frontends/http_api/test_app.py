@@ -103,7 +103,8 @@ def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
 
     result = get("/v2/health/ready", gateway)
 
-    assert (result.status_code, result.content) == (400, b"")
+    assert result.status_code == 400
+    assert "model versions that should serve are not ready" in result.json["error"]
     assert get("/v2/health/live", gateway).status_code == 200
 
 

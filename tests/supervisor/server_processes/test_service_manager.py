@@ -43,7 +43,8 @@ def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
     world.start().advance(5.0)
 
     first, second = world.service_manager_texts
-    assert "EXTEND_TIMEOUT_USEC=12000000\nSTATUS=0 of 1 model versions are ready" == first
+    status = "STATUS=0 of 1 model versions are ready, not m version 1"
+    assert f"EXTEND_TIMEOUT_USEC=12000000\n{status}" == first
     assert "EXTEND_TIMEOUT_USEC=12000000" == second
 
 
@@ -110,3 +111,18 @@ def test_where_nobody_listens_nothing_is_said() -> None:
     world.advance(100.0)
 
     assert [] == world.service_manager_texts
+
+
+def test_the_status_names_the_versions_that_count_and_are_not_ready() -> None:
+    models = [make_blueprint(name) for name in "abcde"]
+    names = tuple("abcde")
+    world = SupervisorHarness(*models, control_mode="explicit", startup_models=names).start()
+    world.call("unload", {"model": "a"})
+    for name in "bcde":
+        world.stub_behaviours[name] = HANGS
+        world.kill_process(world.instance(name).serial)
+
+    summary = world.call("status").result["server"]["ready"]
+
+    missing = ", ".join(f"{name} version 1" for name in "bcd")
+    assert f"0 of 4 model versions are ready, not {missing} and others" == summary

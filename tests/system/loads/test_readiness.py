@@ -89,13 +89,29 @@ def test_the_server_is_ready_when_its_models_say_so(server: Server) -> None:
 
         _say(server, "sync", "no")
 
-        assert (400, "") == _status(server, "/v2/health/ready")
+        text = "a model says by its is_ready that it is not ready"
+        assert (400, f'{{"error":"{text}"}}') == _status(server, "/v2/health/ready")
         assert not client.is_server_ready()
         assert (200, "") == _status(server, "/v2/health/live")
         assert client.is_server_live()
 
         _say(server, "sync", "yes")
 
+        assert client.is_server_ready()
+
+
+@pytest.mark.row("C02")
+def test_a_client_goes_on_after_the_reason_that_it_does_not_read(server: Server) -> None:
+    address = server.url.removeprefix("http://")
+    with tritonclient.http.InferenceServerClient(address, concurrency=1) as client:
+        assert client.is_server_ready()
+
+        _say(server, "sync", "no")
+
+        assert [False, False] == [client.is_server_ready() for _ in range(2)]
+        assert client.is_server_live()
+        assert "sync" == client.get_model_metadata("sync")["name"]
+        _say(server, "sync", "yes")
         assert client.is_server_ready()
 
 

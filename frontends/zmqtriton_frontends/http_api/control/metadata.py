@@ -33,8 +33,9 @@ class Metadata:
             resp.status = falcon.HTTP_400
 
     async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
-        if not await self._readiness.of_server():
-            resp.status = falcon.HTTP_400
+        problem = await self._readiness.why_not_of_server()
+        if problem:
+            raise InvalidArgument(problem)
 
     async def model_ready(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
