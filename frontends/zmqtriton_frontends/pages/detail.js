@@ -7,7 +7,7 @@ import { keyOf } from "./models.js";
 import { Plots } from "./plots.js";
 import { ProcessTable } from "./processes.js";
 import { Trials } from "./trials.js";
-import { NOTHING, duration, percent, short, stateOf } from "./words.js";
+import { NOTHING, duration, percent, short, stateOf, visible } from "./words.js";
 
 /** Parts of the page that are for models alone. */
 const OF_MODELS = ["try"];
@@ -26,6 +26,7 @@ export class Detail {
     this.state = find("#detail-state");
     this.reason = find("#detail-reason");
     this.facts = find("#facts");
+    this.error = find("#detail-error");
     this.links = Object.fromEntries(PARTS.map((part) => [part, find(`[data-part=${part}]`)]));
     this.parts = Object.fromEntries(PARTS.map((part) => [part, find(`#${part}`)]));
     this.environments = find("#environments");
@@ -69,13 +70,14 @@ export class Detail {
     setText(this.version, version ? `zmqtriton ${version}` : "");
     this.#setState(ready.word, ready.kind);
     this.reason.hidden = true;
+    this.error.hidden = true;
     this.#setFacts([["since its start", duration(uptimeS)]]);
     this.#showProcesses(processes, (process) => process.role !== "stub", "Processes", "Process");
     this.#showEnvironments(environments);
     this.actions.show(null, {});
   }
 
-  #showModel(model, { processes, environments = [], mayLoad, mayRestart }) {
+  #showModel(model, { processes, environments = [], mayLoad, mayRestart, nowS }) {
     const { word, kind } = stateOf(model);
     setText(this.title, model.name);
     setText(this.version, model.version && `v${model.version}`);
@@ -90,11 +92,20 @@ export class Detail {
       ["answered", short(model.succeeded)],
       ["failed", short(model.failed)],
     ]);
+    this.#showError(model.last_error, nowS);
     const isOwn = (each) => each.role === "stub" && each.model === model.name && each.version === model.version;
     this.#showProcesses(processes, isOwn, "Instances", "Instance");
     this.#showEnvironments(environments.filter((each) => each.model === model.name));
     const hasProcesses = processes?.some((each) => each.model === model.name);
     this.actions.show(model, { isLoaded: word === "READY", hasProcesses, mayLoad, mayRestart });
+  }
+
+  #showError(error, nowS) {
+    this.error.hidden = !error;
+    if (!error) return;
+    const [when, text] = this.error.children;
+    setText(when, `The last error, ${duration(Math.max(0, nowS - error.at_s))} ago:`);
+    setText(text, visible(error.text.trimEnd()));
   }
 
   #setState(word, kind) {

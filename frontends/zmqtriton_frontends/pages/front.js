@@ -24,11 +24,12 @@ const withheld = new Map();
 
 const access = accessForm(byId("access"), () => {
   detail.trials.forget();
+  detail.logs.retry();
   statusPoll.hurry();
   detail.plots.hurry();
 });
 const table = new ModelTable(byId("list"));
-const tiles = new Tiles(byId("tiles"));
+const tiles = new Tiles(byId("tiles"), (figure) => table.sortBy(figure));
 const detail = new Detail(byId("detail"), {
   onAction: () => statusPoll.hurry(),
   onRefusal: (refused) => access.show(refused, true),

@@ -15,6 +15,8 @@ export class Logs {
   #last = 0;
   /** When the log began that it is from. */
   #startedS = 0;
+  /** The server has refused to show it: nothing but a key changes that. */
+  #isRefused = false;
 
   /** `say` gets the refusal where the log may not be read, or nothing. */
   constructor(section, say) {
@@ -34,22 +36,36 @@ export class Logs {
     if (model === this.#model) return;
     if (model === null) this.say();
     this.#model = model;
+    this.#isRefused = false;
     this.#last = 0;
     this.list.replaceChildren();
     setText(this.note, "");
     if (model !== null) this.poll.hurry();
   }
 
+  /** Ask again where the log could not be read: with another key. */
+  retry() {
+    this.#isRefused = false;
+    this.poll.hurry();
+  }
+
   async #look(signal) {
     const model = this.#model;
-    if (model === null || (this.#last && !this.follows.checked)) return;
+    if (model === null || this.#isRefused || (this.#last && !this.follows.checked)) return;
     const query = new URLSearchParams({ model, lines: LINES, after: this.#last });
     const { value, refused } =
       await attempt(askJson("GET", `/v2/zmqtriton/logs?${query}`, { signal })).catch(() => ({}));
     if (model !== this.#model) return;
     this.say(refused);
+    this.#isRefused = refused?.status === 401 || refused?.status === 403;
     if (value) this.#append(value);
-    setText(this.note, refused || this.list.children.length ? "" : "There are no lines yet.");
+    setText(this.note, this.#whyEmpty(refused, model));
+  }
+
+  #whyEmpty(refused, model) {
+    if (refused) return `Not shown: ${refused.message}`;
+    if (this.list.children.length) return "";
+    return model ? "This model has written nothing yet." : "There are no lines yet.";
   }
 
   #append({ lines, last, started_s: startedS }) {

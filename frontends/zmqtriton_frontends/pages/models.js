@@ -1,12 +1,16 @@
-// The table of models: one row for each version, found by name or state, in the server's order.
+// The table of models: one row for each version, found by name or state, in the server's order or by a
+// figure, the greatest first.
 
 import { element, setText } from "./api.js";
-import { NOTHING, bytes, short, stateOf, sum } from "./words.js";
+import { NOTHING, bytes, percent, short, stateOf, sum } from "./words.js";
 
 const FILTER_FROM = 9;
 /** Those that narrow screens have too. */
 const COLUMNS = 4;
 const WORDS = { good: "ready", busy: "changing", bad: "failed", off: "not loaded or asleep" };
+/** The order by state: trouble comes first. */
+const SEVERITY = { bad: 3, busy: 2, unknown: 1, good: 0, off: -1 };
+const FAILS = 2.5;
 
 export const keyOf = ({ name, version }) => `${encodeURIComponent(name)}/${encodeURIComponent(version)}`;
 
@@ -23,13 +27,15 @@ class Row {
     this.state = element("span", { class: "state" });
     this.instances = cell("number roomy");
     this.rate = cell("number");
-    this.waiting = cell("number");
+    this.failures = cell("number failing");
+    this.waiting = cell("number spacious");
     this.memory = cell("number roomy");
+    this.cpu = cell("number roomy");
     this.text = element("pre");
     this.link = element("a", { href: `#${keyOf(model)}` }, ...breakable(model.name));
     this.line = element("tr", {},
       element("th", { scope: "row" }, this.link, " ", this.version),
-      element("td", {}, this.state), this.rate, this.waiting, this.instances, this.memory);
+      element("td", {}, this.state), this.rate, this.failures, this.waiting, this.instances, this.memory, this.cpu);
     this.reason = element("tr", { class: "reason" }, element("td", { colspan: COLUMNS }, this.text));
   }
 
@@ -48,7 +54,17 @@ class Row {
     setText(this.instances, processes.length ? `${ready} of ${processes.length}` : NOTHING);
     setText(this.rate, short(model.requests_per_s));
     setText(this.waiting, short(model.pending));
-    setText(this.memory, bytes(sum(processes.map(({ memory_bytes: memory }) => memory))));
+    const memory = sum(processes.map((process) => process.memory_bytes));
+    const cpu = sum(processes.map((process) => process.cpu_percent));
+    setText(this.memory, bytes(memory));
+    setText(this.cpu, percent(cpu));
+    setText(this.failures, short(model.failures_per_s));
+    this.failures.dataset.kind = model.failures_per_s > 0 ? "bad" : "good";
+    this.figures = {
+      state: model.failures_per_s > 0 ? Math.max(SEVERITY[kind], FAILS) : SEVERITY[kind],
+      rate: model.requests_per_s, failures: model.failures_per_s,
+      waiting: model.pending, memory, cpu,
+    };
   }
 
   mark(isChosen) {
@@ -61,6 +77,8 @@ class Row {
 export class ModelTable {
   #rows = new Map();
   #chosen = "";
+  #sort = "name";
+  #found = null;
 
   constructor(section) {
     this.table = section.querySelector("table");
@@ -69,6 +87,11 @@ export class ModelTable {
     this.empty = section.querySelector("#empty");
     this.filter = section.querySelector("#filter");
     this.filter.addEventListener("input", () => this.#applyFilter());
+    this.table.tHead.addEventListener("click", ({ target }) => {
+      const sort = target.closest("[data-sort]")?.dataset.sort;
+      if (sort) this.sortBy(sort === this.#sort ? "name" : sort);
+    });
+    this.#markSort();
   }
 
   /** The model of a key, or one of its name: a model gets its version when it is loaded first.
@@ -82,14 +105,42 @@ export class ModelTable {
     return [...this.#rows.keys()];
   }
 
-  show({ models, processes = [], environments = [], unlisted }) {
+  /** Order the rows by a figure, or by "name" as the server has them. */
+  sortBy(name) {
+    this.#sort = name;
+    this.#markSort();
+    if (this.#found) this.show(this.#found);
+  }
+
+  #markSort() {
+    for (const button of this.table.tHead.querySelectorAll("[data-sort]")) {
+      const isChosen = button.dataset.sort === this.#sort;
+      const order = this.#sort === "name" ? "ascending" : "descending";
+      if (isChosen) button.parentElement.setAttribute("aria-sort", order);
+      else button.parentElement.removeAttribute("aria-sort");
+    }
+  }
+
+  /** Those without the figure come last, and equal ones in the server's order. */
+  #ordered(rows) {
+    if (this.#sort === "name") return rows;
+    const figureOf = ({ figures }) => figures[this.#sort] ?? -Infinity;
+    return rows.toSorted((one, other) => figureOf(other) - figureOf(one) || 0);
+  }
+
+  show(found) {
+    this.#found = found;
+    const { models, processes = [], environments = [], unlisted } = found;
     const ofModels = Map.groupBy(processes.filter(({ role }) => role === "stub"), keyOfOwner);
     this.#removeOthers(new Set(models.map(keyOf)));
-    let previous = null;
-    for (const model of models) {
+    const rows = models.map((model) => {
       const row = this.#rowOf(model);
       const environment = environments.find((each) => each.model === model.name);
       row.show(model, ofModels.get(keyOf(model)) ?? [], environment);
+      return row;
+    });
+    let previous = null;
+    for (const row of this.#ordered(rows)) {
       const place = previous ? previous.nextSibling : this.body.firstChild;
       if (place !== row.line) this.body.insertBefore(row.line, place);
       row.line.after(row.reason);

@@ -57,6 +57,7 @@ function fromStatus({ server, models, processes, environments = [] }) {
     processes: processes.map(versioned),
     environments,
     uptimeS: server.uptime_s,
+    nowS: server.started_s + server.uptime_s,
     mayLoad: server.may_load,
     mayRestart: server.may_restart,
   };

@@ -6,6 +6,10 @@ import json
 
 from tests.support.browser import Browser
 
+STATUS = "/v2/zmqtriton/status"
+#: Has the page look at the server now, if it does not look already.
+LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
+
 
 def row(model: str) -> str:
     """JavaScript for the row of a model."""
@@ -64,3 +68,21 @@ def run(browser: Browser, expected: str = "200 OK") -> list[str]:
     boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
     texts: list[str] = browser.evaluate(boxes)
     return texts
+
+
+def wait_for_a_look(browser: Browser) -> None:
+    """Waits until the page has asked for the state anew, and shows it."""
+    looks = f"performance.getEntriesByName(location.origin + {STATUS!r}).length"
+    before = browser.evaluate(looks)
+    browser.wait_for(f"({LOOK}, {looks} > {before + 1})")
+
+
+def change_status(browser: Browser, change: str) -> None:
+    """Has the page see another state than the server's: JavaScript that changes `status`."""
+    browser.evaluate(
+        "window.realFetch ??= window.fetch; void (window.fetch = async (path, options) => {"
+        " const response = await window.realFetch(path, options);"
+        f" if (path !== {STATUS!r}) return response;"
+        f" const status = await response.json(); {change};"
+        f" return new Response(JSON.stringify(status)); }}, {LOOK})"
+    )

@@ -15,7 +15,17 @@ import pytest
 from tests.support.browser import Browser
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
-from tests.system.protocols.front_page import choose, look_at, part, row, shown, state
+from tests.system.protocols.front_page import (
+    LOOK,
+    change_status,
+    choose,
+    look_at,
+    part,
+    row,
+    shown,
+    state,
+    wait_for_a_look,
+)
 
 pytestmark = pytest.mark.system
 
@@ -33,9 +43,6 @@ ASLEEP = 200
 LONG = "n" * 200
 #: The time of a full minute, in seconds since 1970: 15:15 in India.
 END_S = 1795340700
-STATUS = "/v2/zmqtriton/status"
-#: Has the page look at the server now, if it does not look already.
-LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 @pytest.fixture(scope="module")
@@ -68,24 +75,6 @@ def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
 
     chromium.open("about:blank")
     assert [] == chromium.complaints
-
-
-def wait_for_a_look(browser: Browser) -> None:
-    """Waits until the page has asked for the state anew, and shows it."""
-    looks = f"performance.getEntriesByName(location.origin + {STATUS!r}).length"
-    before = browser.evaluate(looks)
-    browser.wait_for(f"({LOOK}, {looks} > {before + 1})")
-
-
-def change_status(browser: Browser, change: str) -> None:
-    """Has the page see another state than the server's: JavaScript that changes `status`."""
-    browser.evaluate(
-        "window.realFetch ??= window.fetch; void (window.fetch = async (path, options) => {"
-        " const response = await window.realFetch(path, options);"
-        f" if (path !== {STATUS!r}) return response;"
-        f" const status = await response.json(); {change};"
-        f" return new Response(JSON.stringify(status)); }}, {LOOK})"
-    )
 
 
 def press(browser: Browser, label: str) -> None:

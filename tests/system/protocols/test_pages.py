@@ -180,7 +180,8 @@ def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
 
 
 def test_a_model_that_makes_text_shows_a_chat(browser: Browser) -> None:
-    folds = "[...document.querySelectorAll('#try-body > details')].map((fold) => fold.textContent)"
+    within = "'#try-body section > details'"
+    folds = f"[...document.querySelectorAll({within})].map((fold) => fold.textContent)"
     choose(browser, "add_sub")
     assert [] == browser.evaluate(folds)
 

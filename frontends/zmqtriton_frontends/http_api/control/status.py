@@ -46,9 +46,13 @@ _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 
 
-def _may_read_logs(settings: FrontendSettings) -> bool:
+def _has_key_of_logs(settings: FrontendSettings) -> bool:
     guarded = by_category(settings.access.restrictions)
-    is_guarded = LOGS in guarded or GENERAL_OF_LOGS in guarded or bool(settings.access.tokens)
+    return LOGS in guarded or GENERAL_OF_LOGS in guarded
+
+
+def _may_read_logs(settings: FrontendSettings) -> bool:
+    is_guarded = _has_key_of_logs(settings) or bool(settings.access.tokens)
     return is_guarded or is_loopback(settings.http.bound_address)
 
 
@@ -57,6 +61,8 @@ class Status:
         self._gateway = gateway
         settings = gateway.settings
         self._may_read_logs = _may_read_logs(settings)
+        # errors say as much of requests as the log does, whose key the status does not ask for
+        self._may_read_errors = self._may_read_logs and not _has_key_of_logs(settings)
         self._may_load = settings.models.control_mode == "explicit"
         self._may_restart = operations.is_open(settings)
 
@@ -88,7 +94,11 @@ class Status:
         for process in document["processes"]:
             process |= _process_figures(process, latest["processes"], now_s)
         visible = [entry for entry in index if may_see(req.grant, entry["name"])]
-        document["models"] = _models(visible, document["counts"] or (), latest["rates"])
+        counts = document["counts"] or ()
+        if not (self._may_read_errors and may_control):
+            for row in counts:
+                row.pop("last_error", None)
+        document["models"] = _models(visible, counts, latest["rates"])
         resp.data = json_documents.write(document)
 
     async def _latest(self) -> dict[str, Any]:
@@ -188,6 +198,7 @@ def _models(
                 "reason": entry.get("reason", ""),
                 "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
                 **_counts(row),
+                "last_error": (row or {}).get("last_error"),
                 **(rates or {}).get(f"{name}:{version}", at_rest),
             }
         )

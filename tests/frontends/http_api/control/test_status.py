@@ -220,3 +220,27 @@ def test_what_is_no_number_is_refused(path: str) -> None:
     refused = get(Gateway(http_bound_address="127.0.0.1"), path)
 
     assert 400 == refused.status_code, refused.json
+
+
+def _last_error(gateway: Gateway, **headers: str) -> Any:
+    error = {"text": "no such user: Ann", "at_s": 1.0}
+    (row,) = json.loads(json.dumps(FOUND["counts"]))
+    counts = [{**row, "last_error": error}]
+    gateway.answers["status"] = {**FOUND, "counts": counts}
+    document = get(gateway, STATUS, **headers).json
+    (model,) = [model for model in document["models"] if model["name"] == "good"]
+    assert model["last_error"] == document["counts"][0].get("last_error")
+    return model["last_error"]
+
+
+def test_the_last_error_of_a_model_is_shown_where_the_log_may_be_read(tokens: str) -> None:
+    assert _last_error(Gateway()) is None
+    assert "no such user: Ann" == _last_error(Gateway(http_bound_address="127.0.0.1"))["text"]
+
+    guarded = Gateway(
+        http_bound_address="127.0.0.1", http_restricted_api=(Restriction(("logs",), "k", "v"),)
+    )
+    assert _last_error(guarded) is None
+    for token, is_shown in (("every", True), ("control", True), ("infer", False)):
+        error = _last_error(Gateway(tokens=tokens), authorization=f"Bearer {token}")
+        assert is_shown == (error is not None)
