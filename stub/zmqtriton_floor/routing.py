@@ -33,10 +33,13 @@ def inside(
         yield from inside(find, name, number, around | {model})
 
 
-def goes_to_canary(split: TrafficSplit, correlation: Correlation) -> bool:
-    """Choose the version of a request: by its sequence if it has one, else by chance."""
-    if correlation:
-        hashed = zlib.crc32(f"{split.model}\n{correlation}".encode("utf-8", "surrogatepass"))
+def goes_to_canary(split: TrafficSplit, key: Correlation) -> bool:
+    """Choose the version of a request: by its key (its sequence, its client) or by chance.
+
+    With a greater weight those of the canary stay its own.
+    """
+    if key:
+        hashed = zlib.crc32(f"{split.model}\n{key}".encode("utf-8", "surrogatepass"))
         return hashed * ALL < split.weight * _HASHES
     return random.random() * ALL < split.weight
 

@@ -430,6 +430,7 @@ class TrafficSplit(NamedTuple):
     header_value: Text = ""  # ... and this value; "": any
     shadow: Count = 0  # of 10000 that are the stable version's, copied to the canary
     tolerance: Name = "0"  # by which numbers of both answers may differ
+    sticky: Name = ""  # by this header, or "id", the version is chosen; "": by chance
 
 
 class RepositoryState(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.canaries import CanarySettings, parse_settings
+from zmqtriton.config.canaries import CanarySettings, LatencyMeasure, parse_settings
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -43,6 +43,10 @@ NO_VALUES: dict[str, tuple[Any, ...]] = {
     "promote_after": ("m", "5 d", -1),
     "min_requests": (0, 0.5),
     "tolerance": ("inf",),
+    "sticky": ("", "two words", 5),
+    "latency": ("", "p0", "p100", "p", "compute request p90 mean", "fast", 90),
+    "abort_hang": (0, "-1s", "x", "1e9s"),
+    "abort_within": (0, "soon"),
 }
 
 
@@ -60,3 +64,29 @@ def test_the_version_stays() -> None:
     assert 20.0 == settings.changed({"weight": 20}).weight
     with pytest.raises(InvalidArgument, match="cannot be changed"):
         settings.changed({"version": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "measure"),
+    [
+        ("p99", LatencyMeasure(is_compute=True, percentile=99.0)),
+        ("request p99.9", LatencyMeasure(is_compute=False, percentile=99.9)),
+        ("mean request", LatencyMeasure(is_compute=False, percentile=0.0)),
+        ("compute", LatencyMeasure(is_compute=True, percentile=90.0)),
+    ],
+)
+def test_a_measure_of_latency_is_one_word_or_two(text: str, measure: LatencyMeasure) -> None:
+    settings = parse_settings({"version": 2, "weight": 1, "latency": text})
+
+    assert measure == settings.latency
+    assert measure == settings.changed({"latency": str(measure)}).latency
+
+
+def test_a_key_and_the_limits_of_executions_are_read_and_switched_off() -> None:
+    on = {"sticky": "X-User", "abort_hang": "2m", "abort_within": 5}
+    settings = parse_settings({"version": 2, "weight": 1, **on})
+    off = settings.changed(dict.fromkeys(on, "off"))
+
+    limits = settings.abort_hang_s, settings.abort_within_s
+    assert ("x-user", 120.0, 5.0) == (settings.sticky, *limits)
+    assert ("", None, None) == (off.sticky, off.abort_hang_s, off.abort_within_s)

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 100
-#: In place of the model's execute.
+#: For the begin of execute.
 BROKEN = "        raise pb_utils.TritonModelException('broken on purpose')\n"
 
 
@@ -33,15 +33,17 @@ def canary(server: Server, what: str = "", document: Any = None, model: str = MO
     return answer
 
 
-def add_version(server: Server, *, is_broken: bool = False, model: str = MODEL) -> int:
-    """Copy the newest version to the next number, which is its stamp; return it."""
+def add_version(server: Server, *, begins_with: str = "", model: str = MODEL) -> int:
+    """Copy the newest version to the next number, which is its stamp; return it.
+
+    Its execute begins with these lines.
+    """
     directory = server.repository / model
     newest = max(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
     code = directory / str(newest) / "model.py"
     text = re.sub(r"(?m)^STAMP = .*$", f"STAMP = {newest + 1}", code.read_text())
-    text = text.replace(BROKEN, "")
-    if is_broken:
-        text = text.replace("        responses = []\n", f"{BROKEN}        responses = []\n")
+    before = r"(?s)(InferenceResponse\]:\n).*?(        responses = \[\]\n)"
+    text = re.sub(before, lambda match: match[1] + begins_with + match[2], text)
     new = directory / str(newest + 1)
     shutil.copytree(code.parent, new, ignore=shutil.ignore_patterns("__pycache__"))
     (new / "model.py").write_text(text)

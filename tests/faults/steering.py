@@ -124,7 +124,7 @@ def try_versions(server: Server) -> tuple[SteeringStats, dict[str, Any]]:
         began_s = time.monotonic()
         canaries.try_and_end(server, asking, "promote")
         promoted_s = time.monotonic()
-        broken = canaries.add_version(server, is_broken=True)
+        broken = canaries.add_version(server, begins_with=canaries.BROKEN)
         canaries.canary(server, document={"version": broken, "weight": 20, "min_requests": 20})
         eventually(lambda: canaries.canary(server)["phase"] == "ABORTED", 60, "its end")
         ended_s = time.monotonic()

@@ -99,7 +99,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.HostInstance(1, "m_0_0"),
     wire.RepositoryState(1),
     wire.StageTimes(5, 40, 1, 2, 3),
-    wire.TrafficSplit("m", 1, 2, 1000, "x-canary", "1", 500, "0.001"),
+    wire.TrafficSplit("m", 1, 2, 1000, "x-canary", "1", 500, "0.001", "x-user"),
     wire.ServerDraining(1),
     wire.PreparationProgress(1, "Reading x", 5, 9),
     wire.Settled(3, 5),

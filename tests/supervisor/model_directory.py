@@ -40,7 +40,9 @@ class ModelDirectory:
 
     @property
     def reader(self) -> ModelReader:
-        return ModelReader(Options(model_repository=(str(self._path.parent),)))
+        repository = self._path.parent
+        state = repository / ".state"
+        return ModelReader(Options(model_repository=(str(repository),), state_directory=str(state)))
 
     def read(self) -> Blueprint:
         blueprint = self.reader.read_model("m")

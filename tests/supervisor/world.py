@@ -315,6 +315,8 @@ class SupervisorHarness:
                 self._schedule(
                     lambda: self.core.plan.answer(ticket, self._read(model, override, selection))
                 )
+            case actions.KeepDecisions() if self.reader is not None:
+                self.reader.keep_decisions(action)
             case actions.LookAtFiles(ticket, watched):
                 self.watched = watched
                 seen = {n: self.models[n].fingerprint for n in watched if n in self.models}

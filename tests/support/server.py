@@ -201,6 +201,7 @@ class Server:
         if self._stub_user:
             stub_user.open_up(self.directory)
             shutil.chown(self.scratch, self._stub_user)
+        state = {"XDG_STATE_HOME": str(self.directory / "state")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -208,7 +209,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                env=_environment(self._environment),
+                env=_environment(state | dict(self._environment)),
             )
 
     def start(self) -> Server:

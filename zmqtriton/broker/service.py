@@ -123,7 +123,9 @@ class Service:
             wire.LogSettings: lambda message: logs.change(
                 decode(logs.LogOptions, message.settings)
             ),
-            wire.AskStatistics: lambda message: self._ask_statistics(SUPERVISOR, message),
+            wire.AskStatistics: lambda message: self._ask_statistics(
+                SUPERVISOR, message, time.monotonic_ns()
+            ),
         }
 
     def run(self) -> int:
@@ -262,11 +264,11 @@ class Service:
             raise ProtocolError(f"Lease: {serial} has no instance")
         self._core.blocks.grant_requested_lease(instance, message.blocks, self._requests.send)
 
-    def _ask_statistics(self, serial: int, message: wire.AskStatistics, *now_ns: int) -> None:
+    def _ask_statistics(self, serial: int, message: wire.AskStatistics, now_ns: int) -> None:
         core, routers = self._core, (self._requests, self._stubs)
         core.traffic.received_bytes = sum(router.received_bytes for router in routers)
         core.traffic.sent_bytes = sum(router.sent_bytes for router in routers)
-        core.ask_statistics(serial, message, wall_clock.offset_ns(), *now_ns)
+        core.ask_statistics(serial, message, wall_clock.offset_ns(), now_ns)
 
     def _hello(
         self,

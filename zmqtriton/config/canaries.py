@@ -17,7 +17,22 @@ from zmqtriton_floor.errors import InvalidArgument
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_PERCENTILE = re.compile(r"p[1-9][0-9]?(\.[0-9]{1,3})?")
 _MAX_VERSION = 2**63 - 1
+_MAX_SECONDS = 365 * 86_400.0
+
+
+class LatencyMeasure(NamedTuple):
+    """Which time of requests is compared."""
+
+    #: Of their executions without the queue, or the whole from their arrival to their answer.
+    is_compute: bool = True
+    #: 0: the mean.
+    percentile: float = 90.0
+
+    def __str__(self) -> str:
+        which = f"p{self.percentile:g}" if self.percentile else "mean"
+        return f"{'compute' if self.is_compute else 'request'} {which}"
 
 
 class CanarySettings(NamedTuple):
@@ -34,12 +49,20 @@ class CanarySettings(NamedTuple):
     tolerance: float = 0.0
     #: It ends if more than this percentage fails in addition to what fails of the stable version.
     abort_failures: float | None = 5.0
-    #: It ends if its mean latency is more than this times that of the stable version.
+    #: It ends if its latency is more than this times that of the stable version.
     abort_latency: float | None = None
     #: Requests that it must have had before it is judged.
     min_requests: int = 50
     #: When it becomes the version that serves, if nothing has ended it; None if an operator says.
     promote_after_s: float | None = None
+    #: Requests with the same value of this header, or for "id" with the same id, get the same
+    #: version. "": by chance.
+    sticky: str = ""
+    latency: LatencyMeasure = LatencyMeasure()
+    #: An execution that lasts longer has failed; the canary ends if all its instances hang.
+    abort_hang_s: float | None = 30.0
+    #: Once it is aborted, its executions may go on for so long; None: as long as they take.
+    abort_within_s: float | None = 30.0
 
     def changed(self, values: Mapping[str, Any]) -> CanarySettings:
         """Return other settings of the same version. Raises InvalidArgument."""
@@ -52,6 +75,9 @@ class CanarySettings(NamedTuple):
         parts = [f"{self.weight:g} % of the requests"]
         if self.header[0]:
             parts.append(f"those with '{': '.join(filter(None, self.header))}'")
+        if self.sticky:
+            what = "id" if self.sticky == "id" else f"'{self.sticky}'"
+            parts[0] += f", chosen by their {what}"
         if self.shadow:
             parts.append(f"copies of {self.shadow:g} %")
         return ", ".join(parts)
@@ -158,6 +184,37 @@ def _header(value: Any) -> tuple[str, str]:
     return name.lower(), content.strip()
 
 
+def _positive_seconds(value: Any) -> float:
+    number = _seconds(value)
+    if not 0 < number <= _MAX_SECONDS:
+        raise ValueError
+    return number
+
+
+def _header_name(value: Any) -> str:
+    if value == "off":
+        return ""
+    if not isinstance(value, str) or not _HEADER_NAME.fullmatch(value):
+        raise ValueError
+    return value.lower()
+
+
+def _latency(value: Any) -> LatencyMeasure:
+    if not isinstance(value, str) or not 1 <= len(value.split()) <= 2:
+        raise ValueError
+    measure = LatencyMeasure()
+    for word in value.lower().split():
+        if word in ("compute", "request"):
+            measure = measure._replace(is_compute=word == "compute")
+        elif word == "mean":
+            measure = measure._replace(percentile=0.0)
+        elif _PERCENTILE.fullmatch(word):
+            measure = measure._replace(percentile=float(word[1:]))
+        else:
+            raise ValueError
+    return measure
+
+
 def _or_off(parse: Callable[[Any], float]) -> Callable[[Any], float | None]:
     return lambda value: None if value in (None, "off") else parse(value)
 
@@ -167,10 +224,22 @@ _FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "version": ("version", _count, "the number of a version"),
     "weight": ("weight", _percentage, _PERCENTAGE),
     "header": ("header", _header, "a header such as 'X-Canary: 1'"),
+    "sticky": ("sticky", _header_name, "the name of a header, 'id', or 'off'"),
     "shadow": ("shadow", _percentage, _PERCENTAGE),
     "tolerance": ("tolerance", _number, "a number from 0 on"),
     "abort_failures": ("abort_failures", _or_off(_percentage), f"{_PERCENTAGE}, or 'off'"),
     "abort_latency": ("abort_latency", _or_off(_factor), "a factor such as '2x', or 'off'"),
+    "latency": (
+        "latency",
+        _latency,
+        "a measure such as 'compute p90', 'request p99' or 'mean'",
+    ),
+    "abort_hang": ("abort_hang_s", _or_off(_positive_seconds), "a time such as '30s', or 'off'"),
+    "abort_within": (
+        "abort_within_s",
+        _or_off(_positive_seconds),
+        "a time such as '30s', or 'off'",
+    ),
     "min_requests": ("min_requests", _count, "a number of requests"),
     "promote_after": (
         "promote_after_s",

@@ -172,7 +172,11 @@ _CANARY_TEXTS = {
     "shadow": ("0", "The share of the other requests that it gets copies of."),
     "tolerance": ("0", "By which numbers of its answers may differ."),
     "abort_failures": ("5", "It ends when so many more of its requests fail."),
-    "abort_latency": ("off", "It ends when its mean latency is so many times the other."),
+    "sticky": ("off", "Requests with the same value of it get the same version."),
+    "abort_latency": ("off", "It ends when its latency is so many times the other."),
+    "latency": ("compute p90", "What is compared for that."),
+    "abort_hang": ("30s", "How long an execution may last."),
+    "abort_within": ("30s", "How long its executions may go on once it is aborted."),
     "min_requests": ("50", "How many requests make a judgement."),
     "promote_after": ("off", "When it becomes the version that serves."),
 }

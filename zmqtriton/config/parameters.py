@@ -75,8 +75,9 @@ CANARY_PREFIX = "canary_"
 CANARY_PARAMETERS = tuple(
     f"{CANARY_PREFIX}{name}"
     for name in (
-        *("version", "weight", "header", "shadow", "tolerance"),
-        *("abort_failures", "abort_latency", "min_requests", "promote_after"),
+        *("version", "weight", "header", "sticky", "shadow", "tolerance", "abort_failures"),
+        *("abort_latency", "latency", "abort_hang", "abort_within", "min_requests"),
+        "promote_after",
     )
 )
 

@@ -19,6 +19,11 @@ _SHARES = {"LOADING": 0, "ABORTING": 0, "ABORTED": 0, "PROMOTING": 100, "PROMOTE
 _OPTIONS = (
     click.option("--weight", metavar="PERCENT", help="Part of the requests without a version."),
     click.option("--header", metavar="'NAME: VALUE'", help="All requests with this header, too."),
+    click.option(
+        "--sticky",
+        metavar="HEADER|id|off",
+        help="Same header or request id, same version, as an A/B test needs.",
+    ),
     click.option("--shadow", metavar="PERCENT", help="Copy this part; compare, answer nobody."),
     click.option("--tolerance", metavar="NUMBER", help="By which compared numbers may differ."),
     click.option(
@@ -29,7 +34,22 @@ _OPTIONS = (
     click.option(
         "--abort-latency",
         metavar="FACTOR|off",
-        help="Abort if the mean latency is so many times that of the stable version.",
+        help="Abort if its latency is so many times that of the stable version.",
+    ),
+    click.option(
+        "--latency",
+        metavar="MEASURE",
+        help="'compute' or 'request', and 'mean' or as 'p99'; default is 'compute p90'.",
+    ),
+    click.option(
+        "--abort-hang",
+        metavar="TIME|off",
+        help="Abort if executions last so long; default is 30s.",
+    ),
+    click.option(
+        "--abort-within",
+        metavar="TIME|off",
+        help="End what it executes so long after it is aborted; default is 30s.",
     ),
     click.option(
         "--min-requests", metavar="COUNT", help="Requests before a judgement; default is 50."
@@ -176,6 +196,9 @@ def _notes(canary: dict[str, Any]) -> list[str]:
         notes.append(f"{model}: {canary['phase'].lower()}: {canary['reason']}")
     if canary["header"]:
         notes.append(f"{model}: requests with '{canary['header']}' are the canary's")
+    if canary["sticky"]:
+        what = "id" if canary["sticky"] == "id" else f"'{canary['sticky']}'"
+        notes.append(f"{model}: requests with the same {what} get the same version")
     compared = canary["comparisons"]
     if canary["shadow"] or any(compared[result] for result in ("equal", "different", "failed")):
         notes.append(

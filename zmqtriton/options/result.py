@@ -87,6 +87,8 @@ class Options:
     stub_user: tuple[str, ...] = ()
     #: Empty: below $CACHE_DIRECTORY, else the user's cache.
     environment_directory: str = ""
+    #: Empty: $STATE_DIRECTORY, else below the user's ~/.local/state.
+    state_directory: str = ""
 
     # HTTP
     allow_http: bool = True

@@ -37,6 +37,16 @@ _DIGITS = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1
 
 
+class Promotion(NamedTuple):
+    """A version that was tried, and serves."""
+
+    version: int
+    #: The fingerprint of its files: changed ones are new.
+    contents: str
+    #: The version policy at that time; any other policy is newer than the promotion.
+    policy: str = ""
+
+
 class VersionSelection(NamedTuple):
     """Exceptions from the version policy, for versions that are tried."""
 
@@ -45,8 +55,8 @@ class VersionSelection(NamedTuple):
     #: Left out unless nothing else is there, with the fingerprints of their files: changed ones are
     #: new.
     rejected: tuple[tuple[int, str], ...] = ()
-    #: Versions of which the same was decided: they were tried, and serve.
-    promoted: tuple[tuple[int, str], ...] = ()
+    #: Versions that were tried, and serve.
+    promoted: tuple[Promotion, ...] = ()
 
     def available(self, fingerprints: Mapping[int, str]) -> tuple[int, ...]:
         """Return the versions that the policy may choose from."""
@@ -331,12 +341,8 @@ def _version_fingerprints(
 ) -> dict[int, str]:
     """Return fingerprints of what each version loads, except for the configuration."""
     shared = hashlib.blake2b(f"{path}\n".encode(errors="surrogateescape"), digest_size=16)
-    for file in list_files(path, recursive=False):
-        if file != config_path:
-            shared.update(entry_fingerprint(file, path))
-    for folder in DATA_FOLDERS:
-        for file in list_files(path / folder, recursive=True):
-            shared.update(entry_fingerprint(file, path))
+    for file in _shared_files(path, config_path):
+        shared.update(entry_fingerprint(file, path))
     contents = {}
     for number, directory in versions.items():
         digest = shared.copy()
@@ -344,6 +350,19 @@ def _version_fingerprints(
             digest.update(entry_fingerprint(file, path))
         contents[number] = digest.hexdigest()
     return contents
+
+
+def version_files(path: Path, config_path: Path | None, version: int) -> Iterator[Path]:
+    """Return the files that a version loads, except for the configuration."""
+    yield from _shared_files(path, config_path)
+    yield from list_files(path / str(version), recursive=True)
+
+
+def _shared_files(path: Path, config_path: Path | None) -> Iterator[Path]:
+    """Return the files of all versions."""
+    yield from (file for file in list_files(path, recursive=False) if file != config_path)
+    for folder in DATA_FOLDERS:
+        yield from list_files(path / folder, recursive=True)
 
 
 def code_fingerprint(directory: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
+from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
@@ -127,6 +128,17 @@ class ReadModel(NamedTuple):
     #: What object stores have of it; None if they were not asked.
     local_copy: LocalCopy | None = None
     selection: VersionSelection = NO_EXCEPTIONS
+
+
+class KeepDecisions(NamedTuple):
+    """Keep decisions about versions that were on trial, for later servers; forget others."""
+
+    model: str
+    #: The model's files.
+    directory: str
+    decisions: tuple[Decision, ...] = ()
+    #: Versions of which nothing is decided any more.
+    undecided: tuple[int, ...] = ()
 
 
 class MeasureMemory(NamedTuple):
@@ -250,6 +262,7 @@ Action = (
     | Send
     | Signal
     | ReadModel
+    | KeepDecisions
     | MeasureMemory
     | RemoveDirectory
     | ListRepository

@@ -111,7 +111,7 @@ def prepare(
         if options != _NO_OPTIONS:
             _check_options(options)
         canary = model.canary
-        if canary is not None and canary.takes(options.correlation, header):
+        if canary is not None and canary.takes(options.correlation, header, body.request_id):
             model, canary = canary.version, None
         if body.parameters:
             _check_parameters(body.parameters)

@@ -62,17 +62,26 @@ class Canary:
     def __init__(self, split: TrafficSplit, version: ModelVersion) -> None:
         self._split = split
         self._header = split.header.encode()
+        self._sticky = split.sticky.encode()
         self.version = version
         #: By which numbers in the answers to a copied request may differ.
         self.tolerance = float(split.tolerance)
 
-    def takes(self, correlation: Correlation, header: HeaderLookup | None) -> bool:
+    def takes(
+        self, correlation: Correlation, header: HeaderLookup | None, request_id: str = ""
+    ) -> bool:
         """Choose whether a request is the canary's: by its header, its sequence, or by chance."""
         if self._header and header is not None:
             value = header(self._header)
             if value is not None and self._split.header_value in ("", value):
                 return True
-        return goes_to_canary(self._split, correlation)
+        key = correlation
+        if self._sticky and not key:
+            if self._sticky == b"id":
+                key = request_id
+            elif header is not None:
+                key = header(self._sticky) or ""
+        return goes_to_canary(self._split, key)
 
     def takes_copy(self) -> bool:
         """Choose whether the canary gets a copy of a request of the stable version."""

@@ -105,7 +105,7 @@ def test_a_model_that_was_quiet_is_measured_whole_again(world: BrokerHarness) ->
     counters = world.core.generations[1].statistics
     read(world)
     for number in range(8 * MAX_LATENCIES):
-        arrived = SimpleNamespace(arrived_ns=number, elements=1)
+        arrived = SimpleNamespace(arrived_ns=number, elements=1, is_cancelled=False)
         counters.record_success(arrived, number + 1)
     world.tick(1)
     assert 1 == len(read(world)["readings"])
@@ -163,7 +163,8 @@ def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness)
     for _ in range(2):
         for number in range(20 * MAX_LATENCIES):
             is_slow = number < 5 * MAX_LATENCIES
-            arrived = SimpleNamespace(arrived_ns=0 if is_slow else 99, elements=1)
+            arrived_ns = 0 if is_slow else 99
+            arrived = SimpleNamespace(arrived_ns=arrived_ns, elements=1, is_cancelled=False)
             counters.record_success(arrived, 100)
         world.tick(1)
         [row] = read(world)["readings"]

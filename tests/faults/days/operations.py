@@ -212,8 +212,8 @@ def _try_version(world: World, chance: Random) -> None:
         world.await_state(lambda: _canary_phase(world) in ("PROMOTED", "ABORTED", "-"), text)
         phase = _canary_phase(world)
     world.calm.wait()
-    if starts != world.starts:  # a new server knows of no canary, and serves the highest version
-        phase = "PROMOTED"
+    if starts != world.starts:  # a new server knows of no canary, and of its end if there was one
+        phase = "PROMOTED" if new in _serving_versions(world) else "ABORTED"
     elif phase != ("PROMOTED" if is_good else "ABORTED"):
         world.note(f"the canary has ended otherwise: {phase}")
         world.refusals[f"a canary that ended otherwise: {phase}"] += 1
@@ -221,6 +221,12 @@ def _try_version(world: World, chance: Random) -> None:
     world.remove_version(old if phase == "PROMOTED" else new)
     world.insist("load", chance, {"model": STAMPED})
     world.stamps.settle(stamp if phase == "PROMOTED" else old_stamp)
+
+
+def _serving_versions(world: World) -> list[int]:
+    status, index = world.server.request_json("/v2/repository/index", {"ready": True})
+    assert status == 200, index
+    return [int(entry["version"]) for entry in index if entry["name"] == STAMPED]
 
 
 def _canary_phase(world: World) -> str:

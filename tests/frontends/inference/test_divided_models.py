@@ -65,6 +65,33 @@ def test_requests_without_a_version_are_divided_and_others_get_theirs(
     assert catalogue.find("m").canary is None
 
 
+def test_a_client_that_names_itself_keeps_its_version(catalogue: Catalogue) -> None:
+    divided = split(ALL // 2)
+    catalogue.apply(divided._replace(sticky="x-user"))
+    users = [f"user{number}" for number in range(100)]
+
+    first = [chosen(catalogue, x_user=user) for user in users]
+    assert {1, 2} == set(first)
+    assert first == [chosen(catalogue, x_user=user) for user in users]
+    assert {1, 2} == {chosen(catalogue) for _ in range(100)}, "by chance without a name"
+
+    catalogue.apply(split(ALL * 3 // 4)._replace(sticky="x-user"))
+    later = [chosen(catalogue, x_user=user) for user in users]
+    assert all(now == 2 for was, now in zip(first, later, strict=True) if was == 2)
+
+
+def test_a_request_that_is_asked_again_by_its_id_keeps_its_version(catalogue: Catalogue) -> None:
+    catalogue.apply(split(ALL // 2)._replace(sticky="id"))
+
+    def version_of(request_id: str) -> int:
+        body = NO_INPUTS._replace(request_id=request_id)
+        return prepare(catalogue, catalogue.find("m"), body, Options()).model.version
+
+    assert all(len({version_of(str(number)) for _ in range(5)}) == 1 for number in range(1, 50))
+    assert {1, 2} == {version_of(str(number)) for number in range(1, 50)}
+    assert {1, 2} == {version_of("") for _ in range(100)}
+
+
 def test_a_header_chooses_the_canary(catalogue: Catalogue) -> None:
     catalogue.apply(split(0, "x-try", "1"))
     assert [1, 2, 1, 1] == [

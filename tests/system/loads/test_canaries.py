@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.faults.canaries import add_version, canary, try_and_end, versions_of
+from tests.faults.canaries import BROKEN, add_version, canary, try_and_end, versions_of
 from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -91,7 +92,7 @@ def test_versions_are_promoted_and_aborted_without_a_failed_request(server: Serv
 @pytest.mark.row("L16")
 def test_a_version_that_fails_is_aborted_by_itself(server: Server) -> None:
     (stable,) = serving(server)
-    broken = add_version(server, is_broken=True)
+    broken = add_version(server, begins_with=BROKEN)
 
     with SteadyLoad(server.http_port, per_second=100) as load:
         canary(server, document={"version": broken, "weight": 20, "min_requests": 10})
@@ -155,6 +156,56 @@ def test_copies_are_compared_and_clients_hear_of_none(server: Server) -> None:
     eventually(lambda: canary(server)["comparisons"]["equal"] == 1, 30, "an equal one")
     labels = f'model="{MODEL}",result="different",version="{tried}"'
     assert f"zmqtriton_canary_comparisons_total{{{labels}}} 20" in server.metrics_text()
+
+
+@pytest.mark.row("L16")
+def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: Server) -> None:
+    (stable,) = serving(server)
+    hanging = add_version(server, begins_with="        import time; time.sleep(3600)\n")
+    limits = {"abort_hang": "1s", "abort_within": "1s", "min_requests": 1}
+    canary(server, document={"version": hanging, "header": "X-Try", **limits})
+    assert stable == ask_http(server)
+
+    with pytest.raises(InferenceServerException, match="was aborted, and has not ended in 1 s"):
+        ask_http(server, **{"x-try": "1"})
+
+    eventually(lambda: canary(server)["phase"] == "ABORTED", 30, "the end of the canary")
+    assert "1 of 1 requests failed (1 hanging), 100.0 %" in canary(server)["reason"]
+    assert stable == ask_http(server)
+    assert [stable] == serving(server)
+
+
+@pytest.mark.row("L16")
+def test_a_later_server_leaves_an_aborted_version_out(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", [MODEL], options=OPTIONS, frontends=())
+    write_stamp(server, 1)
+    with server:
+        tried = add_version(server)
+        canary(server, document={"version": tried, "weight": 10})
+        canary(server, "/abort", {})
+        eventually(lambda: canary(server)["phase"] == "ABORTED", 30, "the end of the canary")
+
+    server.process = None
+    with server:
+        assert [1] == serving(server)
+        text = f"version {tried} of model '{MODEL}' is left out until its files change"
+        assert text in server.log_text()
+
+
+@pytest.mark.row("L16")
+def test_a_user_stays_with_a_version_over_http_and_grpc(server: Server) -> None:
+    (stable,) = serving(server)
+    tried = add_version(server)
+    status, text = ctl(server, "start", MODEL, str(tried), "--weight", "50", "--sticky", "X-User")
+    assert status == 0, text
+    assert f"{MODEL}: requests with the same 'x-user' get the same version" in text
+
+    versions = {}
+    for user in "abcdefghij":
+        answers = {ask(server, **{"x-user": user}) for ask in (ask_http, ask_grpc, ask_http)}
+        (versions[user],) = answers
+
+    assert {stable, tried} == set(versions.values())
 
 
 def add_to_sequence(server: Server, sequence: int, value: int, **flags: Any) -> int:

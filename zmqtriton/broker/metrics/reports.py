@@ -20,6 +20,9 @@ from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
+#: The begin of an error says what it is.
+_MAX_ERROR = 2000
+
 
 class Reports:
     def __init__(
@@ -101,8 +104,14 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     counters, model, version = generation.statistics, generation.model, generation.version
     entry = counters.as_dict(model, version, waiting, wall_offset_ns)
     entry["zmqtriton"]["sequences"] = scheduler.sequence_count
+    text, failed_ns = counters.last_error
+    if text:
+        error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
+        entry["zmqtriton"]["last_error"] = error
     entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
     entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
+    if counters.trial is not None:
+        entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
     if scheduler.rate is not None:
         entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
     return entry
@@ -116,6 +125,19 @@ def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
         for instance in scheduler.instances.values()
         if instance.open_requests
     }
+
+
+def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
+    """Return the ages of the oldest and the newest execution of each instance, 0 of idle ones."""
+    ages = []
+    for instance in scheduler.instances.values():
+        begins = [batch.dispatched_ns for batch in instance.batches.values()]
+        begins += [request.dispatched_ns for request in instance.open_requests.values()]
+        begins = [ns for ns in begins if ns]  # an earlier broker has dispatched the others
+        if instance.has_arrived:
+            begins = begins or [now_ns]
+            ages.append((max(0, now_ns - min(begins)), max(0, now_ns - max(begins))))
+    return ages
 
 
 def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
+from zmqtriton.broker.metrics.trial_times import TrialTimes
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
@@ -34,6 +35,10 @@ class CountedRequest(Protocol):
     #: The number of inferences that it counts for.
     elements: int
     brokered_responses: int
+    #: Nobody awaits it any more.
+    is_cancelled: bool
+    #: Why it has failed, or "".
+    error: str
 
 
 class CountedBatch(Protocol):
@@ -90,6 +95,8 @@ class ModelStatistics:
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
         #: Requests that were refused for a limit, by that.
         self.refusals: dict[str, int] = {}
+        #: The text of the last failure that was not its client's wish, and when that was.
+        self.last_error: tuple[str, int] = ("", 0)
         #: Requests whose deadline has passed.
         self.deadlines = 0
         #: Whether responded() is to hear of those too that are no streams'.
@@ -107,6 +114,11 @@ class ModelStatistics:
         #: How many requests that succeeded took no longer than each bound, and longer than the one
         #: before it.
         self.times = [0] * (len(_BOUNDS_NS) + 1)
+        #: Requests that nobody awaited any more while they were executed, and how many of them have
+        #: succeeded and failed since.
+        self.unawaited, self.late_successes, self.late_failures = 0, 0, 0
+        #: Kept while the version is compared with another one.
+        self.trial: TrialTimes | None = None
         #: The parts of an execution, by the size of its batch.
         self.batches: defaultdict[int, _Parts] = defaultdict(_no_parts)
 
@@ -118,6 +130,10 @@ class ModelStatistics:
         if not success.count & self.latencies_mask:
             self.latencies_ns.append(latency_ns)
         self.times[bisect_left(_BOUNDS_NS, latency_ns)] += 1
+        if self.trial is not None:
+            self.trial.add_request(latency_ns)
+        if request.is_cancelled:
+            self.late_successes += 1
         self.inference_count += request.elements
 
     def record_cache_hit(self, request: CountedRequest, lookup_ns: int) -> None:
@@ -149,6 +165,10 @@ class ModelStatistics:
     def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1
+        if reason != CANCELED:
+            self.last_error = request.error, now_ns
+        if request.is_cancelled and reason == BACKEND:
+            self.late_failures += 1
 
     def record_response(
         self, request: CountedRequest, outcome: Outcome, has_response: bool, now_ns: int
@@ -170,6 +190,8 @@ class ModelStatistics:
         self.execution_count += 1
         self.queue.add(1, queue_ns)
         parts = (0, compute_ns, 0)
+        if self.trial is not None:
+            self.trial.add_execution(compute_ns, 1)
         of_sizes = self.batches[request.elements]
         for total, of_size, ns in zip(self._compute, of_sizes, parts, strict=True):
             total.add(1, ns)
@@ -188,6 +210,8 @@ class ModelStatistics:
         self.queue.count += count
         self.queue.ns += queue_ns
         parts = (times.input_ns, times.infer_ns, times.output_ns)
+        if self.trial is not None:
+            self.trial.add_execution(sum(parts), count)
         for total, of_size, ns in zip(self._compute, self.batches[size], parts):  # noqa: B905
             total.count += count
             total.ns += count * ns
@@ -230,6 +254,13 @@ class ModelStatistics:
             "zmqtriton": {"pending": pending, **self.own()},
         }
 
+    def _comparable(self) -> dict[str, Any]:
+        """Return what a comparison with another version needs, if there is one."""
+        if self.trial is None:
+            return {}
+        unawaited = self.unawaited, self.late_successes, self.late_failures
+        return {"trial": self.trial.as_dict(), "unawaited": unawaited}
+
     def own(self) -> dict[str, Any]:
         """Return the figures that the protocol has no field for."""
         return {
@@ -239,4 +270,5 @@ class ModelStatistics:
             "deadlines": self.deadlines,
             "direct_responses": self.direct,
             "brokered_responses": self.brokered,
+            **self._comparable(),
         }

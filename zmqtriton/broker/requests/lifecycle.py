@@ -195,6 +195,7 @@ class Lifecycle:
         elif request.steps is not None:
             self._ensembles.cancel_run(request, error, reason, now_ns)
         elif request.stub:
+            request.generation.statistics.unawaited += 1
             self._outbox.cancel_execution(request.stub, request.key)
 
     def respond(
@@ -251,8 +252,8 @@ class Lifecycle:
         """Answer a request finally with an error of the broker's own."""
         generation, scheduler = request.generation, self._schedulers.get(request.generation.number)
         later = scheduler.abort_sequence_after(request, error) if scheduler is not None else []
-        generation.statistics.record_failure(request, reason, now_ns)
         request.error = error.text
+        generation.statistics.record_failure(request, reason, now_ns)
         if request.state is RequestState.QUEUED:
             if scheduler is not None:
                 scheduler.leave_queue(request)

@@ -10,6 +10,7 @@ from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
+from zmqtriton.broker.metrics.trial_times import TrialTimes
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, SharedRate
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
@@ -86,6 +87,7 @@ class GenerationRegistry:
         if old is not None and old.has_same_interface_as(new):
             self._successors[old.number] = new
         versions[new.version] = new
+        self._measure(new)
         return new
 
     def _shared_rate(self, new: Generation) -> SharedRate:
@@ -124,6 +126,16 @@ class GenerationRegistry:
             self._divided.setdefault(split.model, set()).update((split.stable, split.canary))
         else:
             self._splits.pop(split.model, None)
+        for generation in self._by_name.get(split.model, {}).values():
+            self._measure(generation)
+
+    def _measure(self, generation: Generation) -> None:
+        """Keep the times of a version as long as it is compared with another one."""
+        split, counters = self._splits.get(generation.model), generation.statistics
+        if split is None or generation.version not in (split.stable, split.canary):
+            counters.trial = None
+        elif counters.trial is None:
+            counters.trial = TrialTimes()
 
     def feeds_cache(self, model: str, version: int) -> bool:
         """True if a request's inputs may be looked up in the cache.

@@ -18,6 +18,13 @@ from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
+from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind
+
+#: The line for people names so many versions.
+_MAX_NAMES = 3
+#: Figures of versions that are compared, which say nothing to anybody else.
+_OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
 
 
 class ServerStatus:
@@ -82,7 +89,11 @@ class ServerStatus:
 
         def describe(report: dict[str, Any]) -> None:
             unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
-            document = self._describe(report["counts"] or ())
+            counts = report["counts"] or ()
+            document = self._describe(counts)
+            for row in counts:
+                for name in _OF_COMPARISONS:
+                    row.pop(name, None)
             for process in document["processes"]:
                 serial = process.get("serial", 0)
                 never_connects = process["role"] not in BROKERED_ROLES
@@ -109,8 +120,13 @@ class ServerStatus:
     def summary(self) -> str:
         """One line for people."""
         infos = [news for model in self._models.values() for news in model.version_infos()]
-        states = [news.state for news in infos if news.version]
-        ready = f"{states.count('READY')} of {len(states)} model versions are ready"
+        expected = [news for news in infos if news.version and not _may_be_missing(news)]
+        missing = [f"{n.model} version {n.version}" for n in expected if not n.ready_instances]
+        total = len(expected)
+        ready = f"{total - len(missing)} of {total} model versions are ready"
+        if missing:
+            more = " and others" if len(missing) > _MAX_NAMES else ""
+            ready += f", not {', '.join(missing[:_MAX_NAMES])}{more}"
         if self._stopping.has_begun:
             return f"stopping; {ready}"
         return "; ".join([*self._features.phases, ready])
@@ -139,3 +155,9 @@ class ServerStatus:
             "troubles": [row for model in self._models.values() for row in troubles(model)],
         }
         return document | self._features.describe(counts)
+
+
+def _may_be_missing(news: wire.VersionInfo) -> bool:
+    """True if the server is ready without the version."""
+    is_unloaded = news.reason is not None and news.reason.kind == Kind.UNLOADED
+    return is_unloaded or bool(news.is_on_demand and not news.generation)

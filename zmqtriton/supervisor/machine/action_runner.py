@@ -31,6 +31,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: The supervisor's logger, whichever module writes to it.
 _log = logging.getLogger("zmqtriton.supervisor.service")
+_ADVICE = "--state-directory names another place"
 
 
 class ActionRunner:
@@ -138,6 +139,11 @@ class ActionRunner:
         )
         self._core.plan.answer(action.ticket, reading)
 
+    def _keep_decisions(self, action: actions.KeepDecisions) -> None:
+        problem = self._model_reader.keep_decisions(action)
+        if problem:
+            _log.warning("a decision about a canary cannot be kept: %s; %s", problem, _ADVICE)
+
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
         self._background.gauge.measure(action.ticket, action.model_by_pid)
 
@@ -226,6 +232,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Send: ActionRunner._send,
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
+    actions.KeepDecisions: ActionRunner._keep_decisions,
     actions.MeasureMemory: ActionRunner._measure_memory,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,

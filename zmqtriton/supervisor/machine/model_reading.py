@@ -61,12 +61,19 @@ from zmqtriton.repository.scan import (
     subdirectories,
 )
 from zmqtriton.repository.tried_versions import (
+    TriedVersions,
     choose_with_canary,
     configured_canary,
     policy_versions,
+    version_policy,
 )
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.actions import LoadOverride, LocalCopy, RepositoryNames
+from zmqtriton.supervisor.actions import (
+    KeepDecisions,
+    LoadOverride,
+    LocalCopy,
+    RepositoryNames,
+)
 from zmqtriton.supervisor.machine.directories.staged import take_over
 from zmqtriton.supervisor.machine.fingerprints import with_fingerprints
 from zmqtriton.supervisor.machine.instance_slots import (
@@ -119,6 +126,7 @@ class ModelReader:
         self._backends = backend_places(options.backend_directory)
         self._settings_of_backend = options.backend_command_line
         self._retry_after_s = options.instance_retry_secs
+        self._tried_versions = TriedVersions(options.state_directory)
         self._usual_quota = Quota(
             max_segment_bytes=options.max_model_segment_bytes,
             max_memory_bytes=options.max_model_memory_bytes,
@@ -234,6 +242,17 @@ class ModelReader:
         except InternalError:
             return []
 
+    def keep_decisions(self, action: KeepDecisions) -> str:
+        """Keep and forget decisions about versions; return why that is impossible, or ""."""
+        places = self.find_places(action.model)
+        directory = Path(action.directory)
+        place = places[0] if len(places) == 1 else ModelPlace(directory, directory.parent)
+        try:
+            scanned = replace(place.scan(action.model, self._config_name), name=action.model)
+        except (ZmqTritonError, OSError) as error:
+            return str(error)
+        return self._tried_versions.keep(scanned, action.decisions, action.undecided)
+
     def _read_stored_copy(
         self,
         name: str,
@@ -263,6 +282,8 @@ class ModelReader:
             scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = copy_fingerprint or scanned.fingerprint
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
+            if override is None or not override.directory:
+                scanned = self._tried_versions.with_decisions(scanned)
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
             return ReadFailure(error.reason, fingerprint)
@@ -326,6 +347,7 @@ class ModelReader:
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
             configured_groups="ensemble" if ensemble else str(config.instance_group),
             policy_versions=policy_versions(config, scanned.versions),
+            version_policy=version_policy(config),
             canary=canary,
         )
         return replace(blueprint, scaled=partial(self._scaled, blueprint, config, files, source))

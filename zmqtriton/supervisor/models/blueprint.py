@@ -137,6 +137,8 @@ class Blueprint:
     scaled: Callable[[Scale], Blueprint] = _has_one_size
     #: What the version policy alone would choose.
     policy_versions: frozenset[int] = frozenset()
+    #: The version policy as text.
+    version_policy: str = ""
     #: The canary that its parameters ask for.
     canary: CanarySettings | None = None
 

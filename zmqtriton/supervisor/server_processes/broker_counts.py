@@ -14,6 +14,8 @@ from zmqtriton_floor import wire
 #: A broker that needs longer is shown without counts.
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
+#: What not every version has.
+_OF_SOME = ("pace", "trial", "unawaited", "executing_ns", "last_error")
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
@@ -62,6 +64,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "success_ns": stats["success"].get("ns", 0),
         "queue_ns": stats.get("queue", {}).get("ns", 0),
         "compute_ns": sum(stats.get(step, {}).get("ns", 0) for step in _COMPUTE_STEPS),
+        "executed": stats.get("compute_infer", {}).get("count", 0),
         "inferences": entry.get("inference_count", 0),
         "pending": own["pending"],
         "unanswered": own["unanswered"],
@@ -71,7 +74,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "busy_s": own["busy_ns"] / 1e9,
         "direct_responses": own["direct_responses"],
         "brokered_responses": own["brokered_responses"],
-        **({"pace": own["pace"]} if "pace" in own else {}),
+        **{name: own[name] for name in _OF_SOME if name in own},
     }
 
 

@@ -290,8 +290,14 @@ SCHEMAS: dict[str, Any] = {
         {
             "version": COUNT,
             **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
-            **{name: {} for name in ("abort_failures", "abort_latency", "promote_after")},
-            "header": STRING,
+            **{
+                name: {}
+                for name in (
+                    *("abort_failures", "abort_latency", "abort_hang", "abort_within"),
+                    "promote_after",
+                )
+            },
+            **{name: STRING for name in ("header", "sticky", "latency")},
         }
     ),
     "Canary": object_of(

@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.features.canaries.told import serving, status, told_split
+from tests.supervisor.features.canaries.told import parameters, serving, status, told_split
 from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
 from zmqtriton_floor import wire
-
-
-def parameters(**values: str) -> str:
-    return PLAIN + "".join(
-        f' parameters {{ key: "canary_{name}" value {{ string_value: "{value}" }} }}'
-        for name, value in values.items()
-    )
 
 
 @pytest.mark.row("L16")

@@ -247,12 +247,91 @@ def test_a_canary_that_fails_more_often_is_aborted_with_the_reason(
 
 def test_a_slow_canary_is_aborted(world: SupervisorHarness) -> None:
     count(world, (1, 0, 0, 0.0), (2, 0, 0, 0.0))
-    start_canary(world, weight=10, abort_latency="2x", min_requests=10)
+    start_canary(world, weight=10, abort_latency="2x", latency="request mean", min_requests=10)
 
     count(world, (1, 100, 0, 10.0), (2, 50, 0, 25.0))
     world.advance(2.0)
 
     assert "25.00 ms against 10.00 ms" in status(world)["reason"]
+
+
+def test_a_canary_that_waits_in_the_queue_and_computes_as_fast_is_not_slow(
+    world: SupervisorHarness,
+) -> None:
+    count(world, (1, 0, 0, 0.0), (2, 0, 0, 0.0))
+    start_canary(world, weight=10, abort_latency="2x", min_requests=10)
+
+    count(world, (1, 100, 0, 10.0), (2, 50, 0, 90.0), compute_ms={1: 50})
+    world.advance(2.0)
+    assert "RUNNING" == status(world)["phase"]
+
+    count(world, (1, 200, 0, 10.0), (2, 100, 0, 90.0), compute_ms={1: 94, 9: 6})
+    world.advance(2.0)
+    assert (
+        "90th percentile of the execution time was 9.00 ms against 1.00 ms"
+        in (status(world)["reason"])
+    )
+
+
+def test_clients_that_leave_the_canary_count_against_it(world: SupervisorHarness) -> None:
+    count(world, (1, 0, 0, 0.0), (2, 0, 0, 0.0))
+    start_canary(world, weight=10, min_requests=20)
+
+    count(world, (1, 180, 0, 10.0), (2, 5, 0, 10.0), cancelled=15)
+    world.advance(2.0)
+
+    canary = status(world)
+    assert canary["reason"].startswith("15 of 20 requests failed (15 left by their clients), 75.0")
+    assert 15 == canary["counts"]["canary"]["cancelled"]
+
+
+@pytest.mark.row("L16")
+def test_a_canary_that_hangs_is_aborted_before_a_request_of_it_has_ended(
+    world: SupervisorHarness,
+) -> None:
+    count(world, (1, 0, 0, 0.0), (2, 0, 0, 0.0))
+    start_canary(world, weight=10)
+
+    count(world, (1, 100, 0, 10.0), (2, 0, 0, 0.0), executing_s=[(29.0, 29.0)])
+    world.advance(2.0)
+    assert "RUNNING" == status(world)["phase"]
+
+    count(world, (1, 100, 0, 10.0), (2, 0, 0, 0.0), executing_s=[(31.0, 31.0), (0.0, 0.0)])
+    world.advance(2.0)
+    assert "RUNNING" == status(world)["phase"]
+
+    count(world, (1, 100, 0, 10.0), (2, 0, 0, 0.0), executing_s=[(33.0, 33.0), (32.0, 31.0)])
+    world.advance(2.0)
+    assert status(world)["reason"].startswith("it hangs: none of its 2 instances has ended an")
+
+
+def test_what_an_aborted_version_does_not_end_is_ended(world: SupervisorHarness) -> None:
+    start_canary(world, weight=10, abort_within="5s")
+    hung = world.generation("m", 2).instances[0].serial
+    world.is_busy = True
+
+    world.call("canary.abort", {"model": "m"})
+    count(world, (1, 9, 0, 1.0), (2, 9, 0, 1.0), executing_s=[(4.0, 4.0)])
+    world.advance(5.0)
+    assert "ABORTING" == status(world)["phase"]
+    assert hung in world.alive
+
+    count(world, (1, 9, 0, 1.0), (2, 9, 0, 1.0), executing_s=[(6.0, 6.0)])
+    world.advance(1.0)
+    assert "ABORTED" == status(world)["phase"]
+    assert hung not in world.alive
+    assert world.has_logged("W version 2 was aborted, and has not ended in 5 s")
+
+
+def test_open_sequences_of_an_aborted_version_go_on(world: SupervisorHarness) -> None:
+    start_canary(world, weight=10, abort_within="5s")
+    world.is_busy = True
+
+    world.call("canary.abort", {"model": "m"})
+    count(world, (1, 9, 0, 1.0), (2, 9, 0, 1.0), executing_s=[(0.0, 0.0)])
+    world.advance(3600.0)
+
+    assert "ABORTING" == status(world)["phase"]
 
 
 def test_a_good_canary_is_promoted_after_its_time(world: SupervisorHarness) -> None:

@@ -10,12 +10,15 @@ it has. `_move` alone writes the phase. Does no I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
 from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.supervisor.features.canaries.comparisons import Comparisons
-from zmqtriton.supervisor.features.canaries.judge import Judge, VersionCounts
+from zmqtriton.supervisor.features.canaries.judge import Executing, Judge
+from zmqtriton.supervisor.features.canaries.version_counts import VersionCounts
+from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.states import TransitionError
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import TrafficSplit
@@ -56,6 +59,10 @@ class Canary:
         self.is_configured = is_configured
         #: The fingerprints of the versions' files, as they were loaded last.
         self.contents: dict[int, str] = {}
+        #: The directory that they were loaded from, and the version policy then.
+        self.directory, self.policy = "", ""
+        #: Its requests are streams, whose execution is no measure.
+        self.is_decoupled = False
         self.phase = Phase.LOADING
         self.since_s = now_s
         #: Why it was promoted or aborted.
@@ -91,6 +98,11 @@ class Canary:
             )
         self.phase, self.since_s = phase, now_s
 
+    def take_over(self, blueprint: Blueprint, versions: Iterable[int]) -> None:
+        """Take note of what these versions are loaded from."""
+        self.contents |= {number: blueprint.versions[number].contents for number in versions}
+        self.directory, self.policy = blueprint.directory, blueprint.version_policy
+
     def begin(self, now_s: float) -> None:
         """Both versions serve."""
         self._move(Phase.RUNNING, now_s)
@@ -104,9 +116,13 @@ class Canary:
         over = Phase.PROMOTED if self.phase is Phase.PROMOTING else Phase.ABORTED
         self._move(over, now_s)
 
-    def verdict(self, stable: VersionCounts, canary: VersionCounts) -> str:
+    def verdict(
+        self, stable: VersionCounts, canary: VersionCounts, executing: Executing = ()
+    ) -> str:
         """Take the broker's counts; return why it must be aborted, or ""."""
-        return self.judge.judge(self.settings, stable, canary)
+        return self.judge.judge(
+            self.settings, stable, canary, executing, is_decoupled=self.is_decoupled
+        )
 
     def is_due(self, now_s: float) -> bool:
         """True if it has run for long enough, with enough requests, to be promoted."""
@@ -132,6 +148,7 @@ class Canary:
             *settings.header,
             _share(settings.shadow),
             f"{settings.tolerance:g}",
+            settings.sticky,
         )
 
     def describe(self, now_s: float) -> dict[str, Any]:
@@ -144,10 +161,14 @@ class Canary:
             "canary": self.version,
             "weight": settings.weight,
             "header": ": ".join(filter(None, settings.header)),
+            "sticky": settings.sticky,
             "shadow": settings.shadow,
             "tolerance": settings.tolerance,
             "abort_failures": settings.abort_failures,
             "abort_latency": settings.abort_latency,
+            "latency": str(settings.latency),
+            "abort_hang": settings.abort_hang_s,
+            "abort_within": settings.abort_within_s,
             "min_requests": settings.min_requests,
             "promote_after": settings.promote_after_s,
             "reason": self.reason,
@@ -156,6 +177,7 @@ class Canary:
                 who: {
                     "requests": counts.requests,
                     "failed": counts.failed,
+                    "cancelled": counts.cancelled,
                     "mean_ms": round(counts.mean_ns / 1e6, 3),
                 }
                 for who, counts in (("stable", total.stable), ("canary", total.canary))

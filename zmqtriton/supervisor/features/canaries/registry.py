@@ -13,11 +13,13 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.config.canaries import CanarySettings, parse_settings
+from zmqtriton.supervisor.actions import KeepDecisions
 from zmqtriton.supervisor.control.verbs import Verbs
 from zmqtriton.supervisor.features.canaries import versions
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.features.canaries.canary_calls import WaitingCallers, canary_verbs
 from zmqtriton.supervisor.features.canaries.comparisons import CanaryTotals
+from zmqtriton.supervisor.features.canaries.last_executions import LastExecutions
 from zmqtriton.supervisor.features.canaries.watch import CanaryWatch
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.blueprint import Blueprint
@@ -43,6 +45,7 @@ class CanaryRegistry(Feature):
         #: The current canary of each model, or its last one.
         self._canaries: dict[str, Canary] = {}
         self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide)
+        self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Those who wait for the begin or the end of a canary, by model.
         self._waiting = WaitingCallers()
         #: The models whose leaving version was told to go.
@@ -144,7 +147,7 @@ class CanaryRegistry(Feature):
             canary = self._begin(name, max(others), settings, is_configured=True)
         elif settings is not None and canary.is_configured:
             self._reconfigure(canary, settings)
-        canary.contents |= {n: version.contents for n, version in blueprint.versions.items()}
+        canary.take_over(blueprint, blueprint.versions)
 
     def load_succeeded(self, blueprint: Blueprint) -> None:
         """End a canary that the configuration does not want any more: its policy decides."""
@@ -194,7 +197,8 @@ class CanaryRegistry(Feature):
             if problem:
                 has_canary = canary.version in versions.serving_versions(model)
                 phase = Phase.PROMOTING if has_canary else Phase.ABORTING
-                self._decide(canary, phase, problem)
+                is_kept = versions.is_verdict(model, canary)
+                self._decide(canary, phase, problem, is_kept=is_kept)
         elif canary.model in self._leaving and versions.has_left(model, canary):
             self._leaving.discard(canary.model)
             canary.end(self._plan.now_s)
@@ -207,8 +211,10 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
-        canary.contents = versions.served_contents(self._models[name])
+        versions.take_over(canary, self._models[name])
         versions.keep_both(self._models[name], canary)
+        undecided = KeepDecisions(name, canary.directory, undecided=(canary.version,))
+        self._plan.enqueue(undecided)
         self._divide(canary)
         return canary
 
@@ -220,7 +226,8 @@ class CanaryRegistry(Feature):
     def _fail(self, canary: Canary, problem: str) -> None:
         """End a canary that cannot begin."""
         self._waiting.refuse(canary.model, problem)
-        self._decide(canary, Phase.ABORTING, problem)
+        # it has not served, perhaps for a reason of this moment or this machine alone
+        self._decide(canary, Phase.ABORTING, problem, is_kept=False)
 
     def _try(self, canary: Canary, model: Model) -> None:
         """Give the canary its share, now that the load has ended."""
@@ -228,6 +235,7 @@ class CanaryRegistry(Feature):
         if problem:
             self._fail(canary, problem)
             return
+        canary.is_decoupled = versions.is_decoupled(model, canary)
         canary.begin(self._plan.now_s)
         self._plan.log(
             "I",
@@ -248,7 +256,13 @@ class CanaryRegistry(Feature):
     # --------------------------------------------------------------- the end
 
     def _decide(
-        self, canary: Canary, phase: Phase, reason: str, *, is_automatic: bool = True
+        self,
+        canary: Canary,
+        phase: Phase,
+        reason: str,
+        *,
+        is_automatic: bool = True,
+        is_kept: bool = True,
     ) -> None:
         canary.decide(phase, reason, self._plan.now_s, is_automatic=is_automatic)
         result = "promoted" if phase is Phase.PROMOTING else "aborted"
@@ -258,7 +272,9 @@ class CanaryRegistry(Feature):
             f"version {canary.version}, the canary of model '{canary.model}', is {result}: "
             f"{reason}",
         )
-        versions.keep_decision(self._models[canary.model], canary)
+        decisions = versions.keep_decision(self._models[canary.model], canary)
+        if is_kept:
+            self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
         self._divide(canary, partial(self._release, canary))
 
     def _release(self, canary: Canary) -> None:
@@ -267,6 +283,8 @@ class CanaryRegistry(Feature):
         model = self._models[canary.model]
         version = model.versions.get(canary.leaving)
         stays = versions.old_version_stays(model, canary)
+        if canary.phase is Phase.ABORTING:
+            self._last_executions.limit(canary)
         if version is not None and version.is_serving and not stays:
             model.unload_version(version)
         self._audience.confirm(partial(self._waiting.answer, canary, self._plan))

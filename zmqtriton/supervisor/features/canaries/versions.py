@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from zmqtriton.config.canaries import CanarySettings
+from zmqtriton.repository.decisions import Decision
+from zmqtriton.repository.scan import Promotion, VersionSelection
 from zmqtriton.supervisor.features.canaries import likeness
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.version import serving_generations
+from zmqtriton_floor.reasons import Kind
 
 
 def serving_versions(model: Model) -> list[int]:
     return [number for number, version in model.versions.items() if version.is_serving]
 
 
-def served_contents(model: Model) -> dict[int, str]:
-    """Return the fingerprints of the files of the serving versions."""
-    served = {n: version.generation for n, version in model.versions.items() if version.is_serving}
-    return {n: g.blueprint.versions[n].contents for n, g in served.items() if g is not None}
+def take_over(canary: Canary, model: Model) -> None:
+    """Take note of what the serving versions were loaded from."""
+    for number in serving_versions(model):
+        generation = model.versions[number].generation
+        if generation is not None:
+            canary.take_over(generation.blueprint, (number,))
+
+
+def is_verdict(model: Model, canary: Canary) -> bool:
+    """True if a version has stopped by its own fault, and was not unloaded or removed."""
+    tried = (model.versions.get(number) for number in (canary.version, canary.stable))
+    reasons = (version.reason for version in tried if version is not None)
+    return any(reason is not None and reason.has(Kind.GIVEN_UP) for reason in reasons)
+
+
+def is_decoupled(model: Model, canary: Canary) -> bool:
+    """True if requests get any number of responses."""
+    return likeness.is_decoupled(_config(model, canary.stable))
 
 
 def why_not_serving(model: Model, canary: Canary) -> str:
@@ -60,22 +78,34 @@ def keep_both(model: Model, canary: Canary) -> None:
     model.selection = selection._replace(
         kept=kept,
         rejected=tuple(entry for entry in selection.rejected if entry[0] not in kept),
-        promoted=tuple(entry for entry in selection.promoted if entry[0] not in kept),
+        promoted=tuple(each for each in selection.promoted if each.version != canary.version),
     )
 
 
-def keep_decision(model: Model, canary: Canary) -> None:
-    """Have later loads follow the decision until the files change."""
-    selection = model.selection._replace(kept=frozenset())
+def keep_decision(model: Model, canary: Canary) -> tuple[Decision, ...]:
+    """Have later loads follow the decision until the files change; return it for later servers."""
+    decided = tuple(
+        Decision(number, canary.contents.get(number, ""), is_promotion, canary.policy, reason)
+        for number, is_promotion, reason in _outcomes(canary)
+    )
+    selection = model.selection
+    rejected = [each[:2] for each in decided if not each.is_promotion]
+    promoted = [Promotion(*each[:2], canary.policy) for each in decided if each.is_promotion]
+    model.selection = VersionSelection(
+        rejected=(*selection.rejected, *rejected), promoted=(*selection.promoted, *promoted)
+    )
+    return decided
+
+
+def _outcomes(canary: Canary) -> Iterator[tuple[int, bool, str]]:
+    """Yield the versions of a decision: whether each is promoted, and why."""
     if canary.phase is Phase.ABORTING:
-        rejected = [canary.version]
-    else:
-        tried = canary.version, canary.contents.get(canary.version, "")
-        selection = selection._replace(promoted=(*selection.promoted, tried))
+        yield canary.version, False, canary.reason
+        return
+    yield canary.version, True, canary.reason
+    if canary.stable > canary.version:
         # requests without a version get the highest
-        rejected = [canary.stable] if canary.stable > canary.version else []
-    entries = ((number, canary.contents.get(number, "")) for number in rejected)
-    model.selection = selection._replace(rejected=(*selection.rejected, *entries))
+        yield canary.stable, False, f"version {canary.version} was promoted"
 
 
 def is_policy_choice(model: Model, number: int) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
-from zmqtriton.supervisor.features.canaries.judge import VersionCounts
+from zmqtriton.supervisor.features.canaries.version_counts import VersionCounts
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
 
@@ -35,24 +36,21 @@ class CanaryWatch:
         self._counts.request(self._on_counts)
 
     def _on_counts(self, report: CountsReport) -> None:
-        counts = {
-            (entry["model"], entry["version"]): VersionCounts(
-                entry["succeeded"], entry["faults"], entry["success_ns"]
-            )
-            for entry in report["counts"] or ()
-        }
+        entries = {(entry["model"], entry["version"]): entry for entry in report["counts"] or ()}
         for canary in list(self._canaries.values()):
             if canary.phase is Phase.RUNNING:
-                self._judge(canary, counts)
+                self._judge(canary, entries)
         self._is_watching = any(r.phase is Phase.RUNNING for r in self._canaries.values())
         if self._is_watching:
             self._plan.call_later(CHECK_INTERVAL_S, self._look)
 
-    def _judge(self, canary: Canary, counts: Mapping[tuple[str, int], VersionCounts]) -> None:
-        stable, tried = (counts.get((canary.model, n)) for n in (canary.stable, canary.version))
+    def _judge(self, canary: Canary, entries: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
+        stable, tried = (entries.get((canary.model, n)) for n in (canary.stable, canary.version))
         if stable is None or tried is None:
             return  # the broker does not answer, or is being replaced
-        problem = canary.verdict(stable, tried)
+        problem = canary.verdict(
+            VersionCounts.of(stable), VersionCounts.of(tried), tried.get("executing_ns", ())
+        )
         if problem:
             self._decide(canary, Phase.ABORTING, problem)
         elif canary.is_due(self._plan.now_s):

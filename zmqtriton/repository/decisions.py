@@ -1,0 +1,183 @@
+"""Decisions about versions that were on trial, kept for later servers: a small file for each.
+
+A decision is about the content of a version, wherever its files lie and whenever they were copied,
+so servers on several machines may share the directory. Written seldom, read at each load of a
+model; the content of files is read only where there is a decision to compare it with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zmqtriton.repository.scan import (
+    Promotion,
+    ScannedModel,
+    version_files,
+)
+
+_FOLDER = "canaries"
+_FORMAT = 1
+#: So much of a version is compared by content; the files after that by size and time.
+_MAX_CONTENT = 64 << 20
+
+
+class Decision(NamedTuple):
+    """A version that was promoted, or else is left out."""
+
+    version: int
+    #: The fingerprint of the files that were on trial.
+    contents: str
+    is_promotion: bool
+    #: The version policy at that time.
+    policy: str = ""
+    reason: str = ""
+
+
+class DecisionError(Exception):
+    """Raised when a decision cannot be kept; the text says why."""
+
+
+def default_root() -> str:
+    """Return the directory that systemd names, or the user's for what outlives a program."""
+    directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if directory:
+        return directory
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, "zmqtriton")
+
+
+class DecisionRecords:
+    """The decisions in a directory, which is made when there is one to keep."""
+
+    def __init__(self, root: str = "") -> None:
+        self._root = Path(root or default_root()).absolute() / _FOLDER
+
+    def keep(self, scanned: ScannedModel, decisions: Sequence[Decision]) -> None:
+        """Keep the decisions about versions whose files are still the same.
+
+        Raises DecisionError.
+        """
+        for decision in decisions:
+            if scanned.version_fingerprints.get(decision.version) != decision.contents:
+                continue  # what lies there now was not on trial
+            content = _digest(scanned, decision.version)
+            document = {
+                **decision._asdict(),
+                "format": _FORMAT,
+                "model": scanned.name,
+                "contents": content,
+                "decided_s": round(time.time(), 3),
+            }
+            path = self._folder(scanned.name) / f"{decision.version}-{content}.json"
+            try:
+                _replace(path, json.dumps(document, indent=2) + "\n")
+            except OSError as error:
+                raise DecisionError(f"'{self._root}': {error.strerror or error}") from None
+
+    def drop(self, model: str, version: int) -> None:
+        """Forget what was decided about a version, whatever it was. Raises DecisionError."""
+        try:
+            for path in self._folder(model).glob(f"{version}-*.json"):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise DecisionError(f"'{self._root}': {error.strerror or error}") from None
+
+    def apply(self, scanned: ScannedModel) -> ScannedModel:
+        """Return the model with the exceptions that other servers, or earlier ones, decided on.
+
+        The decisions of this server, which the model has already, are newer.
+        """
+        selection, warnings = scanned.selection, list(scanned.warnings)
+        of_this_server = {entry[:2] for entry in (*selection.rejected, *selection.promoted)}
+        for document in self._read(scanned, warnings):
+            number = document["version"]
+            contents = scanned.version_fingerprints[number]
+            if number in selection.kept or (number, contents) in of_this_server:
+                continue
+            if document["is_promotion"]:
+                promotion = Promotion(number, contents, document["policy"])
+                selection = selection._replace(promoted=(*selection.promoted, promotion))
+            else:
+                rejected = (*selection.rejected, (number, contents))
+                selection = selection._replace(rejected=rejected)
+                warnings.append(_why_left_out(scanned, document))
+        return replace(scanned, selection=selection, warnings=tuple(warnings))
+
+    def _read(self, scanned: ScannedModel, warnings: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield the decisions about the versions as they are now."""
+        if scanned.code_file is not None:
+            return
+        for path in self._files(scanned.name):
+            number, _, content = path.stem.partition("-")
+            try:
+                is_meant = int(number) in scanned.versions
+                if is_meant and _digest(scanned, int(number)) == content:
+                    yield _parse(path.read_text("utf-8"), int(number))
+            except (OSError, ValueError) as error:
+                warnings.append(f"the decision about a canary in '{path}' cannot be read: {error}")
+
+    def _files(self, model: str) -> list[Path]:
+        try:
+            names = os.listdir(self._folder(model))
+        except OSError:
+            return []  # nothing was decided, or it is nobody's to read
+        return [self._folder(model) / name for name in sorted(names) if name.endswith(".json")]
+
+    def _folder(self, model: str) -> Path:
+        return self._root / model.replace("/", "%2F")
+
+
+def _parse(text: str, version: int) -> dict[str, Any]:
+    """Read a decision. Raises ValueError."""
+    document: dict[str, Any] = json.loads(text)
+    types = {"version": int, "is_promotion": bool, "policy": str, "reason": str}
+    is_right = isinstance(document, dict) and document.get("format") == _FORMAT
+    if not is_right or any(type(document.get(name)) is not t for name, t in types.items()):
+        raise ValueError("it has another form")
+    if document["version"] != version or not isinstance(document.get("decided_s"), (int, float)):
+        raise ValueError("it has another form")
+    return document
+
+
+def _why_left_out(scanned: ScannedModel, document: dict[str, Any]) -> str:
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(document["decided_s"]))
+    why = f" ({document['reason']})" if document["reason"] else ""
+    number = document["version"]
+    return (
+        f"version {number} of model '{scanned.name}' is left out until its files change, by a "
+        f"decision about a canary of {day}{why}; 'zmqtriton-ctl canary start {scanned.name} "
+        f"{number}' tries it again"
+    )
+
+
+def _digest(scanned: ScannedModel, version: int) -> str:
+    """Return a fingerprint of a version's files that a copy of them has, too."""
+    digest, left = hashlib.blake2b(digest_size=16), _MAX_CONTENT
+    for file in version_files(scanned.path, scanned.config_path, version):
+        name = os.fsencode(file.relative_to(scanned.path))
+        try:
+            status = file.stat()
+            if status.st_size <= left:
+                left -= status.st_size
+                content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+            else:
+                content = f"{status.st_size} {int(status.st_mtime)}"
+        except OSError:
+            content = "unreadable"
+        digest.update(b"%d %s %s\n" % (len(name), name, content.encode()))
+    return digest.hexdigest()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole, beside others that write the same."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    draft.write_text(text, "utf-8")
+    os.replace(draft, path)
