@@ -18,10 +18,10 @@ NAME = "kubernetes/rollout.yaml"
 
 @pytest.fixture(scope="module")
 def by_kind() -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    kinds: dict[str, list[dict[str, Any]]] = {}
     for each in documents(NAME):
-        found.setdefault(each["kind"], []).append(each)
-    return found
+        kinds.setdefault(each["kind"], []).append(each)
+    return kinds
 
 
 def problems(each: dict[str, Any]) -> list[str]:

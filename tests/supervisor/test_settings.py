@@ -40,7 +40,7 @@ _OWN = frozenset(
     grpc_infer_allocation_pool_size grpc_max_response_pool_size cache_directory backend_directory
     repoagent_directory pinned_memory_pool_byte_size cuda_memory_pool_byte_size
     cuda_virtual_address_size min_supported_compute_capability buffer_manager_thread_count
-    host_policy warnings
+    host_policy warnings config origins
     """.split()
 )
 #: Options of the local services of add-ons, which nobody reads without these.

@@ -174,7 +174,7 @@ _CANARY_TEXTS = {
     "abort_failures": ("5", "It ends when so many more of its requests fail."),
     "sticky": ("off", "Requests with the same value of it get the same version."),
     "abort_latency": ("off", "It ends when its latency is so many times the other."),
-    "latency": ("compute p90", "What is compared for that."),
+    "latency": ("compute p90", "The compared latency."),
     "abort_hang": ("30s", "How long an execution may last."),
     "abort_within": ("30s", "How long its executions may go on once it is aborted."),
     "min_requests": ("50", "How many requests make a judgement."),

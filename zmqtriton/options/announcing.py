@@ -1,4 +1,4 @@
-"""The options for announcements: their places, and their content."""
+"""The options for what leaves a server: announcements, and decisions that outlive it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def _place(value: str) -> str:
 
 
 ANNOUNCEMENT_OPTIONS = (
+    a.text(
+        "state-directory",
+        "Directory for decisions about canaries, which outlive the server; servers may share it. "
+        "Default is $STATE_DIRECTORY or below ~/.local/state.",
+    ),
     a.custom("FILE|URL", _place)(
         "announce",
         "Where to announce this server: a file that is replaced, or a URL that gets a POST, on "

@@ -179,11 +179,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "environment-directory",
             "Cache of models' environments. Default is below $CACHE_DIRECTORY or ~/.cache.",
         ),
-        a.text(
-            "state-directory",
-            "Directory for decisions about canaries, which outlive the server; servers may share "
-            "it. Default is $STATE_DIRECTORY or below ~/.local/state.",
-        ),
     ),
     "HTTP": (
         a.boolean("allow-http", "Serve HTTP."),

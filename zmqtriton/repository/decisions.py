@@ -82,7 +82,7 @@ class DecisionRecords:
                 raise DecisionError(f"'{self._root}': {error.strerror or error}") from None
 
     def drop(self, model: str, version: int) -> None:
-        """Forget what was decided about a version, whatever it was. Raises DecisionError."""
+        """Forget the decisions about a version. Raises DecisionError."""
         try:
             for path in self._folder(model).glob(f"{version}-*.json"):
                 path.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ MILLISECOND = 1_000_000
 
 
 def request(arrived_ns: int = 0) -> Any:
-    return SimpleNamespace(arrived_ns=arrived_ns, elements=1)
+    return SimpleNamespace(arrived_ns=arrived_ns, elements=1, is_cancelled=False)
 
 
 def test_each_success_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> None:

@@ -108,7 +108,6 @@ def plain() -> FakeGateway:
     return gateway
 
 
-@pytest.mark.row("C02")
 def test_the_reason_names_the_versions_that_keep_the_server_from_being_ready(
     plain: FakeGateway,
 ) -> None:

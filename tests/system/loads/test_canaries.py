@@ -158,7 +158,6 @@ def test_copies_are_compared_and_clients_hear_of_none(server: Server) -> None:
     assert f"zmqtriton_canary_comparisons_total{{{labels}}} 20" in server.metrics_text()
 
 
-@pytest.mark.row("L16")
 def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: Server) -> None:
     (stable,) = serving(server)
     hanging = add_version(server, begins_with="        import time; time.sleep(3600)\n")
@@ -175,7 +174,6 @@ def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: 
     assert [stable] == serving(server)
 
 
-@pytest.mark.row("L16")
 def test_a_later_server_leaves_an_aborted_version_out(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", [MODEL], options=OPTIONS, frontends=())
     write_stamp(server, 1)
@@ -192,7 +190,6 @@ def test_a_later_server_leaves_an_aborted_version_out(tmp_path: Path) -> None:
         assert text in server.log_text()
 
 
-@pytest.mark.row("L16")
 def test_a_user_stays_with_a_version_over_http_and_grpc(server: Server) -> None:
     (stable,) = serving(server)
     tried = add_version(server)

@@ -100,7 +100,6 @@ def test_the_server_is_ready_when_its_models_say_so(server: Server) -> None:
         assert client.is_server_ready()
 
 
-@pytest.mark.row("C02")
 def test_a_client_goes_on_after_the_reason_that_it_does_not_read(server: Server) -> None:
     address = server.url.removeprefix("http://")
     with tritonclient.http.InferenceServerClient(address, concurrency=1) as client:

@@ -1,4 +1,4 @@
-"""How long requests and executions of a version take while it is compared with another one.
+"""The durations of requests and executions of a version that is compared with another one.
 
 Counted by size, so that memory is bounded and two counts can be subtracted: a percentile of the
 time between them is wrong by a sixteenth at most.

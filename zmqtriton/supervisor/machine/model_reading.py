@@ -300,7 +300,6 @@ class ModelReader:
             code_file=scanned.code_file,
             tell=completed.append,
         )
-        #: The file that error texts name.
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
         raise_first(locate(problem, source) for problem in canary_problems(config))

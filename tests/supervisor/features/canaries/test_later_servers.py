@@ -1,4 +1,4 @@
-"""What a decision about a canary means for servers that begin after it."""
+"""Decisions about canaries on servers that begin later."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def abort(repository: ModelDirectory) -> None:
     assert [1] == serving(world)
 
 
-@pytest.mark.row("L16")
 def test_an_aborted_version_is_left_out_until_its_files_change(repository: ModelDirectory) -> None:
     abort(repository)
 
@@ -103,7 +102,6 @@ def test_while_it_is_tried_again_it_is_not_left_out_by_loads(repository: ModelDi
     assert [1, 2] == serving(world)
 
 
-@pytest.mark.row("L16")
 def test_a_promotion_survives_loads_and_servers_against_the_version_policy(tmp_path: Path) -> None:
     repository = ModelDirectory(tmp_path, FIRST)
     world = repository.serve()

@@ -285,7 +285,6 @@ def test_clients_that_leave_the_canary_count_against_it(world: SupervisorHarness
     assert 15 == canary["counts"]["canary"]["cancelled"]
 
 
-@pytest.mark.row("L16")
 def test_a_canary_that_hangs_is_aborted_before_a_request_of_it_has_ended(
     world: SupervisorHarness,
 ) -> None:

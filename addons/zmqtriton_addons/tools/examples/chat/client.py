@@ -5,7 +5,7 @@ import sys
 
 import openai
 
-QUESTIONS = ["What is a socket?", "How does a thread wait for another one?"]
+QUESTIONS = ["Tell me about sockets.", "How does a thread wait for another one?"]
 
 
 def main():

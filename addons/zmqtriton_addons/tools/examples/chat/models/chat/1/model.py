@@ -52,7 +52,7 @@ class Choice:
         self.random = np.random.default_rng(None if seed is None else abs(seed) + number)
         self.temperature = float(sampling.get("temperature", 0.7))
         self.top_p = float(sampling.get("top_p", 0.95))
-        self.most = int(sampling.get("max_tokens", MOST))
+        self.limit = int(sampling.get("max_tokens", MOST))
         self.stops = sampling.get("stop", [])
         #: Words that are chosen already, and all that the next one depends on.
         self.chosen, self.before = [], model.encode(prompt)
@@ -81,7 +81,7 @@ class Choice:
             self.text, self.reason = self.text[: max(self.sent, min(ends))], "stop"
         elif word in ".!?" and self.words >= ENOUGH:
             self.reason = "stop"
-        elif self.words >= self.most:
+        elif self.words >= self.limit:
             self.reason = "length"
 
     def take(self):
