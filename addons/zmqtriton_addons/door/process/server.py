@@ -52,9 +52,6 @@ class DoorServer:
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
         self._ledger = Ledger(settings.memory.client_bytes)
-        self._report = ClientReport(
-            gateway.call, "door", self._ledger, connections=lambda: len(self._connections)
-        )
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
         self._restrictions = by_category(settings.access.restrictions)
         self._context = zmq.Context()
@@ -64,6 +61,9 @@ class DoorServer:
         self._peers: dict[bytes, tuple[Peer, int]] = {}
         #: The connections that there are, with the routing id of the client once it has asked.
         self._connections: dict[int, bytes] = {}
+        self._report = ClientReport(
+            gateway.call, "door", self._ledger, connections=lambda: len(self._connections)
+        )
         self._max_connections = max_connections()
         #: Those whom ZeroMQ has no room for.
         self._blocked: dict[Peer, None] = {}
