@@ -63,7 +63,8 @@ export const askJson = async (method, path, options) => (await ask(method, path,
 async function errorOf(response) {
   const text = await response.text();
   try {
-    return String(JSON.parse(text).error ?? text);
+    const { error } = JSON.parse(text);
+    return String(error?.message ?? error ?? text);
   } catch {
     return text || `HTTP ${response.status}`;
   }

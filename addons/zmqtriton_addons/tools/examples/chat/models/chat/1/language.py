@@ -11,6 +11,10 @@ WORD = re.compile(r"[a-z][a-z'-]*|[0-9]+|[.,;:!?()]")
 ORDER = 4
 #: Words that are so frequent say nothing about a subject.
 COMMON = 80
+#: Words of questions say nothing about it either.
+ASKING = (
+    "what how why who which when where does did can could you your me my tell about explain".split()
+)
 
 
 class LanguageModel:
@@ -24,6 +28,7 @@ class LanguageModel:
         #: Where each word stands.
         self.places = np.split(order, np.cumsum(self.frequency)[:-1])
         self.common = set(np.argsort(-self.frequency)[:COMMON].tolist())
+        self.common.update(self.numbers[word] for word in ASKING if word in self.numbers)
         ends = np.isin(self.text, [self.numbers[sign] for sign in ".!?" if sign in self.numbers])
         #: The sentence that each word is in, and where each sentence begins.
         self.sentence = np.concatenate([[0], np.cumsum(ends)[:-1]])
@@ -64,7 +69,7 @@ class LanguageModel:
 
     def opening(self, question, random):
         """Return the first words of a sentence about the subject of the question."""
-        subject = sorted(set(question) - self.common)
+        subject = [n for n in sorted(set(question) - self.common) if self.words[n].isalpha()]
         scores = np.zeros(len(self.begins))
         for number in subject:
             sentences = np.unique(self.sentence[self.places[number]])
