@@ -237,7 +237,7 @@ def play_all(place: Place, configurations: Sequence[Configuration]) -> dict[str,
 
 
 def play_ours(directory: Path, configurations: Sequence[Configuration]) -> dict[str, Result]:
-    server = Server(directory / "server")
+    server = Server(directory / "server", frontends=("grpc",))
     write_repository(server.repository, server.scratch, configurations)
     with server:
         # Its process may listen a moment later than that of HTTP.

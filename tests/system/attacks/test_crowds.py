@@ -24,7 +24,7 @@ CROWD = 160
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("crowds")
-    server = Server(directory / "s", models=["identity_fp32"], options=["--http-workers=1"])
+    server = Server(directory / "s", models=["identity_fp32"], frontends=("grpc",))
     server.wrapper = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
     with server:
         yield server

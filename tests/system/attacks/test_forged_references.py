@@ -22,6 +22,7 @@ SECRET = 1234.5
 SIZE = 400_000
 
 
+FRONTENDS = ("grpc",)
 MODELS = ("forger", "identity_fp32", "keeper")
 
 

@@ -25,7 +25,8 @@ COUNT = 10_000
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("fuzz")
     options = [f"--runtime-directory={folder / 'run'}"]
-    with Server(folder / "s", models=["add_sub", "intruder"], options=options) as server:
+    models = ["add_sub", "intruder"]
+    with Server(folder / "s", models, options=options, frontends=("metrics",)) as server:
         yield server
 
 

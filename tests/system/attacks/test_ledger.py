@@ -27,6 +27,8 @@ MIB = 1 << 20
 LIMIT = 64 * MIB
 #: What an allocator keeps for later messages, and what lies between two processes.
 KEPT_MIB = 64
+#: Between two looks at the memory of processes, each of which walks through their pages.
+_LOOK_S = 0.05
 _SERVICE = "/inference.GRPCInferenceService"
 INFER, STREAM = f"{_SERVICE}/ModelInfer", f"{_SERVICE}/ModelStreamInfer"
 _MODEL = """
@@ -165,6 +167,7 @@ def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
         peak, end = 0, time.monotonic() + 3
         while time.monotonic() < end:
             peak = max(peak, _own_mib(server, "http", "stub"))
+            time.sleep(_LOOK_S)
         refused = _counter(server, "zmqtriton_client_memory_refused_total", "answers", "http")
 
         assert refused, len(clients)
@@ -218,6 +221,7 @@ def test_what_a_model_makes_for_a_stream_that_is_not_read_is_bounded(
         peak, end = 0, time.monotonic() + 2
         while time.monotonic() < end:
             peak = max(peak, _all_mib(server))
+            time.sleep(_LOOK_S)
         assert peak < before + LIMIT // MIB + KEPT_MIB
 
     eventually(lambda: _held_mib(server, role) == 0, 40, "all of it is free")

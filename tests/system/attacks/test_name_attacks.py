@@ -6,6 +6,7 @@ And configurations that ask for too much are refused while others are served.
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -257,6 +258,7 @@ def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
         asking = beside.submit(ask)
         while not asking.done():
             assert 200 == _ask(server, "POST", "/v2/models/identity_fp32/infer", body)[0]
+            time.sleep(0.01)
     assert _peak_mib(server) < peak + 200
     return asking.result()
 

@@ -25,6 +25,7 @@ PATH = f"/v2/models/{MODEL}/infer"
 REST_S = 60.0
 
 
+FRONTENDS = ("metrics",)
 MODELS = [MODEL]
 
 

@@ -20,6 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
 MODELS = ("add_sub", "tokens")
 OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--zmq-door")
 

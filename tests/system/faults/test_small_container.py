@@ -74,7 +74,7 @@ def _call(server: Server) -> str:
 @pytest.mark.parametrize("way", ["http", "chunked", "grpc"])
 def test_ten_large_bodies_at_once_end_no_process(tmp_path: Path, way: str) -> None:
     with memory_group(LIMIT) as prefix, ThreadPoolExecutor(10) as pool:
-        server = ContainedServer(tmp_path / "s", models=["identity_fp32"])
+        server = ContainedServer(tmp_path / "s", models=["identity_fp32"], frontends=("grpc",))
         server.prefix = prefix
         with server:
             before = server.pids()

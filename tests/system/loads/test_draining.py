@@ -24,6 +24,7 @@ from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
 MODELS = [MODEL, "journal"]
 OPTIONS = steering.OPTIONS
 PER_SECOND = 50
@@ -155,7 +156,8 @@ def _agent(port: int) -> str:
 
 @pytest.mark.row("L14")
 def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=[MODEL], options=["--agent-check-port=0"])
+    options = ["--agent-check-port=0"]
+    server = Server(tmp_path / "s", models=[MODEL], options=options, frontends=("grpc",))
     with server:
         match = re.search(r"Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
         assert match is not None
@@ -192,7 +194,8 @@ def test_a_signal_drains_before_it_stops(tmp_path: Path) -> None:
 
 
 def _failed_while_a_signal_drains(directory: Path, drain_s: int) -> list[Answer]:
-    server = Server(directory, models=[MODEL], options=[f"--exit-drain-secs={drain_s}"])
+    options = [f"--exit-drain-secs={drain_s}"]
+    server = Server(directory, models=[MODEL], options=options, frontends=())
     with server:
         assert server.process is not None
         with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:

@@ -69,7 +69,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         options.append(f"--runtime-directory={runtime}")
         cache = tmp_path_factory.mktemp("cache")
         options.append(f"--environment-directory={cache}")
-        server = Server(tmp_path_factory.mktemp("files"), models=["scripted"], options=options)
+        directory = tmp_path_factory.mktemp("files")
+        server = Server(directory, models=["scripted"], options=options, frontends=("grpc",))
         server.runtime = Path(runtime)  # type: ignore[attr-defined]
         model = server.repository / "m"
         config = (server.repository / "scripted" / "config.pbtxt").read_text()
@@ -304,7 +305,7 @@ def test_an_environment_may_come_along(server: Server, model: str, tmp_path: Pat
 def test_files_of_a_killed_server_do_not_stay(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as runtime:
         options = ["--model-control-mode=explicit", f"--runtime-directory={runtime}"]
-        with Server(tmp_path, options=options) as server:
+        with Server(tmp_path, options=options, frontends=()) as server:
             files = encoded(**{"1/model.py": code("made")})
             assert "" == load(server, "made", {"config": CONFIG, **files})
             assert 1 == len(list(Path(runtime, "files").iterdir()))

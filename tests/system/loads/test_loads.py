@@ -51,7 +51,7 @@ def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str
     models = ["add_sub", "string_upper"]
     options = [*EXPLICIT, "--load-model=string_upper"]
     with (
-        Server(tmp_path / "s", models=models, options=options) as server,
+        Server(tmp_path / "s", models=models, options=options, frontends=("grpc",)) as server,
         _client(server, protocol) as client,
     ):
         assert {"add_sub": "", "string_upper": "READY"} == _states(client)
@@ -208,7 +208,7 @@ def test_ctl_tells_what_runs_and_why_something_died(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_said_at_once(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["add_sub"]) as server:
+    with Server(tmp_path / "s", models=["add_sub"], frontends=("grpc",)) as server:
         for option in (f"--http-port={server.http_port}", f"--grpc-port={server.grpc_port}"):
             second = Server(tmp_path / option.strip("-").replace("=", "_"), options=[option])
             second.launch()

@@ -153,7 +153,8 @@ def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -
     options = ["--model-control-mode=explicit", "--load-on-demand", "--model-memory-budget=1"]
     run = tmp_path / "run"
     options.append(f"--runtime-directory={run}")
-    server = Server(tmp_path / "s", models=["add_sub", "bls_sync"], options=options)
+    models = ["add_sub", "bls_sync"]
+    server = Server(tmp_path / "s", models, options=options, frontends=("metrics",))
     server.add_model("add_sub", "other")
     with server:
         assert 200 == server.request_json("/v2/models/add_sub/infer", _TWO)[0]

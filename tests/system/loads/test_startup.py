@@ -21,7 +21,7 @@ _NOT_READY = {"error": "Server not ready"}
 def test_without_a_repository_nothing_is_served_until_it_comes(tmp_path: Path) -> None:
     late = tmp_path / "late"
     options = [f"--model-repository={late}", "--exit-on-error=false"]
-    server = Server(tmp_path / "s", options=options)
+    server = Server(tmp_path / "s", options=options, frontends=("grpc",))
     server.launch()
     try:
         eventually(lambda: server.status("/v2") == 200, 60, "the server's metadata")

@@ -73,7 +73,7 @@ class Repository:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     directory = tmp_path_factory.mktemp("warmup") / "s"
-    server = Server(directory, options=["--model-control-mode=explicit"])
+    server = Server(directory, options=["--model-control-mode=explicit"], frontends=("metrics",))
     with server:
         yield Repository(server)
 

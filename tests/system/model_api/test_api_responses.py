@@ -18,6 +18,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
+
 
 def prepare(server: Server) -> None:
     add_probes(server)

@@ -38,7 +38,7 @@ def server(
         if not cupy.is_available():
             pytest.skip("cupy finds no GPU")
         memory = memory.with_name("cuda_gpu.py")
-    server = Server(tmp_path_factory.mktemp("gpu") / "s", models=_MODELS)
+    server = Server(tmp_path_factory.mktemp("gpu") / "s", models=_MODELS, frontends=())
     for model in _MODELS:
         shutil.copy(memory, server.repository / model / "1" / "host_gpu.py")
     with server:

@@ -196,7 +196,7 @@ def held_request(
 
     The model executes it for so many milliseconds.
     """
-    with Server(tmp_path / "s", models=["keeper"]) as server:
+    with Server(tmp_path / "s", models=["keeper"], frontends=("metrics",)) as server:
         [stub] = server.stub_pids("keeper")
         with ThreadPoolExecutor(1) as thread:
             answer = thread.submit(_ask_slowly, server.http_port, request.param)

@@ -29,6 +29,7 @@ def text(call, *arguments, **named):
 """
 
 
+FRONTENDS = ("metrics",)
 MODELS = ("scripted", "measuring")
 OPTIONS = ("--model-control-mode=explicit", "--load-model=scripted", "--load-model=measuring")
 

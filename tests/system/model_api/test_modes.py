@@ -15,6 +15,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("metrics",)
+
 _FAILED = "Failed to process the request(s) for model '{}_0_0', message: "
 _PLAIN = _FAILED.format("plain")
 _STREAMS = _FAILED.format("streams")
@@ -316,7 +318,7 @@ def test_what_is_cancelled_while_it_waits_is_never_executed(server: Server, tmp_
 
 @pytest.mark.row("A27", "A30")
 def test_finalize_runs_at_the_end_and_may_fail(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+    server = Server(tmp_path / "s", frontends=())
     add_model(server, "scripted", "ending")
     with server:
         script = "import sys\nprint('to the log', file=sys.stderr, flush=True)\n"

@@ -24,6 +24,7 @@ ONES = np.ones(150_000, np.float32)
 _LONG_S = 60.0
 
 
+FRONTENDS = ("grpc",)
 MODELS = ["passer", "reader", "identity_fp32"]
 
 

@@ -28,6 +28,7 @@ from zmqtriton.ctl.progress.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
 MODELS = [MODEL, "add_sub", "counting", "raising"]
 OPTIONS = (
     OPTION,

@@ -250,7 +250,8 @@ def test_a_server_that_stops_says_so_to_agents(tmp_path: Path) -> None:
     server = Server(
         tmp_path / "s",
         models=("journal",),
-        options=["--agent-check-port=0", "--allow-metrics=false"],
+        options=["--agent-check-port=0"],
+        frontends=(),
     )
     with server:
         eventually(lambda: _check(server).startswith("up ready "), 60)

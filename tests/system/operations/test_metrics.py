@@ -25,6 +25,7 @@ model_metrics { metric_control {
 _FIRST = "nv_inference_first_response_histogram_ms"
 
 
+FRONTENDS = ("metrics",)
 MODELS = ["tokens", "add_sub"]
 OPTIONS = [
     "--metrics-config=histogram_latencies=true",

@@ -52,7 +52,9 @@ def collector() -> Iterator[Collector]:
 def running(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("telemetry") / "s"
     server_options = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
-    with Server(directory, models=spans.USED, options=server_options) as server:
+    with Server(
+        directory, models=spans.USED, options=server_options, frontends=("grpc",)
+    ) as server:
         yield server
 
 
@@ -287,7 +289,8 @@ def test_who_exports_may_die_and_is_started_again(server: Server, collector: Col
 @pytest.mark.row("I21")
 def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Collector) -> None:
     server_options = options(collector, 3_600_000)
-    with Server(tmp_path / "s", models=["identity_fp32"], options=server_options) as server:
+    models = ["identity_fp32"]
+    with Server(tmp_path / "s", models, options=server_options, frontends=()) as server:
         infer(server, "identity_fp32", "one of the last")
         assert [] == named(collector, "one of the last")
 

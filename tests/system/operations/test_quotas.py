@@ -20,6 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("metrics",)
 OPTIONS = ["--runtime-directory=@DIRECTORY@/run"]
 MIB = 1 << 20
 LARGE = 'return [reply("x" * int(text_of(request)))]'
@@ -50,6 +51,7 @@ def beside(server: Server) -> Iterator[None]:
         answers = []
         while not ended.is_set():
             answers.append(generate(server, "beside", SMALL))
+            ended.wait(0.02)
         return answers
 
     with ThreadPoolExecutor(1) as threads:

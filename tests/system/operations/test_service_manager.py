@@ -116,7 +116,9 @@ def test_a_server_whose_broker_does_not_answer_does_not_say_that_it_lives(
     tmp_path: Path, manager: Manager
 ) -> None:
     models = ["add_sub"]
-    with Server(tmp_path / "s", models=models, environment=manager.environment) as server:
+    with Server(
+        tmp_path / "s", models=models, environment=manager.environment, frontends=()
+    ) as server:
 
         def falls_silent() -> bool:
             """Until it takes another broker, which it does sooner or later."""
@@ -137,7 +139,9 @@ def test_a_server_whose_broker_does_not_answer_does_not_say_that_it_lives(
 
 
 def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], environment=manager.environment)
+    server = Server(
+        tmp_path / "s", models=["add_sub"], environment=manager.environment, frontends=()
+    )
     model = server.repository / "add_sub" / "1" / "model.py"
     model.write_text(f"import time\ntime.sleep(2)\n{model.read_text()}")
     server.launch()

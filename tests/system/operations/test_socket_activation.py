@@ -109,6 +109,7 @@ class Clients:
                 self.answered[protocol] += 1
             except (OSError, grpc.RpcError) as error:
                 self.failures.append(f"{protocol}: {error!r}")
+            self._is_over.wait(0.005)
 
     def _ask_http(self) -> None:
         url = f"{self._server.url}/v2/models/add_sub/infer"
@@ -138,7 +139,9 @@ class Clients:
 
 @pytest.fixture
 def systemd(tmp_path: Path) -> Iterator[Systemd]:
-    systemd = Systemd(Server(tmp_path / "s", models=["add_sub"]), "zmqtriton.socket,grpc")
+    systemd = Systemd(
+        Server(tmp_path / "s", models=["add_sub"], frontends=("grpc",)), "zmqtriton.socket,grpc"
+    )
     yield systemd
     systemd.close()
 
@@ -206,7 +209,7 @@ def test_a_socket_that_nobody_would_serve_is_an_error(
 
 def test_the_tool_of_systemd_starts_a_server(tmp_path: Path) -> None:
     tool = find_tool("systemd-socket-activate")
-    server = Server(tmp_path / "s", models=["add_sub"])
+    server = Server(tmp_path / "s", models=["add_sub"], frontends=("grpc",))
     ports = (f"--listen=127.0.0.1:{port}" for port in (server.http_port, server.grpc_port))
     # It starts the server, as itself, when somebody connects.
     server.wrapper = [tool, *ports, "--fdname=http:grpc"]

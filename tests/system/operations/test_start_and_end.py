@@ -103,7 +103,7 @@ def is_refused(port: int) -> bool:
 
 @pytest.mark.row("F17")
 def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"]).start()
+    server = Server(tmp_path / "s", models=["journal"], frontends=("grpc",)).start()
     assert server.process is not None
     with Load(server.http_port, clients=1, milliseconds=UNTIL_RELEASED) as load:
         (begun,) = eventually(lambda: read_journal(server.journal), 30, "an execution")

@@ -27,6 +27,7 @@ _INSIDE = (
 )
 
 
+FRONTENDS = ("grpc",)
 MODELS = (_IDENTITY, _TRACED)
 OPTIONS = ("--http-workers=2", "--trace-config=triton,file=@DIRECTORY@/s/trace.json")
 

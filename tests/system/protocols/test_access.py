@@ -360,7 +360,8 @@ def _listening_ports(pids: set[int]) -> set[int]:
 
 
 def test_a_key_that_cannot_be_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", options=[f"--http-restricted-api=health:k=@{tmp_path}/missing"])
+    options = [f"--http-restricted-api=health:k=@{tmp_path}/missing"]
+    server = Server(tmp_path / "s", options=options, frontends=())
     server.launch()
     assert server.process is not None
 
@@ -381,5 +382,5 @@ def test_a_key_that_cannot_be_read_keeps_the_server_from_starting(tmp_path: Path
 def test_a_server_that_answers_to_any_name_says_so(
     tmp_path: Path, options: list[str], is_said: bool
 ) -> None:
-    with Server(tmp_path / "s", options=options) as server:
+    with Server(tmp_path / "s", options=options, frontends=()) as server:
         assert is_said == ("for any name of a host; --http-allowed-host" in server.log_text())

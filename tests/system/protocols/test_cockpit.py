@@ -52,7 +52,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         *("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens"),
         "--load-on-demand",
     ]
-    running = Server(tmp_path_factory.mktemp("server"), ["add_sub", "tokens"], options=options)
+    directory, models = tmp_path_factory.mktemp("server"), ["add_sub", "tokens"]
+    running = Server(directory, models, options=options, frontends=("metrics",))
     code = running.repository / "add_sub" / "1" / "model.py"
     code.write_text(LOADED + code.read_text())
     for number in range(ASLEEP):

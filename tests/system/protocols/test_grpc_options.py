@@ -18,6 +18,7 @@ _OPTIONS = (
 _COUNT = 1000
 
 
+FRONTENDS = ("grpc",)
 MODELS = ["identity_fp32"]
 OPTIONS = _OPTIONS
 

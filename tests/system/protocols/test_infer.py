@@ -211,7 +211,7 @@ def _post(server: Server, path: str, body: dict[str, Any]) -> Any:
 def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
     tmp_path: Path,
 ) -> None:
-    with Server(tmp_path / "s", models=["raising"]) as server:
+    with Server(tmp_path / "s", models=["raising"], frontends=("grpc",)) as server:
         pids = server.stub_pids("raising")
         with grpc_client.InferenceServerClient(server.grpc_address) as client:
             for _ in range(2):

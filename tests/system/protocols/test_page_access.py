@@ -22,7 +22,7 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
     option = (
         f"--http-restricted-api={','.join(c for c in CATEGORIES if c != 'health')}:x-key=secret"
     )
-    with Server(tmp_path, ["add_sub"], options=[option]) as server:
+    with Server(tmp_path, ["add_sub"], options=[option], frontends=("metrics",)) as server:
         chromium.open(f"{server.url}/")
 
         # When somebody looks, and types a wrong one, then the right one
@@ -54,7 +54,7 @@ def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: P
     options = [
         *("--http-restricted-api=status,logs:x-key=secret", "--http-address=127.0.0.1"),
     ]
-    with Server(tmp_path, ["add_sub"], options=options) as server:
+    with Server(tmp_path, ["add_sub"], options=options, frontends=("metrics",)) as server:
         chromium.open(f"{server.url}/")
 
         # When somebody looks
@@ -94,7 +94,8 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(chromium: Browser, tmp_path: 
     ]
     tokens.write_text("".join(f"{grant.line()}\n" for grant in grants))
     models = ["add_sub", "string_upper"]
-    with Server(tmp_path / "s", models, options=[f"--tokens={tokens}"]) as server:
+    options = [f"--tokens={tokens}"]
+    with Server(tmp_path / "s", models, options=options, frontends=("metrics",)) as server:
         chromium.open(f"{server.url}/")
 
         # When somebody looks, and types a wrong one

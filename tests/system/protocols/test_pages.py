@@ -333,7 +333,7 @@ def test_a_process_that_cannot_come_back_shows_up(
 
 def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_path: Path) -> None:
     chromium.complaints.clear()
-    with Server(tmp_path, ["add_sub"]) as server:
+    with Server(tmp_path, ["add_sub"], frontends=("metrics",)) as server:
         # Given a page that is in step with its server
         chromium.open(f"{server.url}/")
         chromium.wait_for(f"{state('add_sub')} === 'READY'")
@@ -364,7 +364,7 @@ def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_
 
 def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Path) -> None:
     chromium.complaints.clear()
-    with Server(tmp_path) as server:
+    with Server(tmp_path, frontends=("metrics",)) as server:
         chromium.open(f"{server.url}/")
 
         text = chromium.wait_for("document.querySelector('#empty').innerText")

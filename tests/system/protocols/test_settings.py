@@ -41,6 +41,7 @@ _TRACE = {
 }
 
 
+FRONTENDS = ("grpc",)
 MODELS = ("talker",)
 OPTIONS = ("--http-workers=2", "--runtime-directory=@DIRECTORY@/run")
 

@@ -51,7 +51,7 @@ def tracker() -> Iterator[None]:
 def server(tmp_path_factory: pytest.TempPathFactory, tracker: None) -> Iterator[Server]:
     models = ["identity_fp32", "string_upper", "journal"]
     directory = tmp_path_factory.mktemp("shm") / "s"
-    with Server(directory, models=models, options=PROCESSES) as server:
+    with Server(directory, models=models, options=PROCESSES, frontends=("grpc",)) as server:
         yield server
 
 
@@ -415,6 +415,7 @@ class Users:
                 except InferenceServerException as error:
                     if "Unable to find shared memory region: 'a'" not in str(error):
                         self.wrong.append(str(error))
+                self._is_over.wait(0.005)
 
     def _infer_over_http(self) -> None:
         half = self.HALF
@@ -435,7 +436,7 @@ def test_what_is_unregistered_in_the_midst_of_requests_is_right_or_not_found(
     shm.set_shared_memory_region(region, [data])
 
     users = Users(server)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 3
     with open_client(server, "http") as client:
         # However long the machine takes to get one of them through.
         while time.monotonic() < deadline or not users.right + len(users.wrong):
@@ -466,7 +467,7 @@ def test_a_frontend_that_is_replaced_knows_the_regions(
     tmp_path: Path, tracker: None, create: Callable[..., Any]
 ) -> None:
     create(f"{OWN}a")
-    with Server(tmp_path / "s", models=["identity_fp32"]) as server:
+    with Server(tmp_path / "s", models=["identity_fp32"], frontends=("grpc",)) as server:
         assert 200 == register(server)[0]
         for role, protocol in (("grpc", "grpc"), ("http", "http")):
             before = server.pids()[role]
@@ -495,7 +496,7 @@ def test_a_frontend_that_is_replaced_knows_the_regions(
 @pytest.mark.row("C95", "--allow-client-shm")
 def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) -> None:
     options = ["--http-address=0.0.0.0"]
-    with Server(tmp_path / "s", options=options) as server:
+    with Server(tmp_path / "s", options=options, frontends=("grpc",)) as server:
         text = (
             "Client shared memory is disabled. "
             "Start the server with '--allow-client-shm=true' to enable."

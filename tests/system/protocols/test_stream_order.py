@@ -29,7 +29,7 @@ def _inputs(name: str) -> list[triton.InferInput]:
 @pytest.mark.row("D31", "D38")
 def test_small_requests_do_not_overtake_large_ones(tmp_path: Path) -> None:
     answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-    with Server(tmp_path / "s", models=["journal"]) as server:
+    with Server(tmp_path / "s", models=["journal"], frontends=("grpc",)) as server:
         with triton.InferenceServerClient(server.grpc_address) as client:
             client.start_stream(lambda result, error: answers.put((result, error)))
             for name in NAMES:

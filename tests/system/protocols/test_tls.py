@@ -54,7 +54,9 @@ class TlsServer(Server):
                 f"--{service}-server-key={self.pair.key}",
                 f"--{service}-root-cert={self.authority.cert}",
             ]
-        super().__init__(directory / "s", models=["identity_fp32"], options=options)
+        super().__init__(
+            directory / "s", models=["identity_fp32"], options=options, frontends=("grpc",)
+        )
         self.url = self.url.replace("http:", "https:")
         self.context = self.make_context(self.client_pair)
 

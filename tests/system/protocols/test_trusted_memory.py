@@ -23,8 +23,9 @@ COUNT = 1 << 18
 SIZE = 4 * COUNT
 
 
+FRONTENDS = ()
 MODELS = ["identity_fp32"]
-OPTIONS = ("--trust-client-shm", "--http-workers=1", "--grpc-processes=1")
+OPTIONS = ("--trust-client-shm",)
 
 
 @pytest.fixture

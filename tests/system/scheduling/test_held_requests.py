@@ -25,7 +25,9 @@ def test_the_first_batch_begins_when_enough_requests_wait(tmp_path: Path) -> Non
 
     held = {"TRITONSERVER_DELAY_SCHEDULER": "5"}
     with (
-        Server(tmp_path / "s", models=["batch_size"], environment=held) as server,
+        Server(
+            tmp_path / "s", models=["batch_size"], environment=held, frontends=("metrics",)
+        ) as server,
         ThreadPoolExecutor(5) as pool,
     ):
         answers = [pool.submit(ask, number) for number in range(4)]

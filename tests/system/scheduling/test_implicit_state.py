@@ -63,6 +63,7 @@ def _vary(server: Server, name: str, *changes: tuple[str, str]) -> Path:
     return directory
 
 
+FRONTENDS = ("grpc",)
 MODELS = ["stateful"]
 OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 

@@ -46,7 +46,7 @@ Ask = Callable[[int, int], int | str]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "s", models=["sequences", "add_sub"])
+    server = Server(tmp_path / "s", models=["sequences", "add_sub"], frontends=("grpc",))
     _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 300000"))
     more_slots = "max_batch_size: 4", "max_batch_size: 8"
     _vary(server, "long", ("microseconds: 5000000", "microseconds: 600000000"), more_slots)
@@ -165,7 +165,7 @@ def test_sequences_that_are_open_end_in_order_and_all_else_is_refused(server: Se
 
 @pytest.mark.row("E78", "F17")
 def test_the_end_waits_for_sequences_no_longer_than_it_may(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", options=["--exit-timeout-secs=1"])
+    server = Server(tmp_path / "s", options=["--exit-timeout-secs=1"], frontends=())
     server.add_model("sequences")
     _vary(server, "long", ("microseconds: 5000000", "microseconds: 600000000"))
     with server:

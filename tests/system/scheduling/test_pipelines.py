@@ -29,6 +29,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 ENSEMBLES = ["doubled", "relay", "fails_late", "streamed"]
+FRONTENDS = ("grpc",)
 MODELS = [
     *ENSEMBLES,
     *("add_sub", "identity_fp32", "raising", "batch_size", "tokens", "string_upper"),
@@ -215,7 +216,8 @@ def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it
 
 
 def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["twice_journal", "journal"]) as server:
+    models = ["twice_journal", "journal"]
+    with Server(tmp_path / "s", models=models, frontends=("grpc",)) as server:
         module: Any = grpc_client
         with module.InferenceServerClient(server.grpc_address) as client:
             [name] = infer_inputs(module, ID=np.array([[b"a"]], dtype=np.object_))

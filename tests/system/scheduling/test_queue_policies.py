@@ -21,6 +21,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
+
 EXPIRED = "Request timeout expired"
 #: Remembers that it was executed.
 SEEN = """

@@ -34,6 +34,7 @@ def _add(server: Server, name: str) -> None:
     path.write_text(re.sub(r"instance_group \[.*\]", group, text))
 
 
+FRONTENDS = ("metrics",)
 OPTIONS = (
     "--runtime-directory=@DIRECTORY@/run",
     *("--rate-limit=execution_count", "--rate-limit-resource=R:1"),

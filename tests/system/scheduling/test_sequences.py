@@ -85,6 +85,7 @@ def _vary(server: Server, name: str, *changes: tuple[str, str]) -> None:
     path.write_text(text, "utf-8")
 
 
+FRONTENDS = ("grpc",)
 MODELS = ["sequences"]
 
 
@@ -385,7 +386,7 @@ def test_a_sequence_dies_with_the_broker_and_says_so(
 @pytest.mark.row("E78")
 def test_a_reload_lets_sequences_end_where_they_began(tmp_path: Path) -> None:
     options = ["--model-control-mode=explicit", "--load-model=sequences"]
-    with Server(tmp_path / "s", models=["sequences"], options=options) as server:
+    with Server(tmp_path / "s", models=["sequences"], options=options, frontends=()) as server:
         address = server.url.removeprefix("http://")
         with httpclient.InferenceServerClient(address) as client:
             _ask(client, "sequences", 1, _START, 5)

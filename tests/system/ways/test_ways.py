@@ -51,6 +51,7 @@ HTTP = (HttpWay, JsonWay, ChunkedWay, PackedWay)
 GRPC = (GrpcWay, PackedGrpcWay)
 WAYS: tuple[type[Way], ...] = (*HTTP, *GRPC, StreamWay, DoorWay, GuestWay, BlsWay)
 NAMES = tuple(way.name for way in WAYS)
+FRONTENDS = ("grpc",)
 OPTIONS = (
     *("--zmq-door", "--runtime-directory=@DIRECTORY@/r", "--cache-config=local,size=1048576"),
     *("--model-control-mode=explicit", *(f"--load-model={n}" for n in repository.LOADED)),

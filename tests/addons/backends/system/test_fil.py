@@ -16,6 +16,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
 OPTIONS = (
     "--model-control-mode=explicit",
     "--load-model=*",

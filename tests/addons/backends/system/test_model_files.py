@@ -99,7 +99,7 @@ def put(version: Path, model: Path) -> None:
 @pytest.fixture(scope="module")
 def server(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp(kind.backend)
-    server = Server(directory / "s", options=OPTIONS)
+    server = Server(directory / "s", options=OPTIONS, frontends=("grpc",))
     kind.write((directory / "twice", 2.0), (directory / "seven", 7.0))
     names = {"input": kind.input, "output": kind.output}
     add(server, "steady", directory / "twice", kind.tensors + ONE)

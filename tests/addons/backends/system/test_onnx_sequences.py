@@ -17,6 +17,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
+
 #: The configurations of Triton's docs/examples/model_repository, in shorter lines.
 SIMPLE = """platform: "onnxruntime_onnx"
 max_batch_size: 8

@@ -21,6 +21,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
 MODELS = ("string_upper",)
 OPTIONS = (
     "--model-control-mode=explicit",

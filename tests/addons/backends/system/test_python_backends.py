@@ -19,6 +19,7 @@ from tests.support.server import ROOT, Server
 pytestmark = pytest.mark.system
 
 SQUARE = ROOT / "addons" / "zmqtriton_addons" / "backends" / "square" / "model.py"
+FRONTENDS = ("grpc",)
 OPTIONS = (
     "--backend-directory=@DIRECTORY@/s/backends",
     "--backend-config=scale,offset=5",

@@ -20,6 +20,7 @@ pytest.importorskip("torch")
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
 OPTIONS = (
     "--model-control-mode=explicit",
     "--load-model=*",

@@ -110,6 +110,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         directory / "s",
         options=("--strict-readiness=false", "--exit-on-error=false", "--allow-openai"),
         environment={"PYTHONPATH": str(directory / "packages")},
+        frontends=("grpc",),
     )
     for name, text in (("talker", ""), ("broken", "{")):
         version = server.repository / name / "1"

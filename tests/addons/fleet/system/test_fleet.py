@@ -52,7 +52,9 @@ def servers(
         for name in ("a", "b"):
             own = [f"--id={name}", f"--announce={announcements / name}.json"]
             directory = tmp_path_factory.mktemp(name) / "s"
-            server = Server(directory, [MODEL, "add_sub"], options=[*options, *own])
+            server = Server(
+                directory, [MODEL, "add_sub"], options=[*options, *own], frontends=("grpc",)
+            )
             servers.append(stack.enter_context(server))
         a, b = servers
         yield a, b

@@ -38,6 +38,7 @@ from zmqtriton_addons.pytriton.client.utils import (
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
 MODELS = ["add_sub", "string_upper", "identity_fp32", "tokens", "raising", "scripted", "journal"]
 OPTIONS = [
     "--model-control-mode=explicit",
@@ -267,7 +268,7 @@ def test_nobody_listens(silent_url: str, server: Server) -> None:
 
 @pytest.mark.row("J40")
 def test_a_server_that_comes_late_is_waited_for(tmp_path: Path) -> None:
-    late = Server(tmp_path, models=["add_sub"])
+    late = Server(tmp_path, models=["add_sub"], frontends=("grpc",))
     with ThreadPoolExecutor(4) as threads:
         clients = [ModelClient(u, "add_sub") for u in (late.url, f"grpc://{late.grpc_address}")]
         answers = [threads.submit(client.infer_sample, A, B) for client in clients]

@@ -15,6 +15,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("grpc",)
 MODELS = ["add_sub", "string_upper", "identity_fp32", "tokens", "raising", "scripted", "journal"]
 OPTIONS = [
     "--model-control-mode=explicit",

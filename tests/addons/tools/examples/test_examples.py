@@ -115,7 +115,7 @@ def test_patterns_of_images_are_told_by_the_ensemble_and_by_the_model(tmp_path: 
     run(tmp_path / "image" / "make.py")
     models = sorted((tmp_path / "image" / "models").iterdir())
 
-    with Server(tmp_path / "server", models=models) as server:
+    with Server(tmp_path / "server", models=models, frontends=()) as server:
         printed = run(tmp_path / "image" / "client.py", "--url", f"127.0.0.1:{server.http_port}")
 
     # The client compares what the two answer.
@@ -132,7 +132,7 @@ def test_sentences_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> 
     models = sorted((tmp_path / "sentiment" / "models").iterdir())
     texts = ["The waiter was not rude", "This book was not good", "i love this place", "dull"]
 
-    with Server(tmp_path / "server", models=models) as server:
+    with Server(tmp_path / "server", models=models, frontends=()) as server:
         url = f"127.0.0.1:{server.http_port}"
         printed = run(tmp_path / "sentiment" / "client.py", "--url", url, *texts)
 
@@ -146,7 +146,8 @@ def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
     main(["example", "onnx", str(tmp_path / "onnx")])
     run(tmp_path / "onnx" / "make.py")
 
-    with Server(tmp_path / "server", models=[tmp_path / "onnx" / "models" / "colours"]) as server:
+    models = [tmp_path / "onnx" / "models" / "colours"]
+    with Server(tmp_path / "server", models=models, frontends=()) as server:
         url = f"127.0.0.1:{server.http_port}"
         printed = run(tmp_path / "onnx" / "client.py", "--url", url)
 

@@ -69,7 +69,8 @@ def run(*command: str | Path) -> str:
 def test_every_variety_is_checked_tested_served_and_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Server(tmp_path / "server", options=["--model-control-mode=none"])
+    options = ["--model-control-mode=none"]
+    server = Server(tmp_path / "server", options=options, frontends=("grpc",))
     curls = {}
     for name, (words, _) in VARIETIES.items():
         assert 0 == main(["new", name, *words, f"--directory={server.repository}"])

@@ -22,6 +22,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
 MODELS = ["parrot", "lettering", "string_upper"]
 OPTIONS = ["--allow-openai"]
 

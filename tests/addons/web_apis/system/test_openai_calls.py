@@ -15,6 +15,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ()
 MODELS: list[str] = []
 OPTIONS = ["--allow-openai"]
 #: Each model says the last message.
