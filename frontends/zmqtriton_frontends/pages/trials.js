@@ -3,7 +3,6 @@
 
 import { askJson, element, setText } from "./api.js";
 import { attempt, modelPath } from "./sources.js";
-import { Chat, isChatModel } from "./chat.js";
 import { Trial } from "./try.js";
 import { keyOf } from "./models.js";
 import { stateOf } from "./words.js";
@@ -75,8 +74,11 @@ export class Trials {
     stop(mine);
     mine.source = source;
     mine.form = new Trial(metadata.value, config.value, version, this.onRefusal);
-    const isChat = hasOpenAi && isChatModel(metadata.value, config.value);
-    mine.chat = isChat ? new Chat(name, this.onRefusal) : null;
+    // Loaded where it is needed: most servers make no text.
+    const chats = hasOpenAi ? await import("./chat.js") : null;
+    if (this.#shown !== mine) return;
+    const isChat = chats?.isChatModel(metadata.value, config.value);
+    mine.chat = isChat ? new chats.Chat(name, this.onRefusal) : null;
     this.body.replaceChildren(...(mine.chat ? [mine.chat.element] : []), mine.form.element);
   }
 

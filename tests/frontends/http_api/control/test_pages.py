@@ -15,7 +15,9 @@ from zmqtriton_frontends.http_api.control.pages import _DIRECTORY
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 FILES = sorted(path.name for path in _DIRECTORY.iterdir())
 #: What one look at the front page loads.
-FRONT = [name for name in FILES if not name.startswith("docs")]
+#: Loaded with the first model that makes text.
+LATER = ["chat.js"]
+FRONT = [name for name in FILES if not name.startswith("docs") and name not in LATER]
 
 
 def get(path: str, gateway: FakeGateway | None = None, **headers: str) -> Any:
