@@ -84,6 +84,9 @@ def ask(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 
 def test_the_page_has_what_the_table_of_metrics_says_and_nothing_else(server: Server) -> None:
     assert 200 == ask_add_sub(server)
+    # processes tell what they count once a second
+    name = "zmqtriton_http_responses_total"
+    eventually(lambda: name in server.metrics_text(), 30, "counts of a frontend")
 
     types = dict(_TYPE.findall(server.metrics_text()))
 
