@@ -55,14 +55,14 @@ def choose(browser: Browser, model: str) -> None:
     browser.wait_for(
         f"document.querySelector('#try-title').innerText === {json.dumps('Try ' + model)}"
     )
-    browser.wait_for("document.querySelector('#try textarea') !== null")
+    browser.wait_for("document.querySelector('#try textarea:not([aria-label=Message])') !== null")
 
 
 def run(browser: Browser, expected: str = "200 OK") -> list[str]:
     """Sends what the form holds; the boxes of the answer."""
-    browser.click("#try button.main")
+    browser.click("#try button[title='Ctrl+Enter']")
     browser.wait_for(
-        "!document.querySelector('#try button.main').disabled && "
+        "!document.querySelector('#try button[title=\"Ctrl+Enter\"]').disabled && "
         f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
     )
     boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"

@@ -126,7 +126,9 @@ def test_a_name_of_200_characters_fits_everywhere(browser: Browser) -> None:
     for name in ("logs", "try", "overview"):
         part(browser, name)
         if name == "try":
-            browser.wait_for("document.querySelector('#try textarea') !== null")
+            browser.wait_for(
+                "document.querySelector('#try textarea:not([aria-label=Message])') !== null"
+            )
         assert 420 == browser.evaluate("document.documentElement.scrollWidth"), name
     press(browser, "Unload")
     dialog = "document.querySelector('#confirm')"

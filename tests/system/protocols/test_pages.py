@@ -157,7 +157,7 @@ def test_what_is_not_ours_is_text_and_readable_in_full(browser: Browser) -> None
     # A reason, a name, and below an output.
     shown = browser.evaluate(reason("refusing"))
     choose(browser, NAMED)
-    browser.fill("#try textarea", HTML)
+    browser.fill("#try textarea:not([aria-label=Message])", HTML)
 
     assert HTML + " needs weights" + " that are not there" * 20 in " ".join(shown.split())
     assert [HTML] == run(browser)
@@ -213,7 +213,7 @@ def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser) -> None:
 )
 def test_strings_are_one_a_line(browser: Browser, typed: str, shape: str, expected: str) -> None:
     choose(browser, "string_upper")
-    browser.fill("#try textarea", typed)
+    browser.fill("#try textarea:not([aria-label=Message])", typed)
 
     assert shape == browser.evaluate("document.querySelector('#try .shape input').placeholder")
     assert [expected] == run(browser)
@@ -227,7 +227,7 @@ def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> N
     browser.fill("#try .field:nth-of-type(2) textarea", "300")
 
     # When it has said the first
-    browser.click("#try button.main")
+    browser.click("#try button[title='Ctrl+Enter']")
     first = browser.wait_for("document.querySelector('#try .events li').innerText")
     browser.click("#try .actions button[type=button]")
 
@@ -245,7 +245,7 @@ def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> N
 
 def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
     choose(browser, "integers")
-    browser.fill("#try textarea", "[9007199254740993]")
+    browser.fill("#try textarea:not([aria-label=Message])", "[9007199254740993]")
 
     run(browser)
 
@@ -300,7 +300,7 @@ def test_the_answer_before_goes_when_the_next_request_cannot_be_sent(
 
 def test_an_unload_and_a_load_show_up(browser: Browser, server: Server) -> None:
     choose(browser, "string_upper")
-    browser.fill("#try textarea", "kept")
+    browser.fill("#try textarea:not([aria-label=Message])", "kept")
 
     post(server, "/v2/repository/models/string_upper/unload")
     browser.wait_for(f"{state('string_upper')} === 'UNAVAILABLE'")
@@ -310,7 +310,9 @@ def test_an_unload_and_a_load_show_up(browser: Browser, server: Server) -> None:
 
     assert "unloaded" in note
     browser.wait_for("document.querySelector('#try-note').hidden")
-    assert "kept" == browser.evaluate("document.querySelector('#try textarea').value")
+    assert "kept" == browser.evaluate(
+        "document.querySelector('#try textarea:not([aria-label=Message])').value"
+    )
 
 
 def test_a_process_that_cannot_come_back_shows_up(
@@ -420,7 +422,7 @@ def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
 
 def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
     choose(browser, "string_upper")
-    browser.fill("#try textarea", "typed")
+    browser.fill("#try textarea:not([aria-label=Message])", "typed")
 
     browser.press("Enter", 13, modifiers=2)
 
