@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from zmqtriton.options import OptionError, Options, parse
 from zmqtriton.options.kinds import Arity
 from zmqtriton.options.report import describe_options
@@ -193,3 +196,12 @@ def test_variables_of_a_service_of_kubernetes_are_no_options() -> None:
     }
 
     assert parse([REPOSITORY], environment=environment) == parse([REPOSITORY])
+
+
+def test_the_file_of_the_documentation_is_read() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    [block] = re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)
+
+    options = started(file=textwrap.dedent(block))
+
+    assert (9000, False) == (options.http_port, options.exit_on_error)

@@ -227,7 +227,7 @@ def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
         return
     if not is_first:
         click.echo()
-    print_table(_HEADER, [_row(each) for each in rates])
+    print_table(_HEADER, [_row(each) for each in rates], is_cut=True)
     sys.stdout.flush()
 
 

@@ -11,6 +11,6 @@ GUIDES = sorted(
 )
 OTHERS = [
     *("README.md", "docs/tutorial.md", "docs/wrong.md"),
-    *("docs/ctl.md", "docs/door.md", "docs/fleet.md"),
+    *("docs/ctl.md", "docs/door.md", "docs/fleet.md", "docs/operations.md"),
 ]
 PAGES = [*GUIDES, *OTHERS]
