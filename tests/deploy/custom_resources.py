@@ -47,6 +47,7 @@ _SCALED_OBJECT = {
 }
 _POD_MONITOR = {
     "jobLabel": Optional(str),
+    "podTargetLabels": Optional([str]),
     "selector": {"matchLabels": _TEXTS},
     "podMetricsEndpoints": [{"port": str, "interval": Optional(str), "path": Optional(str)}],
 }

@@ -17,7 +17,9 @@ from zmqtriton_floor.errors import (
     DeadlineExceeded,
     InternalError,
     InvalidArgument,
+    LimitExceeded,
     ProtocolError,
+    Unavailable,
     ZmqTritonError,
 )
 from zmqtriton_floor.signature import batch_key
@@ -321,8 +323,11 @@ def open_reply(
 
 
 def _failure(number: int, text: str) -> InferenceResponse:
+    # Triton's models know no codes of these
     if number == DeadlineExceeded.number:
-        number = Cancelled.number  # Triton's models know no other code for it
+        number = Cancelled.number
+    elif number == LimitExceeded.number:
+        number = Unavailable.number
     is_known = any(code.number == number for code in ErrorCode)
     code = ErrorCode(number - 1) if is_known else ErrorCode.INTERNAL
     return InferenceResponse(error=TritonError(text, code))

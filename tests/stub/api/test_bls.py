@@ -11,7 +11,7 @@ import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, fp32
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import BY_CODE, DeadlineExceeded, ZmqTritonError
+from zmqtriton_floor.errors import BY_CODE, DeadlineExceeded, LimitExceeded, ZmqTritonError
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import bls, pb_utils
@@ -186,7 +186,19 @@ def test_a_deadline_that_has_passed_is_a_cancellation(asker: FakeAsker) -> None:
     assert ("CANCELLED", "why") == (error.code().name, error.message())
 
 
-@pytest.mark.parametrize("code", [code for code in BY_CODE if code != DeadlineExceeded.code])
+_OURS = (DeadlineExceeded.code, LimitExceeded.code)
+
+
+def test_a_limit_that_is_reached_is_unavailable(asker: FakeAsker) -> None:
+    asker.replies = [(wire.Reply(1, LimitExceeded.number, "why", wire.FINAL), b"")]
+
+    error = _request().exec().error()
+
+    assert error is not None
+    assert ("UNAVAILABLE", "why") == (error.code().name, error.message())
+
+
+@pytest.mark.parametrize("code", [code for code in BY_CODE if code not in _OURS])
 @pytest.mark.row("A56")
 def test_errors_keep_their_codes(asker: FakeAsker, code: str) -> None:
     asker.replies = [(wire.Reply(1, BY_CODE[code].number, "why", wire.FINAL), b"")]

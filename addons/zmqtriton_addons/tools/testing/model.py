@@ -319,4 +319,5 @@ def _make_progress() -> Progress:
 def _tell(message: Any) -> None:
     """Take what the instance tells its supervisor: its log goes to Python's."""
     if type(message) is wire.LogLine:
-        _log.log(LEVEL_NUMBERS[message.level], "%s:%d %s", *message[1:])
+        place = message.file, message.line
+        _log.log(LEVEL_NUMBERS[message.level], "%s:%d %s", *place, message.text)
