@@ -167,6 +167,7 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
         "failures": {},
         "queue_ns": 0,
         "compute_ns": 0,
+        "executed": 0,
         "inferences": 0,
         "succeeded": 5,
         "failed": 6,
