@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import psutil
@@ -129,11 +130,10 @@ def _measure(fleet: RayFleet, kind: str, kill: Callable[[], int]) -> Row:
     eventually(fleet.is_whole, _WITHIN_S)
     # both ways are whole again, too
     for port in (fleet.http_port, fleet.serve_port):
-        eventually(lambda port=port: fleet.status("/v2/health/ready", port) == 200, _WITHIN_S)  # type: ignore[misc]
-    load = {"per_second": PER_SECOND, "clients": CLIENTS}
+        eventually(partial(_is_ready, fleet, port), _WITHIN_S)
     with (
-        SteadyLoad(fleet.http_port, **load) as direct,
-        SteadyLoad(fleet.serve_port, **load) as served,
+        SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as direct,
+        SteadyLoad(fleet.serve_port, per_second=PER_SECOND, clients=CLIENTS) as served,
     ):
         time.sleep(_AFTER_S)
         began_s = time.monotonic()
@@ -149,6 +149,10 @@ def _measure(fleet: RayFleet, kind: str, kill: Callable[[], int]) -> Row:
         back_s if victim else 0.0,
         reasons,
     )
+
+
+def _is_ready(fleet: RayFleet, port: int) -> bool:
+    return fleet.status("/v2/health/ready", port) == 200
 
 
 def _print(row: Row) -> None:
@@ -175,7 +179,7 @@ def _rates(fleet: RayFleet) -> None:
     for name, (at, pids) in ways.items():
         for count in (1, CLIENTS):
             plan = clients.http(at, BODY, MODEL)
-            result = clients.measure(plan, count, _MEASURED_S, lambda pids=pids: cpu.of_trees(pids))
+            result = clients.measure(plan, count, _MEASURED_S, partial(cpu.of_trees, pids))
             figures = (
                 f"{result.per_s:7.0f} per s  p50 {result.p50_ms:.2f} ms  p99 {result.p99_ms:.2f} ms"
             )

@@ -62,7 +62,7 @@ class RayFleet:
         with ExitStack() as stack:
             stack.callback(self._holder.cleanup)
             self.follower = self._follow()
-            stack.callback(_end, self.follower)
+            stack.callback(self.stop_following)
             stack.callback(self.down)
             self.up()
             configuration = self.directory / "haproxy.cfg"
@@ -80,7 +80,12 @@ class RayFleet:
     def follow_again(self) -> None:
         """Start the follower that has ended again."""
         self.follower = self._follow()
-        self._stack.callback(_end, self.follower)
+
+    def stop_following(self) -> int:
+        """End the follower, and return its exit status."""
+        assert self.follower is not None
+        _end(self.follower)
+        return self.follower.returncode
 
     def _follow(self) -> subprocess.Popen[bytes]:
         command = ["-m", "zmqtriton.ctl.main", "proxy", "haproxy", "--follow", "--statistics="]

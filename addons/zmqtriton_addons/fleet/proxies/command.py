@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -181,19 +183,32 @@ def _follow(follower: Follower, receive: str, token_file: Path | None) -> None:
     if receive:
         host, port = split_address(receive)
         receiver = serve_receiver((host.strip("*"), port), token, follower.receive)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _end(follower))
     try:
-        follower.run()
+        _run_until_signal(follower)
     finally:
         if receiver is not None:
             receiver.shutdown()
             receiver.server_close()
 
 
-def _end(follower: Follower) -> None:
+def _run_until_signal(follower: Follower) -> None:
+    """Run the follower in a thread, since a handler of signals may take no lock."""
+    reading, writing = os.pipe()
+
+    def run() -> None:
+        try:
+            follower.run()
+        finally:
+            os.write(writing, b".")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os.write(writing, b"."))
+    thread = threading.Thread(target=run, name="follower")
+    thread.start()
+    os.read(reading, 1)
     follower.is_over.set()
     follower.changed.set()
+    thread.join()
 
 
 def _find_nodes(words: Iterable[str], headers: dict[str, str]) -> list[Node]:

@@ -152,6 +152,7 @@ def test_the_direct_way_goes_on_without_controller_and_follower(
         fleet.follow_again()
         count = len(asking.answers)
         eventually(lambda: len(asking.answers) > count + 2 * PER_SECOND, WITHIN_S)
+        assert 0 == fleet.stop_following()
 
     assert [] == asking.failed()
 
