@@ -115,7 +115,10 @@ def main() -> int:
     parser.add_argument("--rates", action="store_true", help="rates of both ways, and kill nothing")
     arguments = parser.parse_args()
     servers = 1 if arguments.rates else 2
-    with RayCluster(3) as cluster, RayFleet(cluster, servers=servers) as fleet:
+    with (
+        RayCluster(3, keeps_state=True) as cluster,
+        RayFleet(cluster, servers=servers) as fleet,
+    ):
         eventually(fleet.is_whole, _WITHIN_S)
         if arguments.rates:
             _rates(fleet)

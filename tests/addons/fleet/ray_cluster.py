@@ -19,6 +19,9 @@ from typing import Any
 
 import psutil
 
+from tests.conftest import find_tool
+from tests.support.server import free_ports
+
 #: Memory for objects, of which there are none.
 _STORE_BYTES = 80 << 20
 #: A dead node is noticed sooner than by Ray's usual patience with networks, but not a node that
@@ -33,8 +36,11 @@ _HEALTH = {
 class RayCluster:
     """Has a head without room for servers, and nodes that have room for one each."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, *, keeps_state: bool = False) -> None:
+        """`keeps_state` for a head whose state outlives it, in Redis."""
         self._count = nodes
+        self._redis_port = free_ports(1)[0] if keeps_state else 0
+        self._redis: subprocess.Popen[bytes] | None = None
         #: Whatever Ray writes; sockets are there, and their names may not be long.
         self._directory = Path(tempfile.mkdtemp(prefix="ray-"))
         self._process: subprocess.Popen[str] | None = None
@@ -48,6 +54,17 @@ class RayCluster:
             "RAY_raylet_start_wait_time_s": "180",
         }
         with (self._directory / "log").open("w") as log:
+            if self._redis_port:
+                own["RAY_REDIS_ADDRESS"] = f"127.0.0.1:{self._redis_port}"
+                words = [
+                    "--port",
+                    str(self._redis_port),
+                    "--save",
+                    "",
+                    "--dir",
+                    str(self._directory),
+                ]
+                self._redis = subprocess.Popen([find_tool("redis-server"), *words], stdout=log)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(self._count)],
                 stdin=subprocess.PIPE,
@@ -62,6 +79,9 @@ class RayCluster:
     def __exit__(self, *error: object) -> None:
         assert self._process is not None
         self._process.communicate()
+        if self._redis is not None:
+            self._redis.terminate()
+            self._redis.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def kill_node(self, pid: int) -> None:

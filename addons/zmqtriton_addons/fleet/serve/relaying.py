@@ -10,12 +10,9 @@ import grpc
 
 from zmqtriton_floor.errors import Unavailable
 
-#: Those that are of one connection; the length is counted anew.
+#: Those that are of one connection.
 _OF_CONNECTIONS = frozenset(
-    (
-        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
-        *("host", "content-length"),
-    )
+    ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host")
 )
 _SERVICE = "/inference.GRPCInferenceService/"
 _UNLIMITED = -1

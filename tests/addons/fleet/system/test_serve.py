@@ -51,6 +51,7 @@ def test_requests_come_by_serves_proxies_and_straight_to_the_servers(fleet: RayF
         url = f"http://127.0.0.1:{port}/v2/models/{MODEL}/infer"
         with urllib.request.urlopen(url, BODY, timeout=60) as answer:
             assert MODEL == json.load(answer)["model_name"]
+            assert answer.headers["Content-Length"]
         assert 400 == fleet.status("/v2/models/no_such/ready", port)
 
     for port in (fleet.serve_grpc_port, fleet.grpc_port):
