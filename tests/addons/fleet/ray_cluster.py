@@ -39,6 +39,8 @@ class RayCluster:
     def __init__(self, nodes: int, *, keeps_state: bool = False) -> None:
         """`keeps_state` for a head whose state outlives it, in Redis."""
         self._count = nodes
+        #: For HTTP and gRPC of the proxies of Serve.
+        self.serve_ports = free_ports(2)
         self._redis_port = free_ports(1)[0] if keeps_state else 0
         self._redis: subprocess.Popen[bytes] | None = None
         #: Whatever Ray writes; sockets are there, and their names may not be long.

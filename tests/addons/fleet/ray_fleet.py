@@ -26,19 +26,27 @@ _MODELS = ROOT / "tests" / "models"
 
 
 class RayFleet:
-    """Servers of one group, which announce themselves to a follower of this machine."""
+    """Servers of the group `main` and others, which announce themselves to a follower here."""
 
-    def __init__(self, cluster: RayCluster, *, servers: int = 2, **fields: Any) -> None:
+    def __init__(
+        self,
+        cluster: RayCluster,
+        *,
+        servers: int = 2,
+        others: dict[str, dict[str, Any]] | None = None,
+        **fields: Any,
+    ) -> None:
+        """`others` are further groups, by name, with the fields in which they differ."""
         self._cluster = cluster
         self._holder = tempfile.TemporaryDirectory(prefix="ray-fleet-")
         self.directory = Path(self._holder.name)
         self.repository = self.directory / "models"
         for model in (MODEL, "add_sub"):
             shutil.copytree(_MODELS / model, self.repository / model)
-        ports = free_ports(5)
-        #: Of HAProxy, and of Serve's own proxies.
-        self.http_port, self.grpc_port, self.serve_port, self.serve_grpc_port = ports[:4]
-        self._receiver = f"127.0.0.1:{ports[4]}"
+        #: Of HAProxy, and of Serve's own proxies, which keep theirs from fleet to fleet.
+        self.http_port, self.grpc_port, receiver = free_ports(3)
+        self.serve_port, self.serve_grpc_port = cluster.serve_ports
+        self._receiver = f"127.0.0.1:{receiver}"
         self._group = {
             "model_repository": str(self.repository),
             "models": {MODEL: 1},
@@ -54,6 +62,7 @@ class RayFleet:
             "drain_within_s": 5,
             **fields,
         }
+        self._others = others or {}
         self._stack = ExitStack()
         self.haproxy: subprocess.Popen[bytes] | None = None
         self.follower: subprocess.Popen[bytes] | None = None
@@ -106,7 +115,10 @@ class RayFleet:
         """Have the cluster run the fleet, with changes; return what the command says."""
         self._group |= changes
         document = {
-            "groups": {"main": self._group},
+            "groups": {
+                "main": self._group,
+                **{name: {**self._group, **own} for name, own in self._others.items()},
+            },
             "serve": {
                 # nodes of one machine cannot all have the port
                 "proxy_location": "HeadOnly",

@@ -162,3 +162,38 @@ def test_a_fleet_that_is_taken_down_ends_in_order(fleet: RayFleet) -> None:
     fleet.down()
 
     eventually(lambda: not fleet.servers(), WITHIN_S)
+
+
+def test_several_groups_behind_serve_and_more_servers_for_more_load(cluster: RayCluster) -> None:
+    other = {"models": {"add_sub": 1}, "max_replicas": 1}
+    quarter = {"cpus": 0.25, "max_replicas": 2}
+    with RayFleet(cluster, servers=1, others={"other": other}, **quarter) as fleet:
+        for model, status in ((MODEL, 200), ("add_sub", 200), ("no_such", 404)):
+            assert status == fleet.status(f"/v2/models/{model}/ready", fleet.serve_port)
+        with grpc_client.InferenceServerClient(f"127.0.0.1:{fleet.serve_grpc_port}") as client:
+            assert client.is_model_ready(MODEL)
+            assert client.is_model_ready("add_sub")
+            with pytest.raises(grpc_client.InferenceServerException, match="no group has") as error:
+                client.is_model_ready("no_such")
+            assert "StatusCode.NOT_FOUND" == error.value.status()
+            assert 3 == len(stream_answers(client, 3))
+
+        with SteadyLoad(fleet.http_port, per_second=2000, clients=32):
+            # metrics come every ten seconds, and their mean of half a minute decides
+            eventually(lambda: len(fleet.servers()) == 3, 2 * WITHIN_S, "another server")
+
+
+def stream_answers(client: grpc_client.InferenceServerClient, count: int) -> list[object]:
+    """The results of so many requests of one stream."""
+    results: list[object] = []
+
+    def take(result: object, error: object) -> None:
+        results.append(result if error is None else None)
+
+    client.start_stream(take)
+    inputs = infer_inputs(grpc_client, ID=np.ones((1, 1), np.int32))
+    for _ in range(count):
+        client.async_stream_infer(MODEL, inputs)
+    eventually(lambda: len(results) == count, WITHIN_S)
+    client.stop_stream()
+    return [result for result in results if result is not None]
