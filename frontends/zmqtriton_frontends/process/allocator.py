@@ -8,6 +8,10 @@ kernel, which costs up to five times as much as the copying.
 from __future__ import annotations
 
 import ctypes
+import resource
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -17,6 +21,14 @@ _M_ARENA_MAX = -8
 _FROM_HEAP_BYTES = 32 << 20
 #: How much free memory at the end of the heap stays; the copies of a message of 16 MiB fit.
 _KEPT_BYTES = 64 << 20
+#: Bytes in use for nothing, times seconds: more is worth giving back.
+_MAX_WASTE = 32 << 20
+#: Of the C library's report: `uordblks` and `hblkhd` are the bytes that it has lent, from the heap
+#: and from the kernel.
+_USAGE = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
 
 
 def keep_freed_memory() -> bool:
@@ -34,30 +46,6 @@ def keep_freed_memory() -> bool:
     return all(mallopt(setting, size) for setting, size in wishes)
 
 
-class Freed:
-    """Notes that much will be freed soon that no ledger holds: documents, while they are read."""
-
-    #: When it is freed is not known: so often give_back_memory() is worth a try.
-    _CHECKS = 5
-
-    def __init__(self) -> None:
-        self._checks = 0
-
-    def expect(self) -> None:
-        self._checks = self._CHECKS
-
-    def is_likely(self) -> bool:
-        """True if something may have been freed since. To be called once a second."""
-        if not self._checks:
-            return False
-        self._checks -= 1
-        return True
-
-
-#: Of this process.
-freed = Freed()
-
-
 def give_back_memory() -> None:
     """Give freed memory back to the kernel, but for a part worth keeping.
 
@@ -66,3 +54,67 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(_KEPT_BYTES))
+
+
+@lru_cache(1)
+def _usage_report() -> Any:
+    """Return the function by which the C library tells of its memory, None if it does not."""
+    # the numbers of the older one begin again at 4 GiB
+    for name, number in (("mallinfo2", ctypes.c_ssize_t), ("mallinfo", ctypes.c_int)):
+        report = getattr(ctypes.CDLL(None), name, None)
+        if report is not None:
+            fields = [(field, number) for field in _USAGE]
+            report.restype = type("Usage", (ctypes.Structure,), {"_fields_": fields})
+            return report
+    return None
+
+
+def unused_bytes() -> int:
+    """Return the own memory of this process that the C library has lent to nobody.
+
+    What is not the C library's is counted, too, such as Python's small objects, so only a growth
+    means something. 0 without glibc.
+    """
+    report = _usage_report()
+    if report is None:
+        return 0
+    usage = report()
+    with open("/proc/self/statm", "rb") as sizes:
+        _, resident, shared, *_ = map(int, sizes.read().split())
+    own = (resident - shared) * resource.getpagesize()
+    unused: int = own - usage.uordblks - usage.hblkhd
+    bits = 8 * ctypes.sizeof(usage) // len(_USAGE)
+    half = 1 << bits - 1
+    return (unused + half) % (2 * half) - half
+
+
+class UnusedMemory:
+    """Gives memory back to the kernel that was freed and that nothing has use for now.
+
+    Looks at what there is, since not all of it is known beforehand: libzmq frees in its own thread
+    what it has read or not written, and documents take many times their size while they are read.
+    """
+
+    def __init__(
+        self,
+        measure: Callable[[], int] = unused_bytes,
+        give_back: Callable[[], None] = give_back_memory,
+    ) -> None:
+        self._measure = measure
+        self._give_back = give_back
+        #: The interpreter has the one, and the other is worth keeping.
+        self._least = measure() + _KEPT_BYTES
+        #: What could not be given back the last time, as far as it has not been used since.
+        self._left = 0
+        #: What was in use for nothing, times the seconds that it was.
+        self._waste = 0
+
+    def check(self) -> None:
+        """Give back much at once, and little after a while. To be called once a second."""
+        unused = self._measure()
+        self._waste = max(0, self._waste + unused - max(self._least, self._left))
+        if self._waste > _MAX_WASTE:
+            self._give_back()
+            self._left = unused = self._measure()
+            self._waste = 0
+        self._left = min(self._left, unused)

@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from zmqtriton_frontends.process import allocator
-
 #: The keys of a request's share, and of its client, in its scope.
 SHARE = "zmqtriton.request_share"
 CLIENT = "zmqtriton.client"
@@ -32,7 +30,6 @@ _STILL_CHECKS = 2
 _MAX_MADE = 4
 #: Or only this part of what it holds at each.
 _MOVING_PART = 512
-_WORTH_GIVING_BYTES = 64 << 20
 #: So much more may be held of what is there already and would be lost, half of it by an address; or
 #: one thing of any size.
 BORROWED_BYTES = 64 << 20
@@ -45,8 +42,7 @@ class Budget:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        #: And the most of that since memory was given back.
-        self.held = self.peak = 0
+        self.held = 0
         #: Beyond that.
         self.borrowed = 0
         #: The most that there was no room for since the last check.
@@ -230,9 +226,7 @@ class Share:
         self.held += size
         book.held += size
         budget = book.budget
-        budget.held = held = budget.held + size
-        if held > budget.peak:
-            budget.peak = held
+        budget.held += size
         return True
 
     async def wait(self, size: int, within_s: float = 0.0) -> bool:
@@ -302,13 +296,7 @@ class Share:
 
 
 class Ledger:
-    def __init__(
-        self,
-        limit: int,
-        *,
-        give_back: Callable[[], None] = allocator.give_back_memory,
-        freed: allocator.Freed = allocator.freed,
-    ) -> None:
+    def __init__(self, limit: int) -> None:
         """Set up; everything together may hold so many bytes."""
         self.budget = Budget(limit)
         self.requests = Book(budget=self.budget)
@@ -316,8 +304,6 @@ class Ledger:
         self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
-        self._give_back = give_back
-        self._freed = freed
         self._clients: dict[Client, None] = {}
         self._addresses: dict[str, Address] = {}
         #: How often there had been no room at the last check.
@@ -348,17 +334,10 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """Give memory back if much less is held than was. To be called once a second."""
-        self._relieve()
-        budget = self.budget
-        held = budget.held
-        if budget.peak - held > _WORTH_GIVING_BYTES or self._freed.is_likely():
-            self._give_back()
-            budget.peak = 0
-        budget.peak = max(budget.peak, held)
+        """End those who hold most and do not go on, while there is no room for others.
 
-    def _relieve(self) -> None:
-        """End those who hold most and do not go on, while there is no room for others."""
+        To be called once a second.
+        """
         budget = self.budget
         refused = self.requests.refused + self.streams.refused + self.answers.refused
         is_short = refused != self._refused or budget.held > budget.limit

@@ -34,7 +34,7 @@ class Begun:
 
 class World:
     def __init__(self, limit: int = 64 * MIB) -> None:
-        self.ledger = Ledger(limit, give_back=lambda: None)
+        self.ledger = Ledger(limit)
         self.sent: list[Message] = []
         self.has_room = True
         self.times_shut_out = 0

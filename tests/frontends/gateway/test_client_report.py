@@ -24,7 +24,7 @@ def test_figures_are_told_when_they_have_changed() -> None:
         calls.append((verb, figures["role"], figures["memory"]["requests_bytes"]))
 
     async def scenario() -> None:
-        ledger = Ledger(1 << 20, give_back=lambda: None)
+        ledger = Ledger(1 << 20)
         report, share = ClientReport(call, "http", ledger), Share(ledger.requests)
         for size in (0, 100, 0, -100, 0):
             share.add(size)
@@ -59,7 +59,7 @@ def test_a_server_that_ends_need_not_know() -> None:
         raise Unavailable("the server ends")
 
     async def scenario() -> None:
-        ledger = Ledger(1 << 20, give_back=lambda: None)
+        ledger = Ledger(1 << 20)
         report, share = ClientReport(call, "http", ledger), Share(ledger.answers)
         for _ in range(3):
             share.add(1)

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from zmqtriton_frontends.process.allocator import Freed
 from zmqtriton_frontends.process.client_progress import (
     MIN_BYTES,
     PART,
@@ -65,35 +64,6 @@ def test_however_many_take_what_they_get_others_get_a_little(clients: int) -> No
 
     assert book.held <= 1024 * MIB * 7 // 8
     assert all(Share(book).take(SMALL_BYTES) for _ in range(500))
-
-
-def test_memory_is_given_back_when_much_less_is_held_than_was() -> None:
-    given_back: list[int] = []
-    ledger = Ledger(1024 * MIB, give_back=lambda: given_back.append(1), freed=Freed())
-    share = Share(ledger.requests)
-    ledger.check()
-    for size in (60 * MIB, 100 * MIB):
-        share.add(size)
-        ledger.check()
-        share.release()
-        ledger.check()
-        ledger.check()
-
-    assert [1] == given_back
-
-
-def test_memory_is_given_back_though_much_was_held_for_less_than_a_second() -> None:
-    given_back: list[int] = []
-    ledger = Ledger(1024 * MIB, give_back=lambda: given_back.append(1), freed=Freed())
-    share = Share(ledger.requests)
-    ledger.check()
-    assert share.take(100 * MIB)
-    share.add(-90 * MIB)
-
-    for _ in range(3):
-        ledger.check()
-
-    assert [1] == given_back
 
 
 def test_who_moves_enough_of_what_is_held_is_waited_for() -> None:

@@ -18,7 +18,6 @@ import numpy as np
 import orjson
 
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.process import allocator
 
 MAX_DEPTH = 100
 
@@ -68,10 +67,7 @@ async def perform(
 
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
     """Run work on so many bytes in a thread, one after the other, while the loop goes on."""
-    is_very_large = size >= _VERY_LARGE_BYTES
-    if is_very_large:
-        allocator.freed.expect()
-    lane = _lanes[is_very_large]
+    lane = _lanes[size >= _VERY_LARGE_BYTES]
     return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
 
 
