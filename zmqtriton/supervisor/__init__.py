@@ -11,7 +11,6 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "backoff": "Backoff PROVEN_AFTER_S",
     "machine.gpus": "NvmlError list_nvml_gpus visible_gpus",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
@@ -20,7 +19,6 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
     from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
