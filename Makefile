@@ -6,6 +6,8 @@ JOBS ?= 4
 # A file stays with one process; tests/conftest.py has the order.
 DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
+# It makes the other environments, and has one of its own, which no change of setup.cfg touches.
+uv := .venv-uv/bin/uv
 
 .PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb coverage conformance-record clean \
 	test-fleet test-peers fleet-kills mutants
@@ -88,9 +90,9 @@ docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 # A package for this release of Debian or Ubuntu; needs python3-venv.
-deb: .venv/bin/uv
+deb: $(uv)
 	rm -rf build/deb
-	$(bin)/uv build --quiet --out-dir build/deb
+	$(uv) build --quiet --out-dir build/deb
 	deploy/debian/build.sh build/deb/zmqtriton-*.whl build/deb
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
@@ -116,67 +118,70 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.addons.pytriton.conformance.record --ours
 
 clean:
-	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers build *.egg-info
+	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers build *.egg-info
 
-.venv/bin/uv: setup.cfg
+$(uv):
+	$(PYTHON) -m venv --clear .venv-uv
+	.venv-uv/bin/python -m pip install --quiet uv
+
+.venv/pyvenv.cfg: setup.cfg
 	$(PYTHON) -m venv --clear .venv
-	.venv/bin/python -m pip install --quiet uv
 	touch $@
 
-.venv/server.stamp: .venv/bin/uv
-	.venv/bin/uv pip install --quiet --python .venv --editable .
+.venv/server.stamp: .venv/pyvenv.cfg | $(uv)
+	$(uv) pip install --quiet --python .venv --editable .
 	touch $@
 
-.venv/test.stamp: .venv/bin/uv
-	.venv/bin/uv pip install --quiet --python .venv --editable '.[test,dev]'
+.venv/test.stamp: .venv/pyvenv.cfg | $(uv)
+	$(uv) pip install --quiet --python .venv --editable '.[test,dev]'
 	touch $@ .venv/server.stamp
 
-.venv/docs.stamp: .venv/bin/uv
-	.venv/bin/uv pip install --quiet --python .venv --editable '.[docs]'
+.venv/docs.stamp: .venv/pyvenv.cfg | $(uv)
+	$(uv) pip install --quiet --python .venv --editable '.[docs]'
 	touch $@ .venv/server.stamp
 
-.venv-bench/stamp: .venv/bin/uv
-	.venv/bin/uv venv --quiet --clear --python $(BENCH_PYTHON) .venv-bench
-	.venv/bin/uv pip install --quiet --python .venv-bench --editable '.[test]'
+.venv-bench/stamp: setup.cfg | $(uv)
+	$(uv) venv --quiet --clear --python $(BENCH_PYTHON) .venv-bench
+	$(uv) pip install --quiet --python .venv-bench --editable '.[test]'
 	touch $@
 
-.venv-frameworks/stamp: .venv/bin/uv
-	.venv/bin/uv venv --quiet --clear --python $(PYTHON) .venv-frameworks
-	.venv/bin/uv pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu
+.venv-frameworks/stamp: setup.cfg | $(uv)
+	$(uv) venv --quiet --clear --python $(PYTHON) .venv-frameworks
+	$(uv) pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu
 	touch $@
 
 # Pythons that Ray has wheels for.
-.venv-ray/stamp: .venv/bin/uv
-	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.14' .venv-ray
-	.venv/bin/uv pip install --quiet --python .venv-ray --editable '.[test,ray]'
+.venv-ray/stamp: setup.cfg | $(uv)
+	$(uv) venv --quiet --clear --python '>=3.10,<3.14' .venv-ray
+	$(uv) pip install --quiet --python .venv-ray --editable '.[test,ray]'
 	touch $@
 
 # tritonclient holds protobuf below 7; the server must run with either.
-.venv-protobuf7/stamp: .venv/bin/uv
-	.venv/bin/uv venv --quiet --clear .venv-protobuf7
-	.venv/bin/uv pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
+.venv-protobuf7/stamp: setup.cfg | $(uv)
+	$(uv) venv --quiet --clear .venv-protobuf7
+	$(uv) pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
 	touch $@
 
 # NVIDIA's package, whose clients must work with our server; it has a numpy that newer Pythons do not.
-.venv-pytriton/stamp: .venv/bin/uv
-	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-pytriton
-	.venv/bin/uv pip install --quiet --python .venv-pytriton nvidia-pytriton==0.7.0
+.venv-pytriton/stamp: setup.cfg | $(uv)
+	$(uv) venv --quiet --clear --python '>=3.10,<3.13' .venv-pytriton
+	$(uv) pip install --quiet --python .venv-pytriton nvidia-pytriton==0.7.0
 	touch $@
 
 # What users ask a server with, in its newest releases but for PyTriton, whose API is that of one.
-.venv-peers/stamp: .venv/bin/uv
-	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-peers
-	.venv/bin/uv pip install --quiet --python .venv-peers nvidia-pytriton==0.7.0 'tritonclient[grpc,http]' openai
+.venv-peers/stamp: setup.cfg | $(uv)
+	$(uv) venv --quiet --clear --python '>=3.10,<3.13' .venv-peers
+	$(uv) pip install --quiet --python .venv-peers nvidia-pytriton==0.7.0 'tritonclient[grpc,http]' openai
 	touch $@
 
 # Clients of others, an environment for each. perf_analyzer is in the wheel of tritonclient 2.50; it wants CUDA's
 # runtime, and libb64 of the system. JavaScript's clients where there is npm.
-.venv-clients/stamp: .venv/bin/uv
+.venv-clients/stamp: setup.cfg | $(uv)
 	for name in kserve mlserver perf_analyzer; do \
-		.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-clients/$$name || exit; done
-	.venv/bin/uv pip install --quiet --python .venv-clients/kserve kserve==0.21.0
-	.venv/bin/uv pip install --quiet --python .venv-clients/mlserver mlserver==1.7.1
-	.venv/bin/uv pip install --quiet --python .venv-clients/perf_analyzer --no-deps tritonclient==2.50.0 \
+		$(uv) venv --quiet --clear --python '>=3.10,<3.13' .venv-clients/$$name || exit; done
+	$(uv) pip install --quiet --python .venv-clients/kserve kserve==0.21.0
+	$(uv) pip install --quiet --python .venv-clients/mlserver mlserver==1.7.1
+	$(uv) pip install --quiet --python .venv-clients/perf_analyzer --no-deps tritonclient==2.50.0 \
 		nvidia-cuda-runtime-cu12==12.9.79
 	if command -v npm > /dev/null; then \
 		npm install --silent --prefix .venv-clients/node @grpc/grpc-js@1 @grpc/proto-loader@0; fi
