@@ -11,6 +11,8 @@ from typing import Any
 from zmqtriton_frontends.metrics_api.series import labels_text
 
 _CONNECTIONS = "connections"
+#: Not the counter's name without its `_total`, which OpenMetrics has for the same family.
+_OPEN = "open_connections"
 #: By the name of the counter: the family, its help, and the labels of role and value.
 _COUNTERS = {
     _CONNECTIONS: ("connections_total", "Connections that clients have made", "role", ""),
@@ -68,9 +70,9 @@ def _connections(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for process in processes:
         if _CONNECTIONS in process:
             sums[process["role"]] = sums.get(process["role"], 0) + process[_CONNECTIONS]
-    yield from _family(_CONNECTIONS, "Open connections of clients", "gauge")
+    yield from _family(_OPEN, "Open connections of clients", "gauge")
     for role, value in sums.items():
-        yield f"zmqtriton_{_CONNECTIONS}{labels_text(role=role)} {value}"
+        yield f"zmqtriton_{_OPEN}{labels_text(role=role)} {value}"
 
 
 def _counters(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

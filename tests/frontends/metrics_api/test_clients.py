@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from zmqtriton_frontends.metrics_api.clients import render
 
 MEMORY = {"requests_bytes": 1, "answers_bytes": 2, "requests_refused": 3, "answers_refused": 4}
@@ -26,7 +28,7 @@ def test_processes_of_a_role_are_added_up() -> None:
         'zmqtriton_client_memory_bytes{kind="answers",role="http"} 4',
         'zmqtriton_client_memory_refused_total{kind="requests",role="http"} 6',
         'zmqtriton_client_memory_refused_total{kind="answers",role="http"} 8',
-        'zmqtriton_connections{role="http"} 6',
+        'zmqtriton_open_connections{role="http"} 6',
     ] == lines(text)
 
 
@@ -50,3 +52,13 @@ def test_counters_have_the_labels_that_tell_something() -> None:
         'zmqtriton_access_refused_total{reason="unknown",role="http"} 3',
         'zmqtriton_access_refused_total{reason="missing",role="metrics"} 5',
     ] == lines(text)
+
+
+def test_no_family_has_the_name_of_a_counter_without_its_ending() -> None:
+    process = {"role": "http", "client_memory": MEMORY, "connections": 3}
+    text = render({"processes": [process], "clients": [row("http", "connections", "", 7)]}, {})
+
+    # OpenMetrics, as the parser reads, has no `_total` in names of families
+    names = [family.name for family in text_string_to_metric_families(text)]
+
+    assert sorted(set(names)) == sorted(names)

@@ -183,7 +183,7 @@ def test_answers_over_http_and_connections_are_counted(server: Server) -> None:
 
     eventually(lambda: before + 3 == count(404), 30, "the answers are counted")
     assert made + 3 <= page(server)[connections]
-    assert page(server)['zmqtriton_connections{role="http"}'] >= 0
+    assert page(server)['zmqtriton_open_connections{role="http"}'] >= 0
 
 
 def test_the_page_is_compressed_for_a_scraper_that_asks_for_it(server: Server) -> None:

@@ -27,6 +27,22 @@ def test_a_library_of_another_version(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
+    ("markers", "is_for_here"),
+    [
+        ("", True),
+        (' python_version < "3"', False),
+        (' python_version >= "3.8"', True),
+        (' python_version >= "3.8" and extra == "ray"', False),
+        (" extra == 'ray'", False),
+        (' sys_platform != "win32"', True),
+        (' sys_platform == "win32"', False),
+    ],
+)
+def test_libraries_are_needed_where_their_markers_hold(markers: str, is_for_here: bool) -> None:
+    assert is_for_here == programs.is_for_here(markers)
+
+
+@pytest.mark.parametrize(
     ("version", "conditions", "is_accepted"),
     [
         ("4.1.0", ">=4.1,<5", True),

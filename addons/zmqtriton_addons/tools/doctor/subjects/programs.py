@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import re
 import shutil
 import sys
@@ -21,6 +22,7 @@ from zmqtriton_floor import __version__
 _PACKAGE = "zmqtriton"
 _PREFIX_OF_DISTRIBUTIONS = "/usr"
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\(?([^;)]*)\)?)?")
+_MARKER = re.compile(r"(\w+)\s*(>=|<=|==|!=|<|>)\s*[\"']([^\"']*)")
 _CONDITION = re.compile(r"(>=|<=|==|!=|<|>)\s*([\d.]+)")
 _CUPY = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")
 _PINNED_BYTES = 64 << 20
@@ -67,7 +69,7 @@ def judge_packages() -> Iterator[Finding]:
         return
     for text in requirements:
         match = _REQUIREMENT.match(text)
-        if match is None or "extra ==" in text:
+        if match is None or not is_for_here(text.partition(";")[2]):
             continue
         name, conditions = match[1], (match[2] or "").strip()
         version = _version_of(name)
@@ -79,6 +81,19 @@ def judge_packages() -> Iterator[Finding]:
                 "own.",
                 f"{sys.executable} -m pip install '{name}{conditions}'",
             )
+
+
+def is_for_here(markers: str) -> bool:
+    """Return True if a requirement with such markers is one of this Python, without extras."""
+    for name, operator, value in _MARKER.findall(markers):
+        if name == "python_version":
+            holds = is_accepted(platform.python_version(), f"{operator}{value}")
+        else:
+            # another marker, such as that of an extra: rather none than a false alarm
+            holds = name == "sys_platform" and (operator == "==") == (value == sys.platform)
+        if not holds:
+            return False
+    return True
 
 
 def is_accepted(version: str, conditions: str) -> bool:
