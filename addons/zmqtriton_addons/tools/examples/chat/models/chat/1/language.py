@@ -68,15 +68,17 @@ class LanguageModel:
         return self.text[places + 1]
 
     def opening(self, question, random):
-        """Return the first words of a sentence about the subject of the question."""
+        """Return the begin of a sentence up to the subject of the question."""
         subject = [n for n in sorted(set(question) - self.common) if self.words[n].isalpha()]
         scores = np.zeros(len(self.begins))
         for number in subject:
             sentences = np.unique(self.sentence[self.places[number]])
             scores[sentences] += 1 / np.log2(2 + self.frequency[number])
         best = np.flatnonzero(scores == scores.max())
-        begin = self.begins[random.choice(best)]
-        return self.text[begin : begin + ORDER].tolist()
+        chosen = random.choice(best)
+        words = self.text[self.sentence == chosen].tolist()
+        named = [place for place, number in enumerate(words) if number in subject]
+        return words[: max(ORDER, named[0] + 1 if named else 0)]
 
     def choose(self, before, random, temperature, top_p):
         """Return the next word: the likeliest, or one by chance."""
