@@ -18,10 +18,15 @@ _COMMANDS = {
     "token": "zmqtriton.token_command:run_token",
     "protos": "zmqtriton.protos_command:run_protos",
 }
+#: What follows the image in `docker run IMAGE tritonserver --model-repository=…` and in KServe's
+#: runtime: Triton's image has no program of its own, and ours has this one.
+_PROGRAM = "tritonserver"
 
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [_PROGRAM]:
+        words = words[1:]
     if words and words[0].isidentifier():
         reference = _COMMANDS.get(words[0]) or addons.find(addons.COMMANDS, words[0])
         if reference is not None:

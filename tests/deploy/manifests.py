@@ -11,6 +11,16 @@ from tests.conftest import ROOT
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 KSERVE = ROOT / "deploy" / "kserve"
 
+#: The arguments of KServe's own runtime for Triton, kserve-tritonserver.
+KSERVES_ARGUMENTS = [
+    "tritonserver",
+    "--model-store=/mnt/models",
+    "--grpc-port=9000",
+    "--http-port=8080",
+    "--allow-grpc=true",
+    "--allow-http=true",
+]
+
 Document = dict[str, Any]
 
 

@@ -109,6 +109,15 @@ def test_what_is_written_outside_of_volumes_fails_so_all_of_it_is_one() -> None:
     ]
     assert ["/tmp", "/run/zmqtriton", "/home/zmqtriton"] == writable
     assert "RUNTIME_DIRECTORY=/run/zmqtriton/server" in environment.value
-    # a tmpfs has the mode of what it is mounted on, and belongs to root
-    assert any("install -d -m 1777 /run/zmqtriton" in step.value for step in of("RUN", 1))
+    # a tmpfs has the mode of what it is mounted on, and belongs to root; KServe has another user
+    open_to_all = "install -d -m 1777 /run/zmqtriton /home/zmqtriton "
+    assert any(open_to_all in step.value for step in of("RUN", 1))
     assert "HOME=/home/zmqtriton" in environment.value
+
+
+def test_commands_for_the_image_of_triton_are_those_of_this_one() -> None:
+    [entry] = of("ENTRYPOINT", 1)
+    [made] = [step.value for step in of("RUN", 1) if "useradd" in step.value]
+
+    assert ["zmqtriton"] == entry.words, "to which `tritonserver` is a word that is left out"
+    assert "ln -s /opt/zmqtriton/bin/tritonserver /opt/tritonserver/bin/tritonserver" in made

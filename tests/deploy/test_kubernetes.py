@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.deploy.custom_resources import problems
-from tests.deploy.manifests import KUBERNETES, container, document, documents, pod
+from tests.deploy.manifests import (
+    KSERVES_ARGUMENTS,
+    KUBERNETES,
+    container,
+    document,
+    documents,
+    pod,
+)
 from tests.deploy.manifests import runtime_container as kserve_container
 from tests.deploy.test_docker import of
 from tests.deploy.test_expressions import rules
@@ -76,6 +83,15 @@ def test_kserve_waits_longer_than_the_server_drains_and_ends(name: str) -> None:
     assert predictor["model"]["modelFormat"]["name"] in formats
     ports = [port["containerPort"] for port in predictor["model"].get("ports", [])]
     assert set(ports) <= {own.http_port, own.grpc_port}
+
+
+def test_the_time_to_end_is_enough_by_the_runtime_of_kserve_too() -> None:
+    predictor = document("kserve/inference-service-triton.yaml")["spec"]["predictor"]
+    own = options([*KSERVES_ARGUMENTS[1:], *predictor["model"]["args"]])
+
+    took = own.exit_drain_secs + own.exit_timeout_secs
+    assert predictor["terminationGracePeriodSeconds"] > took + 5
+    assert kserve_container()["image"] == predictor["model"]["image"]
 
 
 def test_the_user_is_the_images_and_has_no_rights() -> None:

@@ -58,16 +58,20 @@ def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
         assert 0 == server.stop()
 
 
-def test_kserve_gets_an_answer_from_models_behind_a_link(tmp_path: Path) -> None:
-    container = manifests.runtime_container()
+@pytest.mark.parametrize(
+    "arguments",
+    [manifests.runtime_container()["args"], manifests.KSERVES_ARGUMENTS],
+    ids=["our runtime", "KServe's runtime for Triton"],
+)
+def test_kserve_gets_an_answer_from_models_behind_a_link(
+    arguments: list[str], tmp_path: Path
+) -> None:
     # a volume is mounted elsewhere, and linked to
     mounted = tmp_path / "mnt" / "models"
     mounted.parent.mkdir()
     mounted.symlink_to(tmp_path / "models")
 
-    with Container(
-        tmp_path, container["args"], {"/mnt/models": mounted}, (8080, 9000, 8002)
-    ) as server:
+    with Container(tmp_path, arguments, {"/mnt/models": mounted}, (8080, 9000, 8002)) as server:
         assert 200 == ask_add_sub(server)
         assert 200 == server.status("/v2/models/add_sub/ready")
         client = grpc_client.InferenceServerClient(server.grpc_address)
