@@ -132,6 +132,11 @@ ROWS: dict[str, list[Panel]] = {
             {"{{instance}} {{code}}": _rate("zmqtriton_http_responses_total", "@server")},
             "reqps",
         ),
+        Panel(
+            "Answers over gRPC",
+            {"{{instance}} {{code}}": _rate("zmqtriton_grpc_responses_total", "@server")},
+            "reqps",
+        ),
     ],
     "Queue and batches": [
         Panel("Waiting requests", {_OF_MODEL: "nv_inference_pending_request_count{@model}"}),

@@ -17,6 +17,7 @@ _OPEN = "open_connections"
 _COUNTERS = {
     _CONNECTIONS: ("connections_total", "Connections that clients have made", "role", ""),
     "answers": ("http_responses_total", "Answers over HTTP", "", "code"),
+    "calls": ("grpc_responses_total", "Calls over gRPC that have ended", "", "code"),
     "access_refusals": (
         "access_refused_total",
         "Requests refused because of their token or key",

@@ -38,6 +38,7 @@ def test_counters_have_the_labels_that_tell_something() -> None:
         row("grpc", "connections", "", 1),
         row("http", "answers", "200", 40),
         row("http", "answers", "404", 2),
+        row("grpc", "calls", "OK", 6),
         row("http", "access_refusals", "unknown", 3),
         row("http", "of a later version", "x", 1),
     ]
@@ -49,6 +50,7 @@ def test_counters_have_the_labels_that_tell_something() -> None:
         'zmqtriton_connections_total{role="grpc"} 1',
         'zmqtriton_http_responses_total{code="200"} 40',
         'zmqtriton_http_responses_total{code="404"} 2',
+        'zmqtriton_grpc_responses_total{code="OK"} 6',
         'zmqtriton_access_refused_total{reason="unknown",role="http"} 3',
         'zmqtriton_access_refused_total{reason="missing",role="metrics"} 5',
     ] == lines(text)

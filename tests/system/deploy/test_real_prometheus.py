@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import ROOT, find_tool
 from tests.deploy.test_expressions import panels
+from tests.support import raw_http2 as h2
 from tests.support.server import Server, ask_add_sub, free_ports
 from tests.support.waiting import eventually
 from tools.metrics_table import names_in, read_table
@@ -47,6 +48,15 @@ def prepare(server: Server) -> None:
         config.write(
             "instance_group [{ count: 1 rate_limiter { resources [{ name: 'R' count: 1 }] } }]\n"
         )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def called(server: Server) -> None:
+    """A call over gRPC, of which there are counts from then on."""
+    with h2.Connection(server.grpc_port) as connection:
+        path = "/inference.GRPCInferenceService/ServerLive"
+        connection.send(h2.headers_frame(1, path), h2.data_frame(1, b"", flags=h2.END_STREAM))
+        connection.read_until(b"grpc-status")
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +95,13 @@ def ask(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 def test_the_page_has_what_the_table_of_metrics_says_and_nothing_else(server: Server) -> None:
     assert 200 == ask_add_sub(server)
     # processes tell what they count once a second
-    name = "zmqtriton_http_responses_total"
-    eventually(lambda: name in server.metrics_text(), 30, "counts of a frontend")
+    names = "zmqtriton_http_responses_total", 'zmqtriton_grpc_responses_total{code="OK"} 1\n'
+
+    def has_both() -> bool:
+        text = server.metrics_text()
+        return all(name in text for name in names)
+
+    eventually(has_both, 30, "counts of the frontends")
 
     types = dict(_TYPE.findall(server.metrics_text()))
 

@@ -19,6 +19,7 @@ from zmqtriton_frontends.http2.header_blocks import Headers, literal, status
 Rpcs = Mapping[bytes, Rpc]
 Metadata = tuple[tuple[str, str | bytes], ...]
 
+UNKNOWN = 2
 UNIMPLEMENTED = 12
 INTERNAL = 13
 
@@ -48,8 +49,9 @@ class Opening(NamedTuple):
     encoding: str = ""
     #: The compressions that the client reads.
     accepts: frozenset[str] = frozenset()
-    #: The block that refuses it, or b"".
+    #: The block that refuses it, or b"", and the status that its client takes from that.
     refusal: bytes = b""
+    refusal_code: int = 0
 
     def metadata(self) -> Metadata:
         """Return the metadata for handlers; values of keys that end in -bin are bytes."""
@@ -60,10 +62,15 @@ class Opening(NamedTuple):
         )
 
 
-def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: bytes | None = None) -> Opening | None:
+def refusal_of(code: int, text: str, more: bytes = b"") -> Opening:
+    """Return an RPC that ends with its headers, and with more of them in the answer."""
+    return Opening(refusal=only_trailers(code, text) + more, refusal_code=code)
+
+
+def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: Opening | None = None) -> Opening | None:
     """Read headers; None if they are not those of a request.
 
-    Calls of unknown RPCs are refused with this block, or as Triton does it.
+    Calls of unknown RPCs are this one, or refused as Triton does it.
     """
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -75,12 +82,13 @@ def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: bytes | None = None) 
     if b":path" not in fields or b":method" not in fields or b":scheme" not in fields:
         return None
     if not _CONTENT_TYPE.match(fields.get(b"content-type", b"")):
-        return Opening(refusal=status(415))
+        return Opening(refusal=status(415), refusal_code=UNKNOWN)
     if fields[b":method"] != b"POST":
-        return Opening(refusal=status(405) + literal([(b"allow", b"POST")]))
+        allowed = literal([(b"allow", b"POST")])
+        return Opening(refusal=status(405) + allowed, refusal_code=UNKNOWN)
     rpc = rpcs.get(fields[b":path"])
     if rpc is None:
-        return Opening(refusal=of_unknown or only_trailers(UNIMPLEMENTED, ""))
+        return of_unknown or refusal_of(UNIMPLEMENTED, "")
     return _with_fields(Opening(rpc, headers), fields)
 
 
@@ -89,17 +97,17 @@ def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
     if timeout is not None:
         match = _TIMEOUT.fullmatch(timeout)
         if match is None:
-            return Opening(refusal=only_trailers(INTERNAL, "malformed grpc-timeout"))
+            return refusal_of(INTERNAL, "malformed grpc-timeout")
         timeout_s = int(match[1]) * _SECONDS[match[2]]
     encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
     if encoding not in ENCODINGS:
         text = f"Compression algorithm '{encoding}' is not supported"
         accepted = literal([(b"grpc-accept-encoding", ",".join(ENCODINGS).encode())])
-        return Opening(refusal=only_trailers(UNIMPLEMENTED, text) + accepted)
+        return refusal_of(UNIMPLEMENTED, text, accepted)
     try:
         opening.metadata()
     except binascii.Error:
-        return Opening(refusal=only_trailers(INTERNAL, "invalid base64 in a -bin metadata value"))
+        return refusal_of(INTERNAL, "invalid base64 in a -bin metadata value")
     accepts = fields.get(b"grpc-accept-encoding", b"").decode("latin-1").split(",")
     return opening._replace(
         timeout_s=timeout_s,

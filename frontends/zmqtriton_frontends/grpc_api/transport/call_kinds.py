@@ -22,6 +22,7 @@ from zmqtriton_frontends.grpc_api.call import (
 )
 from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.transport.account import Account
+from zmqtriton_frontends.grpc_api.transport.call_counts import OK, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
@@ -143,6 +144,7 @@ class UnaryCall(OneRequest):
             except NoRoomError as error:
                 self._fail(error)
                 return
+            by_status[OK] += 1
             pieces = [prefix(bool(compression), size), *response]
             self.connection.answer(self, HEADS[compression], pieces, self._tail)
             if self.outgoing:
@@ -300,7 +302,7 @@ def begin_of(
     """Return a maker of the streams that answer RPCs with these headers."""
     rpc = opening.rpc
     if rpc is None:
-        return partial(Refused, opening.refusal)
+        return partial(Refused, opening)
     is_inference = rpc.category == INFERENCE
     has_wishes = any(name in STAGE_HEADERS for name, _ in opening.headers)
     if compression not in opening.accepts or not is_inference:

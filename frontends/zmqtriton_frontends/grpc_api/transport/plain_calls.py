@@ -10,11 +10,12 @@ from functools import partial
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.grpc_api.transport import call_headers
+from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.stream_call import Refused
 from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 
-_TOLD = call_headers.only_trailers(
+_TOLD = call_headers.refusal_of(
     # as its client would report a connection that ends
     Unavailable.grpc_status,
     "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)",
@@ -45,12 +46,12 @@ class PlainCalls:
 
     def _read(self, headers: Headers) -> Begin | None:
         opening = call_headers.read_opening(headers, {}, of_unknown=_TOLD)
-        return None if opening is None else partial(self._refuse, opening.refusal)
+        return None if opening is None else partial(self._refuse, opening)
 
-    def _refuse(self, block: bytes, connection: Connection, number: int) -> Refused:
+    def _refuse(self, opening: Opening, connection: Connection, number: int) -> Refused:
         self._answers += 1
         # before the answer, or who asks again as soon as it has that would do so here
         connection.leave()
         if self._answers == _MAX_ANSWERS:
             connection.refuse_streams()
-        return Refused(block, connection, number)
+        return Refused(opening, connection, number)

@@ -16,7 +16,7 @@ from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import ClientReport
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.transport import call_headers
+from zmqtriton_frontends.grpc_api.transport import call_counts, call_headers
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     LINGER_S,
@@ -65,6 +65,7 @@ class NativeServer:
             connections=lambda: len(self._connections),
             counts=lambda: {
                 "connections": {"": self._connections.added},
+                "calls": call_counts.counts(),
                 "access_refusals": refusals.counts,
             },
         )

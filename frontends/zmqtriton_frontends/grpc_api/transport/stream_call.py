@@ -16,6 +16,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.transport.account import Account
+from zmqtriton_frontends.grpc_api.transport.call_counts import CANCELLED, OK, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
     TAIL,
@@ -79,14 +80,15 @@ class CallContext(NamedTuple):
 class Refused(Stream):
     """An RPC that ended with its headers."""
 
-    __slots__ = ("_block",)
+    __slots__ = ("_opening",)
 
-    def __init__(self, block: bytes, connection: Connection, number: int) -> None:
+    def __init__(self, opening: Opening, connection: Connection, number: int) -> None:
         super().__init__(connection, number)
-        self._block = block
+        self._opening = opening
 
     def on_begin(self) -> None:
-        self.connection.finish(self, self._block)
+        by_status[self._opening.refusal_code] += 1
+        self.connection.finish(self, self._opening.refusal)
 
 
 async def packed(message: bytes, compression: str) -> bytes:
@@ -240,6 +242,8 @@ class NativeCall(Stream):
         raise NotImplementedError
 
     def on_reset(self) -> None:
+        if self.trailers is None:  # else its end was counted, and not all of it was read
+            by_status[CANCELLED] += 1
         self._end()
 
     def on_sent(self) -> None:
@@ -256,6 +260,7 @@ class NativeCall(Stream):
 
     def _refuse(self, code: int, text: str) -> None:
         if self.is_open and not self.has_ended:
+            by_status[code] += 1
             block = trailers(code, text) if self._has_head else only_trailers(code, text)
             # what waits to be sent may wait for ever
             self.outgoing.clear()
@@ -282,6 +287,7 @@ class NativeCall(Stream):
             self.context.answering.begin()
             await self._answer(*request)
             if not self.has_ended:
+                by_status[OK] += 1
                 tail = self._tail
                 self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
@@ -295,6 +301,7 @@ class NativeCall(Stream):
                 self._deadline.cancel()
                 self._deadline = None
             if not self.has_ended:  # the handler was cancelled, and not by us
+                by_status[CANCELLED] += 1
                 self.connection.reset(self, frames.CANCEL)
 
     async def _answer(self, *request: Any) -> None:

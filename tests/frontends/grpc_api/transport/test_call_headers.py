@@ -89,10 +89,11 @@ def test_other_refusals_say_why() -> None:
     fields = HEADERS | {b":path": b"/a.B/D"}
     opening = read_opening(tuple(fields.items()), {b"/a.B/C": RPC})
     assert opening is not None
-    assert only_trailers(12, "") == opening.refusal
+    assert (only_trailers(12, ""), 12) == (opening.refusal, opening.refusal_code)
     opening = read_opening(tuple((HEADERS | {b":method": b"GET"}).items()), {})
     assert opening is not None
     assert opening.refusal.startswith(b"\x08\x03405")
+    assert 2 == opening.refusal_code  # what a client of gRPC makes of it
 
 
 @pytest.mark.parametrize(
