@@ -500,12 +500,12 @@ LAYERS = (
             "zmqtriton.runtime_places",
             "zmqtriton.yaml_text",
         ),
-        ("aiohttp", "grpc", "ray", "starlette", "yaml"),
+        ("aiohttp", "grpc", "pydantic", "ray", "starlette", "yaml"),
         "runs on Ray Serve, which brings these libraries",
     ),
     *(
-        Layer(f"{_FLEET}.serve.{name}", (_FLOOR, f"{_FLEET}.serve"), (), "does no I/O")
-        for name in ("configuration", "groups", "scaling")
+        Layer(f"{_FLEET}.serve.{name}", (_FLOOR, f"{_FLEET}.serve"), libraries, "does no I/O")
+        for name, libraries in (("configuration", ()), ("groups", ("pydantic",)), ("scaling", ()))
     ),
     Layer(
         f"{_FLEET}.servers",
@@ -518,9 +518,9 @@ LAYERS = (
         for name in ("membership", "nodes", "rollout")
     ),
     Layer(
-        f"{_FLEET}.servers.ray_servers",
-        (_FLOOR, f"{_FLEET}.serve.register"),
-        ("ray",),
+        f"{_FLEET}.servers.sources",
+        (_FLOOR, f"{_FLEET}.servers", f"{_FLEET}.serve.register"),
+        (),
         "asks Ray, if there is one",
     ),
     Layer(f"{_FLEET}.servers.srv_records", (_FLOOR,), ("dns",), "is the one that asks DNS"),

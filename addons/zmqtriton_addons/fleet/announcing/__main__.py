@@ -54,8 +54,7 @@ async def _run(lifeline: Lifeline) -> None:
         return  # nothing was announced
     await starting
     request_log.configure()
-    announcer = Announcer(gateway)
-    announcer.changed = gateway.has_news
+    announcer = Announcer(gateway, gateway.has_news)
     running = asyncio.ensure_future(announcer.run())
     await asyncio.wait((running, gateway.end), return_when=asyncio.FIRST_COMPLETED)
     if running.done():

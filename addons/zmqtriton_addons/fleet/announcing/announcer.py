@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -101,16 +102,15 @@ class Courier:
 
 
 class Announcer:
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, changed: asyncio.Event) -> None:
+        """`changed` is set when something may have changed."""
+        self._gateway, self._changed = gateway, changed
         self._readiness = Readiness(gateway)
         settings = gateway.settings
         process = Process(socket.gethostname(), os.getppid(), settings.server.started_at)
         self._couriers = [Courier(place, settings, process) for place in settings.announcing.places]
         self._news: dict[str, Any] = {}
         self._is_open = False
-        #: To be set when something may have changed.
-        self.changed = asyncio.Event()
 
     async def run(self) -> None:
         """Keep all places informed until this is cancelled."""
@@ -125,22 +125,22 @@ class Announcer:
 
     async def _watch(self) -> None:
         while True:
-            self.changed.clear()
+            self._changed.clear()
             news = await self._look()
             if news != self._news:
                 self._news = news
                 for courier in self._couriers:
                     courier.update(news)
-            await _wait_for(self.changed, _LOOK_EVERY_S if self._is_open else _OPENING_EVERY_S)
+            await _wait_for(self._changed, _LOOK_EVERY_S if self._is_open else _OPENING_EVERY_S)
 
     async def _look(self) -> dict[str, Any]:
         gateway, catalogue = self._gateway, self._gateway.catalogue
-        self._is_open = self._is_open or await self._call_is_open()
+        self._is_open = self._is_open or await _says(self._gateway.call("is_open", {}))
         is_ready, own_readiness = False, dict[int, bool]()
         if self._is_open:
-            is_ready = await self._is_server_ready()
+            is_ready = await _says(self._readiness.of_server())
             for number in catalogue.generations_with_is_ready():
-                own_readiness[number] = await self._says_ready(number)
+                own_readiness[number] = await _says(self._readiness.of_generations([number]))
 
         may_be_asked = self._is_open and catalogue.may_be_asked and not gateway.is_stopping
 
@@ -157,25 +157,14 @@ class Announcer:
         models = announcement.describe_models(catalogue.versions(), says_ready)
         return {"state": state, "models": models}
 
-    async def _call_is_open(self) -> bool:
-        try:
-            return bool(await self._gateway.call("is_open", {}))
-        except ZmqTritonError:
-            return False
 
-    async def _is_server_ready(self) -> bool:
-        try:
-            return await self._readiness.of_server()
-        except ZmqTritonError as error:
-            _log.debug("not ready: %s", error.text)
-            return False
-
-    async def _says_ready(self, generation: int) -> bool:
-        try:
-            return await self._readiness.of_generations([generation])
-        except ZmqTritonError as error:
-            _log.debug("not ready: %s", error.text)
-            return False
+async def _says(question: Awaitable[Any]) -> bool:
+    """Return the answer to a question; False without one."""
+    try:
+        return bool(await question)
+    except ZmqTritonError as error:
+        _log.debug("no: %s", error.text)
+        return False
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -24,13 +24,15 @@ from zmqtriton_addons.fleet.ctl import inferring, report
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all
 from zmqtriton_addons.fleet.servers.nodes import Node
-from zmqtriton_addons.fleet.servers.rollout import Outcome, Rollout
 from zmqtriton_floor.errors import InvalidArgument
 
 _VARIABLE = "ZMQTRITON_FLEET"
-_NONE = "there is no server"
 #: For what a server answers from memory.
 _LOOK_WITHIN_S = 10.0
+_ROLLOUT: report.Columns = {
+    "Server": lambda row: row["server"],
+    "Model": lambda row: row["result"],
+}
 
 
 class Fleet(NamedTuple):
@@ -41,30 +43,24 @@ class Fleet(NamedTuple):
     headers: tuple[str, ...]
     timeout_s: float
 
-    def find(self) -> list[Node]:
+    def find(self) -> sources.Listing:
         """Return the chosen servers, gone or not. Raises InvalidArgument without any."""
-        return self.find_all()[0]
-
-    def find_all(self) -> tuple[list[Node], int]:
-        """Likewise, with the number of servers that there should be."""
         listing = sources.list_servers(self.words, parse_headers(self.headers))
-        if not self.on:
-            chosen, expected = listing
-        else:
-            chosen = [n for n in listing.nodes if {n.name, n.http, _host(n)} & set(self.on)]
-            expected = len(chosen)
-        if not chosen and not expected:
-            raise InvalidArgument("there is no such server" if listing.nodes else _NONE)
-        return chosen, expected
+        if self.on:
+            chosen = [n for n in listing.nodes if {n.name, n.http, n.host} & set(self.on)]
+            listing = sources.Listing(chosen, len(chosen))
+        if not listing.nodes and not listing.expected:
+            raise InvalidArgument("there is no such server" if self.on else "there is no server")
+        return listing
 
-    def services(self, nodes: Sequence[Node], max_s: float = math.inf) -> list[NodeService]:
-        """Return how each is asked; an answer may take as long as chosen, or less."""
+    def services(
+        self, nodes: Sequence[Node] | None = None, max_s: float = math.inf
+    ) -> list[NodeService]:
+        """Return how each is asked, by default each that has not ended."""
+        if nodes is None:
+            nodes = sources.present(self.find().nodes, print_note)
         headers, within_s = parse_headers(self.headers), min(self.timeout_s, max_s)
         return [NodeService(node, headers, within_s) for node in nodes]
-
-
-def _host(node: Node) -> str:
-    return node.http.rpartition(":")[0]
 
 
 @click.group()
@@ -121,19 +117,17 @@ def fleet(
 def status(chosen: Fleet, form: str, by_model: bool, expect: int | None) -> None:
     """Show the state of each server; exit with 1 unless all are ready, and as many as expected."""
     with exit_on_error():
-        nodes, expected = chosen.find_all()
+        nodes, expected = chosen.find()
         replies = ask_all(chosen.services(nodes, _LOOK_WITHIN_S), report.look)
     seen = [report.describe(reply) for reply in replies]
-    if form != "table":
-        print_document(form, seen)
-    elif by_model:
-        print_table(report.MODEL_HEADER, report.model_rows(seen))
+    if by_model:
+        _show(form, seen, report.MODELS, report.models_of(seen))
     else:
-        print_table(report.HEADER, report.rows(seen))
+        _show(form, seen, report.SERVERS, seen)
     ready = sum(each["state"] == "ready" for each in seen)
-    wished = expected if expect is None else expect
-    if ready < max(wished, len(seen)):
-        print_note(f"{ready} of {max(wished, len(seen))} servers are ready")
+    wished = max(len(seen), expected if expect is None else expect)
+    if ready < wished:
+        print_note(f"{ready} of {wished} servers are ready")
         sys.exit(EXIT_REFUSED)
 
 
@@ -153,16 +147,15 @@ def infer(
     """
     wish = RequestOptions(model, inputs, None, file, fill, "", (), chosen.timeout_s)
     with exit_on_error():
-        services = chosen.services(_present(chosen.find()))
+        services = chosen.services()
         request = wish.prepare(services[0].http)
         replies = ask_all(services, lambda each: inferring.ask(each, wish.path, request))
-    seen = [inferring.describe(reply) for reply in replies]
-    if form == "table":
-        print_table(inferring.HEADER, inferring.rows(seen))
-    else:
-        print_document(form, seen)
-    if any(each["problem"] for each in seen):
-        sys.exit(EXIT_REFUSED)
+    seen = [
+        {"server": each.node.http, **(each.answer or {}), "problem": each.problem}
+        for each in replies
+    ]
+    _show(form, seen, inferring.COLUMNS, seen)
+    _exit(replies)
 
 
 @fleet.command()
@@ -191,13 +184,7 @@ def unload(chosen: Fleet, model: str, form: str) -> None:
 @click.pass_obj
 def drain(chosen: Fleet, model: str, is_all: bool, within: float | None, form: str) -> None:
     """Drain MODEL, or the server, on the one server that is chosen."""
-    with exit_on_error():
-        count = len(chosen.find())
-        if count > 1 and not is_all:
-            raise InvalidArgument(
-                f"this would drain {count} servers at once: name one by --on, or say --all"
-            )
-    _change(form, chosen, lambda service: service.drain(model, within))
+    _change(form, chosen, lambda service: service.drain(model, within), is_for_one=not is_all)
 
 
 @fleet.command()
@@ -229,70 +216,68 @@ def undrain(chosen: Fleet, model: str, form: str) -> None:
 @with_format
 @click.pass_obj
 def rollout(
-    chosen: Fleet,
-    model: str,
-    *,
-    drains: bool,
-    drain_within: float,
-    ready_within: float,
-    form: str,
+    chosen: Fleet, model: str, *, drains: bool, drain_within: float, ready_within: float, form: str
 ) -> None:
     """Load MODEL again on one server after the other, where it is served.
 
     Waits until it is ready on a server before the next one, and stops at the first failure.
     """
     with exit_on_error():
-        services = chosen.services(_present(chosen.find()))
-        serving = ask_all(services, lambda service: service.serves(model))
-        for reply in serving:
+        services = chosen.services()
+        replies = ask_all(services, lambda service: service.serves(model))
+        for reply in replies:
             if reply.problem:
                 raise InvalidArgument(f"{reply.node.http}: {reply.problem}; nothing was changed")
-        nodes = [reply.node for reply in serving if reply.answer]
-        if not nodes:
+        serving = [each for each, reply in zip(services, replies, strict=True) if reply.answer]
+        if not serving:
             raise InvalidArgument(f"no server serves '{model}'")
-    by_node = {service.node: service for service in services}
-    plan = Rollout(nodes, drains=drains)
-    limits = rolling.Limits(drain_within, ready_within)
-    rolling.perform(plan, by_node, model, limits, print_note)
-    outcomes = [(node.http, outcome.value) for node, outcome in plan.outcomes.items()]
-    if form == "table":
-        print_table(("Server", "Model"), outcomes)
-    else:
-        print_document(form, [{"server": server, "result": result} for server, result in outcomes])
-    if plan.reason:
-        for line in plan.next_steps(model):
-            print_note(line)
-        print_error(plan.reason, EXIT_REFUSED)
-    if set(plan.outcomes.values()) != {Outcome.NEW}:
+    end = rolling.perform(
+        serving,
+        model,
+        print_note,
+        drain_within_s=drain_within if drains else None,
+        ready_within_s=ready_within,
+    )
+    seen = [{"server": node.http, "result": each.value} for node, each in end.outcomes.items()]
+    _show(form, seen, _ROLLOUT, seen)
+    for line in end.next_steps(model) if end.reason else ():
+        print_note(line)
+    if end.reason:
+        print_error(end.reason, EXIT_REFUSED)
         sys.exit(EXIT_REFUSED)
 
 
-def _present(nodes: Sequence[Node]) -> list[Node]:
-    """Return those that have not ended. Raises InvalidArgument without any."""
-    for node in nodes:
-        if node.is_gone:
-            print_note(f"left out: {node.http} ({node.state})")
-    present = [node for node in nodes if not node.is_gone]
-    if not present:
-        raise InvalidArgument(_NONE)
-    return present
-
-
-def _change(form: str, chosen: Fleet, change: Callable[[NodeService], str]) -> None:
+def _change(
+    form: str, chosen: Fleet, change: Callable[[NodeService], str], *, is_for_one: bool = False
+) -> None:
     """Change all servers at once, and say what became of each."""
     with exit_on_error():
-        replies: list[Reply[Any]] = ask_all(chosen.services(_present(chosen.find())), change)
+        services = chosen.services()
+        if is_for_one and len(services) > 1:
+            raise InvalidArgument(
+                f"this would drain {len(services)} servers at once: name one by --on, or say --all"
+            )
+        replies = ask_all(services, change)
+    seen = [
+        {"server": each.node.http, "result": each.answer or "", "problem": each.problem}
+        for each in replies
+    ]
+    if form != "table":
+        print_document(form, seen)
+    for each in seen if form == "table" else ():
+        text = f"{each['server']}: {each['problem'] or each['result']}"
+        click.echo(text, err=bool(each["problem"]))
+    _exit(replies)
+
+
+def _show(form: str, seen: Any, columns: report.Columns, rows: Iterable[Mapping[str, Any]]) -> None:
     if form == "table":
-        for reply in replies:
-            text = f"{reply.node.http}: {reply.problem or reply.answer}"
-            click.echo(text, err=bool(reply.problem))
+        print_table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
     else:
-        print_document(
-            form,
-            [
-                {"server": each.node.http, "result": each.answer or "", "problem": each.problem}
-                for each in replies
-            ],
-        )
+        print_document(form, seen)
+
+
+def _exit(replies: Sequence[Reply[Any]]) -> None:
+    """Exit with 1 if a server has refused, or has not answered."""
     if any(reply.problem for reply in replies):
         sys.exit(EXIT_REFUSED)

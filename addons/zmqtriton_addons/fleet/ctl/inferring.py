@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from zmqtriton.ctl import PreparedRequest
-from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply
+from zmqtriton_addons.fleet.ctl.report import Columns
+from zmqtriton_addons.fleet.servers.node_service import NodeService
 
-HEADER = ("Server", "Time", "Outputs", "Problem")
+COLUMNS: Columns = {
+    "Server": lambda row: row["server"],
+    "Time": lambda row: f"{row['seconds'] * 1e3:.1f} ms" if "seconds" in row else "-",
+    "Outputs": lambda row: row.get("outputs", "-"),
+    "Problem": lambda row: row["problem"],
+}
 _HEADER_LENGTH = "inference-header-content-length"
 _SHOWN_DIGITS = 8
 
@@ -25,19 +30,3 @@ def ask(service: NodeService, path: str, request: PreparedRequest) -> dict[str, 
     # before the tensors stands what differs from answer to answer, such as ids
     digest = hashlib.sha256(answer.body[length:]).hexdigest()[:_SHOWN_DIGITS]
     return {"seconds": round(seconds, 6), "outputs": digest}
-
-
-def describe(reply: Reply[dict[str, Any]]) -> dict[str, Any]:
-    return {"server": reply.node.http, **(reply.answer or {}), "problem": reply.problem}
-
-
-def rows(seen: Sequence[dict[str, Any]]) -> list[Sequence[str]]:
-    return [
-        (
-            each["server"],
-            f"{each['seconds'] * 1e3:.1f} ms" if "seconds" in each else "-",
-            each.get("outputs", "-"),
-            each["problem"],
-        )
-        for each in seen
-    ]

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply
 
-HEADER = ("Server", "State", "Ready", "Queued", "Executing", "Used", "Problem")
-MODEL_HEADER = ("Server", "Model", "Version", "State", "Reason")
+#: The cells of a row, by their titles.
+Columns = Mapping[str, Callable[[Mapping[str, Any]], str]]
+
+SERVERS: Columns = {
+    "Server": lambda row: row["server"],
+    "State": lambda row: row["state"],
+    "Ready": lambda row: _count_ready(row["models"]) if row["models"] else "-",
+    "Queued": lambda row: str(row.get("queued", "-")),
+    "Executing": lambda row: str(row.get("executing", "-")),
+    "Used": lambda row: f"{row['utilization']:.0%}" if "utilization" in row else "-",
+    "Problem": lambda row: row["problem"],
+}
+MODELS: Columns = {
+    "Server": lambda row: row["server"],
+    "Model": lambda row: row["name"],
+    "Version": lambda row: row.get("version", "-"),
+    "State": lambda row: row.get("state", "-"),
+    "Reason": lambda row: row.get("reason", ""),
+}
 _UNREACHABLE = "unreachable"
 
 
@@ -22,55 +39,22 @@ def describe(reply: Reply[dict[str, Any]]) -> dict[str, Any]:
     node, answer = reply.node, reply.answer
     server = {"server": node.http, "announced": node.state}
     if answer is None:
-        return {**server, "state": node.state if node.is_gone else _UNREACHABLE, "models": []} | {
-            "problem": reply.problem
-        }
+        state = node.state if node.is_gone else _UNREACHABLE
+        return {**server, "state": state, "models": [], "problem": reply.problem}
     if answer["is_ready"]:
         state = "ready"
     else:
         # what it has announced says more than that it is not ready, if it says so, too
         state = node.state if node.state not in ("", "ready") and not node.is_gone else "unready"
-    figures = answer["load"]
-    return {
-        **server,
-        "state": state,
-        "models": answer["models"],
-        "queued": figures.get("queued", 0),
-        "executing": figures.get("executing", 0),
-        "utilization": figures.get("utilization", 0.0),
-        "problem": "",
-    }
+    figures = {"queued": 0, "executing": 0, "utilization": 0.0}
+    figures = {name: answer["load"].get(name, figure) for name, figure in figures.items()}
+    return {**server, "state": state, "models": answer["models"], **figures, "problem": ""}
 
 
-def rows(seen: Sequence[dict[str, Any]]) -> list[Sequence[str]]:
-    return [
-        (
-            each["server"],
-            each["state"],
-            _count_ready(each["models"]) if each["models"] else "-",
-            str(each.get("queued", "-")),
-            str(each.get("executing", "-")),
-            f"{each['utilization']:.0%}" if "utilization" in each else "-",
-            each["problem"],
-        )
-        for each in seen
-    ]
+def models_of(seen: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    return ({"server": each["server"], **model} for each in seen for model in each["models"])
 
 
-def model_rows(seen: Sequence[dict[str, Any]]) -> list[Sequence[str]]:
-    return [
-        (
-            each["server"],
-            model["name"],
-            model.get("version", "-"),
-            model.get("state", "-"),
-            model.get("reason", ""),
-        )
-        for each in seen
-        for model in each["models"]
-    ]
-
-
-def _count_ready(models: Sequence[dict[str, Any]]) -> str:
+def _count_ready(models: Sequence[Mapping[str, Any]]) -> str:
     meant = [model for model in models if model.get("reason") != "unloaded" and "state" in model]
     return f"{sum(m['state'] == 'READY' for m in meant)} of {len(meant)}"

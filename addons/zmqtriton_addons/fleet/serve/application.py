@@ -15,26 +15,30 @@ from zmqtriton_addons.fleet.serve.configuration import deployment_options, ingre
 from zmqtriton_addons.fleet.serve.groups import INGRESS, FleetFile, Group, parse_fleet
 from zmqtriton_addons.fleet.serve.ingress import Ingress
 from zmqtriton_addons.fleet.serve.replica import ServerReplica
-from zmqtriton_addons.fleet.serve.server_options import server_options, stop_within_s
+from zmqtriton_addons.fleet.serve.server_options import server_options
 from zmqtriton_floor.errors import InvalidArgument
 
 
 def read_fleet(path: Path) -> FleetFile:
-    """Read the file of a fleet. Raises InvalidArgument, and OSError."""
+    """Read the file of a fleet, and check the options of its servers.
+
+    Raises InvalidArgument, and OSError.
+    """
     try:
-        document = yaml.safe_load(path.read_text("utf-8"))
+        fleet = parse_fleet(yaml.safe_load(path.read_text("utf-8")))
+        for name, group in fleet.groups.items():
+            server_options(name, group)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path}: this is no YAML: {error}") from None
-    try:
-        return parse_fleet(document)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error.text}") from None
+    return fleet
 
 
 def app(args: dict[str, Any]) -> serve.Application:
     """Return the application of a fleet: of a file, or of its fields themselves."""
     fleet = read_fleet(Path(args["file"])) if "file" in args else parse_fleet(args)
-    bound = {group.name: _bind(group) for group in fleet.groups}
+    bound = {name: _bind(name, group) for name, group in fleet.groups.items()}
     if len(bound) == 1:
         return next(iter(bound.values()))
     ingress = serve.deployment(Ingress, name=INGRESS)
@@ -47,10 +51,9 @@ def app(args: dict[str, Any]) -> serve.Application:
     ).bind(bound)
 
 
-def _bind(group: Group) -> serve.Application:
-    words = server_options(group)
-    stop_s = stop_within_s(group, words)
-    deployment = serve.deployment(ServerReplica, name=group.name)
+def _bind(name: str, group: Group) -> serve.Application:
+    words, stop_s = server_options(name, group)
+    deployment = serve.deployment(ServerReplica, name=name)
     return deployment.options(**deployment_options(group, stop_s)).bind(
-        words, dict(group.headers), group.drain_within_s, stop_s
+        words, group.headers, group.drain_within_s, stop_s
     )

@@ -24,14 +24,14 @@ _POLICY = "zmqtriton_addons.fleet.serve.scaling:decide"
 
 def serve_config(fleet: FleetFile) -> dict[str, Any]:
     """Return the document that `serve deploy` takes."""
-    deployments = [{"name": group.name, **_changeable(group)} for group in fleet.groups]
+    deployments = [{"name": name, **_changeable(group)} for name, group in fleet.groups.items()]
     if len(fleet.groups) > 1:
         deployments.append({"name": INGRESS, "user_config": ingress_config(fleet)})
     application = {
         "name": fleet.name,
         "route_prefix": "/",
         "import_path": _APPLICATION,
-        "args": {"groups": {group.name: group.server() for group in fleet.groups}},
+        "args": {"groups": {name: group.server() for name, group in fleet.groups.items()}},
         "deployments": deployments,
     }
     grpc_options = {"grpc_servicer_functions": [_SERVICER], **fleet.serve.get("grpc_options", {})}
@@ -49,17 +49,16 @@ def deployment_options(group: Group, stop_within_s: float) -> dict[str, Any]:
 
 
 def ingress_config(fleet: FleetFile) -> dict[str, Any]:
-    groups = {g.name: None if g.models is None else list(g.models) for g in fleet.groups}
-    return {"groups": groups}
+    groups = fleet.groups.items()
+    return {"groups": {name: None if g.models is None else list(g.models) for name, g in groups}}
 
 
 def _changeable(group: Group) -> dict[str, Any]:
     resources: dict[str, Any] = {"num_cpus": group.cpus, "num_gpus": group.gpus}
     if group.memory:
         resources["memory"] = group.memory
-    models = None if group.models is None else dict(group.models)
-    options: dict[str, Any] = {"user_config": {"models": models}, "ray_actor_options": resources}
-    if group.min_replicas == group.max_replicas:
+    options = {"user_config": {"models": group.models}, "ray_actor_options": resources}
+    if group.max_replicas in (None, group.min_replicas):
         return {**options, "num_replicas": group.min_replicas}
     return {
         **options,

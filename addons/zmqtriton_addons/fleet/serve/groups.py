@@ -8,7 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -17,100 +29,85 @@ INGRESS = "ingress"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]i)?B?")
 _UNITS = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
-_DEFAULT_NAME = "zmqtriton"
-_FIELDS = frozenset({"name", "groups", "serve"})
+#: Fields whose change replaces the servers; with `models`, as far as these are named at all.
+_OF_SERVERS = {"model_repository", "options", "headers", "drain_within_s"}
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or name == INGRESS:
+        raise ValueError(f"'{name}' cannot be the name of a group")
+    return name
+
+
+def _read_size(value: Any) -> int:
+    match = _SIZE.fullmatch(str(value))
+    if match is None or isinstance(value, bool):
+        raise ValueError(f"'{value}' is no size; 4Gi is one")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _read_models(value: Any) -> Any:
+    names = [value] if isinstance(value, str) else value
+    return dict.fromkeys(map(str, names), 1) if isinstance(names, list) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
 #: Models of a group, and the mark of each; another mark is another version, which is loaded.
-Models = Mapping[str, Any]
+Models = Annotated[dict[str, Any], BeforeValidator(_read_models)]
 
 
-class Group(NamedTuple):
-    name: str
-    model_repository: tuple[str, ...]
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+
+
+class Group(_Fields):
+    model_repository: Annotated[Texts, Field(min_length=1)]
     #: None for all models of the repositories.
     models: Models | None = None
-    min_replicas: int = 1
-    max_replicas: int = 1
+    min_replicas: PositiveInt = 1
+    #: None for as many as there are at least.
+    max_replicas: PositiveInt | None = None
     #: Resources that Ray reserves for each server.
-    cpus: float = 1.0
-    gpus: float = 0.0
-    memory: int = 0
+    cpus: NonNegativeFloat = 1.0
+    gpus: NonNegativeFloat = 0.0
+    memory: Annotated[int, BeforeValidator(_read_size)] = 0
     #: Options of the servers, as `--NAME=VALUE`.
-    options: tuple[str, ...] = ()
+    options: Texts = []
     #: Headers for a server that restricts its load figures.
-    headers: Mapping[str, str] = {}
+    headers: dict[str, str] = {}
     #: The limit for the drain of a server before it stops.
-    drain_within_s: float = 30.0
+    drain_within_s: NonNegativeFloat = 30.0
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Group:
+        if self.max_replicas is not None and self.max_replicas < self.min_replicas:
+            raise ValueError("max_replicas is below min_replicas")
+        return self
 
     def server(self) -> dict[str, Any]:
         """Return the fields whose change replaces the servers, as the file has them."""
-        return {
-            # which models they are may change, but not whether they are named
-            "models": None if self.models is None else [],
-            "model_repository": list(self.model_repository),
-            "options": list(self.options),
-            "headers": dict(self.headers),
-            "drain_within_s": self.drain_within_s,
-        }
+        # which models they are may change, but not whether they are named
+        return {"models": None if self.models is None else {}} | self.model_dump(
+            include=_OF_SERVERS
+        )
 
 
-class FleetFile(NamedTuple):
-    name: str
-    groups: tuple[Group, ...]
+class FleetFile(_Fields):
+    name: str = "zmqtriton"
+    groups: Annotated[dict[Annotated[str, AfterValidator(_check_name)], Group], Field(min_length=1)]
     #: Ray Serve's own fields, such as `http_options`.
-    serve: Mapping[str, Any] = {}
+    serve: dict[str, Any] = {}
 
 
 def parse_fleet(document: Any) -> FleetFile:
     """Read the document of a file. Raises InvalidArgument, which names the field."""
-    fields = _mapping(document, "the file")
-    _check_names(fields, _FIELDS, "the file")
-    groups = _mapping(fields.get("groups"), "groups")
-    if not groups:
-        raise InvalidArgument("groups: the file has no group")
-    name = str(fields.get("name", _DEFAULT_NAME))
-    parsed = tuple(_parse_group(str(key), value) for key, value in groups.items())
-    return FleetFile(name, parsed, _mapping(fields.get("serve", {}), "serve"))
-
-
-def _parse_group(name: str, value: Any) -> Group:
-    where = f"groups.{name}"
-    if not _NAME.fullmatch(name) or name == INGRESS:
-        raise InvalidArgument(f"{where}: '{name}' cannot be the name of a group")
-    fields = _mapping(value, where)
-    _check_names(fields, frozenset(Group._fields) - {"name"}, where)
-    least = _number(fields.get("min_replicas", 1), f"{where}.min_replicas", is_whole=True)
-    limit = _number(fields.get("max_replicas", least), f"{where}.max_replicas", is_whole=True)
-    if not 1 <= least <= limit:
-        raise InvalidArgument(f"{where}: min_replicas is 1 or more, and max_replicas not below it")
-    repositories = _texts(fields.get("model_repository", ()), f"{where}.model_repository")
-    if not repositories:
-        raise InvalidArgument(f"{where}.model_repository is missing")
-    headers = _mapping(fields.get("headers", {}), f"{where}.headers")
-    return Group(
-        name=name,
-        model_repository=repositories,
-        models=parse_models(fields.get("models"), f"{where}.models"),
-        min_replicas=int(least),
-        max_replicas=int(limit),
-        cpus=_number(fields.get("cpus", 1.0), f"{where}.cpus"),
-        gpus=_number(fields.get("gpus", 0.0), f"{where}.gpus"),
-        memory=_parse_size(fields.get("memory", 0), f"{where}.memory"),
-        options=_texts(fields.get("options", ()), f"{where}.options"),
-        headers={str(key): str(text) for key, text in headers.items()},
-        drain_within_s=_number(fields.get("drain_within_s", 30.0), f"{where}.drain_within_s"),
-    )
-
-
-def parse_models(value: Any, where: str = "models") -> Models | None:
-    """Read names of models, or a mapping of names to marks; None is all models.
-
-    Raises InvalidArgument.
-    """
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return {str(name): mark for name, mark in value.items()}
-    return dict.fromkeys(_texts(value, where), 1)
+    try:
+        return FleetFile.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        text = first["msg"].removeprefix("Value error, ")
+        raise InvalidArgument(f"{where}: {text}") from None
 
 
 class Change(NamedTuple):
@@ -120,7 +117,7 @@ class Change(NamedTuple):
     unload: tuple[str, ...]
 
 
-def change_of(before: Models, after: Models) -> Change:
+def change_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
     """Return what leads from the models that a server was told to serve to others."""
     absent = object()
     load = tuple(name for name in after if before.get(name, absent) != after[name])
@@ -137,39 +134,3 @@ def choose_group(groups: Mapping[str, Sequence[str] | None], model: str) -> str 
     named = (name for name, models in groups.items() if models is not None and model in models)
     other = (name for name, models in groups.items() if models is None)
     return next(named, None) or next(other, None)
-
-
-def _check_names(fields: Mapping[str, Any], names: frozenset[str], where: str) -> None:
-    if unknown := sorted(set(fields) - names):
-        raise InvalidArgument(
-            f"{where}: '{unknown[0]}' is not known; known are {', '.join(sorted(names))}"
-        )
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidArgument(f"{where}: this is no mapping of names to values")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    texts = (value,) if isinstance(value, str) else value
-    if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
-        raise InvalidArgument(f"{where}: this is neither a text nor a list of texts")
-    return tuple(texts)
-
-
-def _number(value: Any, where: str, *, is_whole: bool = False) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or value < 0 or (is_whole and value != int(value)):
-        kind = "whole number" if is_whole else "number"
-        raise InvalidArgument(f"{where}: '{value}' is no {kind} from 0")
-    return value  # type: ignore[no-any-return]
-
-
-def _parse_size(value: Any, where: str) -> int:
-    """Read bytes, as a number or as a text such as 4Gi."""
-    match = _SIZE.fullmatch(str(value))
-    if match is None or isinstance(value, bool):
-        raise InvalidArgument(f"{where}: '{value}' is no size; 4Gi is one")
-    return int(float(match[1]) * _UNITS[match[2]])

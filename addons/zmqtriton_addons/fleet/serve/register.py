@@ -6,34 +6,70 @@ They are there for those who look for servers. No request needs them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
+from ray import serve
 from ray.experimental import internal_kv
+
+from zmqtriton_floor.errors import InvalidArgument
 
 _NAMESPACE = b"zmqtriton"
 #: The names of replicas begin so, which are those of their actors.
 _ACTOR = "SERVE_REPLICA::"
+#: Replicas in these states are servers that are there, or should be.
+_MEANT = ("STARTING", "UPDATING", "RECOVERING", "RUNNING")
 
 
 def write(replica: str, announcement: Mapping[str, Any]) -> None:
-    text = json.dumps(announcement).encode()
-    internal_kv._internal_kv_put(replica.encode(), text, overwrite=True, namespace=_NAMESPACE)
+    _put(replica, json.dumps(announcement).encode())
+    # by its deployment the servers are counted that there should be, also when none is there
+    _put(replica.rpartition("#")[0], b"{}")
 
 
 def remove(replica: str) -> None:
     internal_kv._internal_kv_del(replica.encode(), namespace=_NAMESPACE)
 
 
-def read() -> list[dict[str, Any]]:
-    """Return what the servers of living replicas have announced last."""
-    announcements = []
+def find(address: str) -> tuple[list[dict[str, Any]], int]:
+    """Return what servers have announced last, and how many there should be, as Serve knows.
+
+    The cluster is the one at the address, by default $RAY_ADDRESS or this machine's. Raises
+    InvalidArgument.
+    """
+    try:
+        ray.init(address=address or "auto", logging_level="error", log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InvalidArgument(f"there is no Ray cluster: {error}") from None
+    try:
+        return list(_announcements()), _count_replicas()
+    finally:
+        ray.shutdown()
+
+
+def _announcements() -> Iterator[dict[str, Any]]:
+    """Yield those of living replicas."""
     for actor in ray.util.list_named_actors(all_namespaces=True):
-        name = actor["name"]
-        if not name.startswith(_ACTOR):
-            continue
-        text = internal_kv._internal_kv_get(name.encode(), namespace=_NAMESPACE)
-        if text is not None:
-            announcements.append(json.loads(text))
-    return announcements
+        if actor["name"].startswith(_ACTOR) and (text := _get(actor["name"])):
+            yield json.loads(text)
+
+
+def _count_replicas() -> int:
+    """Return the replicas that hold servers, or will."""
+    return sum(
+        count
+        for app, application in serve.status().applications.items()
+        for name, deployment in application.deployments.items()
+        for state, count in deployment.replica_states.items()
+        if state in _MEANT and _get(f"{_ACTOR}{app}#{name}")
+    )
+
+
+def _put(key: str, text: bytes) -> None:
+    internal_kv._internal_kv_put(key.encode(), text, overwrite=True, namespace=_NAMESPACE)
+
+
+def _get(key: str) -> bytes | None:
+    text: bytes | None = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+    return text

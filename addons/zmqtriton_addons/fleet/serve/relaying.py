@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import grpc
 
+from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import Unavailable
 
 #: Those that are of one connection.
@@ -49,30 +50,31 @@ def forwarded_metadata(metadata: Mapping[str, str] | Pairs) -> list[tuple[str, s
 
 
 class Relay:
-    """The way to one server. It is made and used in one event loop."""
+    """The way to one server; what opens it is used in one event loop."""
 
-    def __init__(self, http_url: str, grpc_address: str) -> None:
-        self._url = http_url
-        # what a server answers is for the client to read, redirections and encodings included
-        self._session = aiohttp.ClientSession(
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=None),
-            connector=aiohttp.TCPConnector(limit=0),
-            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
-        )
-        limits = [(f"grpc.max_{kind}_message_length", _UNLIMITED) for kind in ("send", "receive")]
-        self._channel = grpc.aio.insecure_channel(grpc_address, limits) if grpc_address else None
+    #: The server.
+    node: Node
+    _session: aiohttp.ClientSession | None = None
+    _channel: grpc.aio.Channel | None = None
 
-    async def http(
+    async def relay_http(
         self, method: str, target: str, headers: Pairs, body: bytes
     ) -> AsyncIterator[Head | bytes]:
         """Yield the head of the answer, then pieces of its body as they come.
 
         Raises Unavailable if the server cannot be reached.
         """
+        if self._session is None:
+            # what a server answers is for the client to read, redirections and encodings included
+            self._session = aiohttp.ClientSession(
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=aiohttp.TCPConnector(limit=0),
+                skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
+            )
         request = self._session.request(
             method,
-            f"{self._url}{target}",
+            f"{self.node.url}{target}",
             headers=forwarded(headers),
             data=body,
             allow_redirects=False,
@@ -86,7 +88,7 @@ class Relay:
         except aiohttp.ClientConnectorError as error:
             raise Unavailable(f"the server cannot be reached: {error}") from None
 
-    async def grpc_unary(self, method: str, request: bytes, metadata: Pairs) -> GrpcAnswer:
+    async def relay_unary(self, method: str, request: bytes, metadata: Pairs) -> GrpcAnswer:
         """Call a method with the bytes of a request."""
         try:
             return GrpcAnswer(
@@ -95,7 +97,7 @@ class Relay:
         except grpc.aio.AioRpcError as error:
             return _failure(error)
 
-    async def grpc_stream(
+    async def relay_stream(
         self, method: str, request: bytes, metadata: Pairs
     ) -> AsyncIterator[GrpcAnswer]:
         """Send one message of a stream, and yield the responses."""
@@ -109,7 +111,10 @@ class Relay:
     @property
     def _grpc(self) -> Any:
         if self._channel is None:
-            raise Unavailable("the server has no gRPC")
+            if not self.node.grpc:
+                raise Unavailable("the server has no gRPC")
+            limits = [(f"grpc.max_{way}_message_length", _UNLIMITED) for way in ("send", "receive")]
+            self._channel = grpc.aio.insecure_channel(self.node.grpc, limits)
         return self._channel
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ray import serve
@@ -18,15 +18,15 @@ from zmqtriton_addons.fleet.serve import register, scaling
 from zmqtriton_addons.fleet.serve.groups import Models, change_of
 from zmqtriton_addons.fleet.serve.ingress import Entrance
 from zmqtriton_addons.fleet.serve.owned_server import OwnedServer
-from zmqtriton_addons.fleet.serve.relaying import GrpcAnswer, Head, Pairs, Relay
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_addons.fleet.serve.relaying import Relay
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 _log = logging.getLogger("ray.serve")
 
 _ANSWER_WITHIN_S = 4.0
 
 
-class ServerReplica(Entrance):
+class ServerReplica(Relay, Entrance):
     def __init__(
         self,
         options: Sequence[str],
@@ -44,10 +44,13 @@ class ServerReplica(Entrance):
         self._models: Models = {}
         self._written: dict[str, Any] = {}
         self._registering: asyncio.Future[None] | None = None
-        self._relay: Relay | None = None
         self._server = OwnedServer(f"{replica.deployment_id.name}-{replica.unique_id}", options)
         self._server.wait_until_open()
         self._server.on_end(self._die)
+        node = self._server.node
+        if node is None:
+            raise Unavailable("a server of a fleet needs HTTP")
+        self.node = node
 
     def _die(self, reason: str) -> None:
         """End with the server: Serve starts another replica."""
@@ -91,10 +94,7 @@ class ServerReplica(Entrance):
             _log.warning("the server cannot be registered: %s", error)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        node = self._server.node
-        if node is None:
-            return {}
-        service = HttpService(node.url, self._headers, _ANSWER_WITHIN_S)
+        service = HttpService(self.node.url, self._headers, _ANSWER_WITHIN_S)
         figures = await asyncio.to_thread(lambda: service.request("/v2/load").json())
         return {scaling.DEMAND: scaling.demand_of(figures)}
 
@@ -108,25 +108,3 @@ class ServerReplica(Entrance):
         except Exception as error:  # noqa: BLE001 - nobody reads it any more
             _log.warning("the server is still registered: %s", error)
         server.stop(*self._stop_limits)
-
-    async def relay_http(
-        self, method: str, target: str, headers: Pairs, body: bytes
-    ) -> AsyncIterator[Head | bytes]:
-        async for piece in self._open_relay().http(method, target, headers, body):
-            yield piece
-
-    async def relay_unary(self, method: str, request: bytes, metadata: Pairs) -> GrpcAnswer:
-        return await self._open_relay().grpc_unary(method, request, metadata)
-
-    async def relay_stream(
-        self, method: str, request: bytes, metadata: Pairs
-    ) -> AsyncIterator[GrpcAnswer]:
-        async for response in self._open_relay().grpc_stream(method, request, metadata):
-            yield response
-
-    def _open_relay(self) -> Relay:
-        if self._relay is None:
-            node = self._server.node
-            assert node is not None, "a server without HTTP cannot stand behind Serve's proxies"
-            self._relay = Relay(node.url, node.grpc)
-        return self._relay

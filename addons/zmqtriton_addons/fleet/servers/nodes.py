@@ -46,6 +46,10 @@ class Node(NamedTuple):
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.http).strip("-")
 
     @property
+    def host(self) -> str:
+        return self.http.rpartition(":")[0]
+
+    @property
     def url(self) -> str:
         return f"{'https' if 'http' in self.tls else 'http'}://{self.http}"
 

@@ -3,51 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from zmqtriton_addons.fleet.servers.node_service import NodeService, ask
 from zmqtriton_addons.fleet.servers.nodes import Node
-from zmqtriton_addons.fleet.servers.rollout import Action, Rollout
+from zmqtriton_addons.fleet.servers.rollout import Action, Rollout, roll
 from zmqtriton_floor.errors import DeadlineExceeded
 
 _LOOK_EVERY_S = 0.2
-_WORDS = {
-    Action.DRAIN: "draining",
-    Action.LOAD: "loading",
-    Action.UNDRAIN: "undraining",
-    Action.AWAIT: "waiting until it is ready",
-}
-
-
-class Limits(NamedTuple):
-    """The time that a server has, in seconds."""
-
-    drain_within_s: float
-    ready_within_s: float
 
 
 def perform(
-    plan: Rollout,
-    services: Mapping[Node, NodeService],
+    services: Sequence[NodeService],
     model: str,
-    limits: Limits,
     tell: Callable[[str], None],
-) -> None:
-    """Take each step of the plan, and tell of it before."""
+    *,
+    drain_within_s: float | None,
+    ready_within_s: float,
+) -> Rollout:
+    """Load a model on each server, and tell of each step before; drain it before within a limit."""
+    by_node = {service.node: service for service in services}
     actions: dict[Action, Callable[[NodeService], object]] = {
-        Action.DRAIN: lambda service: service.drain(model, limits.drain_within_s),
+        Action.DRAIN: lambda service: service.drain(model, drain_within_s),
         Action.LOAD: lambda service: service.load(model),
         Action.UNDRAIN: lambda service: service.undrain(model),
-        Action.AWAIT: lambda service: _await_readiness(service, model, limits.ready_within_s),
+        Action.AWAIT: lambda service: _await_readiness(service, model, ready_within_s),
     }
-    while (step := plan.next_step) is not None:
-        tell(f"{step.node.http}: {_WORDS[step.action]}")
-        reply = ask(services[step.node], actions[step.action])
-        if reply.problem:
-            plan.fail(f"{step.node.http}: {reply.problem}")
-        else:
-            plan.succeed()
+
+    def take(action: Action, node: Node) -> str:
+        tell(f"{node.http}: {action.value}")
+        problem = ask(by_node[node], actions[action]).problem
+        return problem and f"{node.http}: {problem}"
+
+    return roll(list(by_node), take, drains=drain_within_s is not None)
 
 
 def _await_readiness(service: NodeService, model: str, within_s: float) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton_addons.fleet.servers import nodes, pods, ray_servers, srv_records
+from zmqtriton_addons.fleet.servers import nodes, pods, srv_records
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
@@ -53,15 +53,36 @@ def list_servers(words: Iterable[str], headers: Mapping[str, str] | None = None)
     return Listing(nodes.merge(listed), expected)
 
 
+def present(listed: Iterable[Node], tell: Callable[[str], None]) -> list[Node]:
+    """Return those that have not ended, and tell of others. Raises InvalidArgument without any."""
+    here = []
+    for node in listed:
+        if node.is_gone:
+            tell(f"left out: {node.http} ({node.state})")
+        else:
+            here.append(node)
+    if not here:
+        raise InvalidArgument("there is no server")
+    return here
+
+
 def _read(word: str, headers: Mapping[str, str]) -> Listing:
     if word.startswith(_KUBECTL):
         return Listing(*pods.find_pods(word.removeprefix(_KUBECTL)))
     if word.startswith(_RAY):
-        registered = ray_servers.find_registered(word.removeprefix(_RAY))
-        servers = filter(None, map(nodes.node_of, registered.announcements))
-        return Listing(list(servers), registered.expected)
+        return _read_ray(word.removeprefix(_RAY))
     named = list(_read_list(word, headers))
     return Listing(named, len(nodes.merge(named)))
+
+
+def _read_ray(address: str) -> Listing:
+    try:
+        # only now: it is an extra
+        from zmqtriton_addons.fleet.serve import register
+    except ImportError:
+        raise InvalidArgument("Ray is not installed here: pip install 'ray[serve]'") from None
+    announcements, expected = register.find(address)
+    return Listing(list(filter(None, map(nodes.node_of, announcements))), expected)
 
 
 def _read_list(word: str, headers: Mapping[str, str]) -> Iterable[Node]:

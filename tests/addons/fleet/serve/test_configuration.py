@@ -60,8 +60,8 @@ def test_fields_of_serve_are_its_own() -> None:
 def test_serve_waits_longer_than_a_server_takes_and_sees_one_that_hangs_within_half_a_minute() -> (
     None
 ):
-    [group] = parse_fleet({"groups": {"a": {"model_repository": "/m"}}}).groups
-    options = deployment_options(group, 60.0)
+    fleet = parse_fleet({"groups": {"a": {"model_repository": "/m"}}})
+    options = deployment_options(fleet.groups["a"], 60.0)
 
     assert options["graceful_shutdown_timeout_s"] > 60.0
     # three failures in a row, each of which takes a period and a timeout at most

@@ -25,11 +25,14 @@ def group(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_group_needs_no_more_than_a_repository() -> None:
-    assert FleetFile("zmqtriton", (Group("vision", ("/models",)),)) == parse_fleet(group())
+    plain = {"vision": Group(model_repository=["/models"])}
+
+    assert FleetFile(groups=plain) == parse_fleet(group())
+    assert (["/models"], None, 1, None) == tuple(dict(plain["vision"]).values())[:4]
 
 
 def test_all_fields_are_read() -> None:
-    [parsed] = parse_fleet(
+    parsed = parse_fleet(
         group(
             model_repository=["/a", "s3://b/c"],
             models=["resnet", "bert"],
@@ -42,34 +45,42 @@ def test_all_fields_are_read() -> None:
             headers={"admin-key": "secret"},
             drain_within_s=5,
         )
-    ).groups
+    ).groups["vision"]
 
-    assert ("/a", "s3://b/c") == parsed.model_repository
-    assert {"resnet": 1, "bert": 1} == parsed.models
-    assert (1, 4, 2, 0.5, 3 << 29) == parsed[3:8]
-    assert (("--log-info=false",), {"admin-key": "secret"}, 5) == parsed[8:]
+    repositories, models, *numbers, options, headers, drain_within_s = dict(parsed).values()
+    assert ["/a", "s3://b/c"] == repositories
+    assert {"resnet": 1, "bert": 1} == models
+    assert [1, 4, 2, 0.5, 3 << 29] == numbers
+    assert (["--log-info=false"], {"admin-key": "secret"}, 5) == (options, headers, drain_within_s)
 
 
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        (None, "the file: this is no mapping"),
-        ({}, "groups: this is no mapping"),
-        ({"groups": {}}, "groups: the file has no group"),
-        ({**group(), "replicas": 2}, "the file: 'replicas' is not known"),
+        (None, "the file: Input should be a valid dictionary"),
+        ({}, "groups: Field required"),
+        ({"groups": {}}, "groups: Dictionary should have at least 1 item"),
+        ({**group(), "replicas": 2}, "replicas: Extra inputs are not permitted"),
         ({"groups": {"a b": {}}}, "'a b' cannot be the name"),
         ({"groups": {"ingress": {}}}, "'ingress' cannot be the name"),
-        ({"groups": {"a": {}}}, "groups.a.model_repository is missing"),
-        (group(replica=2), "groups.vision: 'replica' is not known; known are cpus, drain_within_s"),
-        (group(min_replicas=0), "min_replicas is 1 or more"),
-        (group(min_replicas=2, max_replicas=1), "max_replicas not below it"),
-        (group(min_replicas=1.5), "groups.vision.min_replicas: '1.5' is no whole number"),
-        (group(cpus=True), "groups.vision.cpus: 'True' is no number"),
-        (group(cpus=-1), "groups.vision.cpus: '-1' is no number"),
+        ({"groups": {"a": {}}}, "groups.a.model_repository: Field required"),
+        (
+            group(model_repository=[]),
+            "groups.vision.model_repository: Value should have at least 1 item",
+        ),
+        (group(replica=2), "groups.vision.replica: Extra inputs are not permitted"),
+        (group(min_replicas=0), "groups.vision.min_replicas: Input should be greater than 0"),
+        (
+            group(min_replicas=2, max_replicas=1),
+            "groups.vision: max_replicas is below min_replicas",
+        ),
+        (group(min_replicas=1.5), "groups.vision.min_replicas: Input should be a valid integer"),
+        (group(cpus=True), "groups.vision.cpus: Input should be a valid number"),
+        (group(cpus=-1), "groups.vision.cpus: Input should be greater than or equal to 0"),
         (group(memory="4 GB"), "groups.vision.memory: '4 GB' is no size"),
-        (group(options={"a": 1}), "groups.vision.options: this is neither"),
-        (group(models=[1]), "groups.vision.models: this is neither"),
-        (group(headers=[]), "groups.vision.headers: this is no mapping"),
+        (group(options={"a": 1}), "groups.vision.options: Input should be a valid list"),
+        (group(models=3), "groups.vision.models: Input should be a valid dictionary"),
+        (group(headers=[]), "groups.vision.headers: Input should be a valid dictionary"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(document: Any, text: str) -> None:
@@ -80,14 +91,17 @@ def test_a_mistake_is_named_with_its_place(document: Any, text: str) -> None:
 
 
 def test_what_replaces_servers_says_whether_models_are_named_and_not_which() -> None:
-    [named] = parse_fleet(group(models=["a"])).groups
-    [others] = parse_fleet(group(models=["b", "c"], max_replicas=3)).groups
-    [all_models] = parse_fleet(group()).groups
+    def vision(document: Any) -> Group:
+        return parse_fleet(document).groups["vision"]
+
+    named = vision(group(models=["a"]))
+    others = vision(group(models=["b", "c"], max_replicas=3))
+    all_models = vision(group())
 
     assert named.server() == others.server()
     assert named.server() != all_models.server()
-    assert parse_fleet({"groups": {"vision": named.server()}}).groups[0].models == {}
-    assert parse_fleet({"groups": {"vision": all_models.server()}}).groups[0].models is None
+    assert vision({"groups": {"vision": named.server()}}).models == {}
+    assert vision({"groups": {"vision": all_models.server()}}).models is None
 
 
 def test_models_are_loaded_if_they_are_new_or_have_another_mark() -> None:
@@ -114,6 +128,7 @@ def test_the_example_of_the_page_is_a_file() -> None:
 
     fleet = parse_fleet(yaml.safe_load(text))
 
-    [vision] = fleet.groups
-    assert ("vision", {"resnet": 1, "yolo": 1}, 2, 6) == (vision.name, *vision[2:5])
+    [vision] = fleet.groups.values()
+    assert {"resnet": 1, "yolo": 1} == vision.models
+    assert (2, 6, 16 << 30) == (vision.min_replicas, vision.max_replicas, vision.memory)
     assert "http_options" in fleet.serve

@@ -1,4 +1,4 @@
-"""The plan of a rollout, played through without servers."""
+"""A rollout, played through without servers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import itertools
 import pytest
 
 from zmqtriton_addons.fleet.servers.nodes import Node
-from zmqtriton_addons.fleet.servers.rollout import Action, Outcome, Rollout
+from zmqtriton_addons.fleet.servers.rollout import Action, Outcome, Rollout, roll
 
 A, B, C = (Node(f"{name}:8000") for name in "abc")
 
 
 def play(*, drains: bool, fails: tuple[Action, Node] | None = None) -> tuple[list[str], Rollout]:
-    """The steps that were taken, where one of them fails; and the plan."""
-    plan, taken = Rollout([A, B, C], drains=drains), []
-    while (step := plan.next_step) is not None:
-        taken.append(f"{step.action.value} {step.node.name[0]}")
-        if (step.action, step.node) == fails:
-            plan.fail("it fails")
-        else:
-            plan.succeed()
-    return taken, plan
+    """The steps that were taken, where one of them fails; and the end."""
+    taken = []
+
+    def take(action: Action, node: Node) -> str:
+        taken.append(f"{action.name.lower()} {node.name[0]}")
+        return "it fails" if (action, node) == fails else ""
+
+    return taken, roll([A, B, C], take, drains=drains)
 
 
 def test_each_server_is_ready_before_the_next_one_is_touched() -> None:
@@ -62,7 +61,7 @@ def test_a_server_that_goes_on_with_the_old_version_is_undrained(
 ) -> None:
     taken, plan = play(drains=True, fails=(action, B))
 
-    assert [f"{action.value} b", "undrain b"] == taken[-2:]
+    assert [f"{action.name.lower()} b", "undrain b"] == taken[-2:]
     assert {A: Outcome.NEW, B: outcome, C: Outcome.OLD} == plan.outcomes
 
 
@@ -77,7 +76,7 @@ def test_whatever_fails_no_server_is_touched_after_it() -> None:
     for drains, action, node in itertools.product((False, True), Action, (A, B, C)):
         taken, plan = play(drains=drains, fails=(action, node))
         if not plan.reason:
-            continue  # this plan has no such step
+            continue  # it has no such step
         touched = {step.split()[1] for step in taken}
         assert set("abc"[: [A, B, C].index(node) + 1]) == touched
         drained = [step for step in taken if step.startswith("drain")]

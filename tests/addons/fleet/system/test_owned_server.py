@@ -18,7 +18,7 @@ from tests.support.server import status_of
 from tests.support.waiting import eventually
 from zmqtriton_addons.fleet.serve.groups import Group
 from zmqtriton_addons.fleet.serve.owned_server import OwnedServer
-from zmqtriton_addons.fleet.serve.server_options import server_options, stop_within_s
+from zmqtriton_addons.fleet.serve.server_options import server_options
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 pytestmark = pytest.mark.system
@@ -28,7 +28,8 @@ QUIET = ("--log-info=false", "--http-address=127.0.0.1", "--grpc-address=127.0.0
 
 
 def options(*words: str, models: dict[str, int] | None = None) -> list[str]:
-    return server_options(Group("g", (str(MODELS),), models, options=(*QUIET, *words)))
+    group = Group(model_repository=[str(MODELS)], models=models, options=[*QUIET, *words])
+    return server_options("g", group)[0]
 
 
 @pytest.fixture
@@ -116,23 +117,19 @@ def test_it_ends_with_its_owner_however_that_ends() -> None:
 
 
 def test_options_that_are_the_fleets_or_wrong_are_refused(tmp_path: Path) -> None:
-    def refusal(group: Group) -> str:
+    def refusal(option: str, models: dict[str, int] | None = None) -> str:
+        group = Group(model_repository=[str(tmp_path)], models=models, options=[option])
         with pytest.raises(InvalidArgument) as error:
-            stop_within_s(group, server_options(group))
+            server_options("g", group)
         return error.value.text
 
-    models = (str(tmp_path),)
-    assert "--owner-descriptor is the fleet's own" in refusal(
-        Group("g", models, options=("--owner-descriptor=3",))
-    )
-    assert "either models or --model-control-mode" in refusal(
-        Group("g", models, {}, options=("--model-control-mode=poll",))
-    )
-    assert "would not start" in refusal(Group("g", models, options=("--no-such-option=1",)))
+    assert "groups.g: --owner-descriptor is the fleet's own" == refusal("--owner-descriptor=3")
+    assert "either models or --model-control-mode" in refusal("--model-control-mode=poll", {})
+    assert "would not start" in refusal("--no-such-option=1")
 
 
 def test_the_time_to_stop_is_that_of_drain_and_options_together() -> None:
-    options = ("--exit-timeout-secs=7", "--exit-drain-secs=3")
-    group = Group("g", ("/m",), options=options, drain_within_s=20.0)
+    options = ["--exit-timeout-secs=7", "--exit-drain-secs=3"]
+    group = Group(model_repository=["/m"], options=options, drain_within_s=20.0)
 
-    assert 30.0 == stop_within_s(group, server_options(group))
+    assert 30.0 == server_options("g", group)[1]

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 
@@ -31,6 +33,20 @@ pytestmark = [
 
 PER_SECOND, CLIENTS = 50, 8
 WITHIN_S = 120.0
+#: An application of somebody else on the same cluster.
+OTHER = """
+import sys
+import ray
+from ray import serve
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Other:
+    def __call__(self) -> str:
+        return "other"
+
+ray.init(address=sys.argv[1], namespace="serve", log_to_driver=False)
+serve.run(Other.bind(), name="other", route_prefix="/other")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +145,9 @@ def test_the_death_of_a_node_moves_its_server(fleet: RayFleet, cluster: RayClust
     assert len(asking.failed()) <= 4 * CLIENTS
 
 
-def test_ctl_knows_how_many_there_should_be(fleet: RayFleet) -> None:
+def test_ctl_knows_how_many_there_should_be(fleet: RayFleet, cluster: RayCluster) -> None:
+    subprocess.run([sys.executable, "-c", OTHER, cluster.address], check=True, timeout=WITHIN_S)
+
     def is_whole() -> bool:
         return fleet.control("status").returncode == 0
 
@@ -153,7 +171,7 @@ def test_the_direct_way_goes_on_without_controller_and_follower(
         fleet.follow_again()
         count = len(asking.answers)
         eventually(lambda: len(asking.answers) > count + 2 * PER_SECOND, WITHIN_S)
-        assert 0 == fleet.stop_following()
+        assert -signal.SIGTERM == fleet.stop_following()
 
     assert [] == asking.failed()
 
