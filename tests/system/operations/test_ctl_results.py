@@ -201,7 +201,7 @@ def test_a_shell_completes_commands_and_models(server: Server) -> None:
 
     assert {"bench", "config", "doctor", "fleet", "proxy", "reload"} <= set(completed(""))
     assert {"rollout", "status"} <= set(completed("fleet", ""))
-    assert ["envoy", "haproxy", "nginx"] == sorted(completed("proxy", ""))
+    assert ["envoy", "haproxy"] == sorted(completed("proxy", ""))
     for verb in ("bench", "reload", "config"):
         assert ["add_sub"] == completed(verb, "add")
     assert "_ZMQTRITON_CTL_COMPLETE" in ctl(server, "completion", "bash").stdout

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
+import re
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,9 @@ import click
 
 from zmqtriton.control_client import parse_headers
 from zmqtriton.ctl import exit_on_error
-from zmqtriton_addons.fleet.proxies import envoy, haproxy, nginx
+from zmqtriton_addons.fleet.proxies import envoy, haproxy
 from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
-from zmqtriton_addons.fleet.proxies.layout import (
-    Layout,
-    check_header,
-    check_listener,
-    is_plain,
-    split_address,
-)
+from zmqtriton_addons.fleet.proxies.layout import Layout, is_plain, split_address
 from zmqtriton_addons.fleet.servers import sources
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
@@ -30,25 +22,30 @@ from zmqtriton_floor.errors import InvalidArgument
 _RENDERERS: dict[str, Callable[[Layout], str]] = {
     "haproxy": haproxy.render,
     "envoy": envoy.render,
-    "nginx": nginx.render,
 }
+_LISTENER = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):[0-9]{1,5}", "is not HOST:PORT"
+_HEADER = r"[A-Za-z0-9-]+", "is no name of a header"
+_DOMAIN = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", "is no domain"
 
 
-def _parse_listener(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    try:
-        check_listener(value)
-    except InvalidArgument as error:
-        raise click.BadParameter(error.text) from None
-    return value
+def _option(
+    name: str, default: str, form: tuple[str, str], metavar: str, help: str
+) -> Callable[[Any], Any]:
+    """Return an option that has such a value, or none."""
+    pattern, complaint = form
 
+    def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
+        if value and not re.fullmatch(pattern, value):
+            raise click.BadParameter(f"'{value}' {complaint}")
+        return value
 
-def _listener(name: str, default: str, help: str) -> Callable[[Any], Any]:
+    default_text = f" Default is {default}; '' for none." if default else ""
     return click.option(
         f"--{name}",
         default=default,
-        metavar="HOST:PORT",
-        callback=_parse_listener,
-        help=f"{help} Default is {default}; '' for none.",
+        metavar=metavar,
+        callback=check,
+        help=f"{help}{default_text}",
     )
 
 
@@ -62,22 +59,30 @@ def _listener(name: str, default: str, help: str) -> Callable[[Any], Any]:
     metavar="M",
     help="A model with a health check of its own. May be repeated. Default is all announced ones.",
 )
-@_listener("http", "0.0.0.0:8000", "Where the proxy takes HTTP.")
-@_listener("grpc", "0.0.0.0:8001", "Where it takes gRPC.")
-@_listener("statistics", "127.0.0.1:8404", "Where it shows its statistics.")
-@click.option(
-    "--sequence-header",
-    default="X-Sequence",
-    metavar="NAME",
-    help="Requests with an equal value of this header go to one server. Default is X-Sequence; "
-    "'' for none.",
+@_option("http", "0.0.0.0:8000", _LISTENER, "HOST:PORT", "Where the proxy takes HTTP.")
+@_option("grpc", "0.0.0.0:8001", _LISTENER, "HOST:PORT", "Where it takes gRPC.")
+@_option("statistics", "127.0.0.1:8404", _LISTENER, "HOST:PORT", "Where it shows its statistics.")
+@_option(
+    "sequence-header",
+    "X-Sequence",
+    _HEADER,
+    "NAME",
+    "Requests with an equal value of this header go to one server.",
 )
-@click.option(
-    "--model-header",
-    default="X-Model",
-    metavar="NAME",
-    help="Requests with the name of a model in this header go to servers with that model, which "
-    "gRPC needs, where paths have no names. Default is X-Model; '' for none.",
+@_option(
+    "model-header",
+    "X-Model",
+    _HEADER,
+    "NAME",
+    "Requests with the name of a model in this header go to servers with that model, which gRPC "
+    "needs, where paths have no names.",
+)
+@_option(
+    "model-domain",
+    "",
+    _DOMAIN,
+    "DOMAIN",
+    "Likewise requests over gRPC that call the host MODEL.DOMAIN.",
 )
 @click.option("--certificate", default="", metavar="PEM", help="Certificate and key for clients.")
 @click.option("--server-ca", default="", metavar="PEM", help="Authorities of servers with TLS.")
@@ -113,12 +118,12 @@ def _listener(name: str, default: str, help: str) -> Callable[[Any], Any]:
     metavar="COMMAND",
     help="The command after each change, such as 'systemctl reload haproxy'.",
 )
-@click.option(
-    "--receive",
-    default="",
-    metavar="HOST:PORT",
-    callback=_parse_listener,
-    help="Where servers announce themselves, by --announce=http://HOST:PORT.",
+@_option(
+    "receive",
+    "",
+    _LISTENER,
+    "HOST:PORT",
+    "Where servers announce themselves, by --announce=http://HOST:PORT.",
 )
 @click.option(
     "--receive-token-file",
@@ -136,7 +141,7 @@ def proxy(
     reload_command: str,
     receive: str,
     receive_token_file: Path | None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Print a configuration of KIND for a proxy in front of several SERVERs.
 
@@ -153,17 +158,18 @@ def proxy(
         raise click.UsageError("name servers, or where they announce themselves by --receive")
     with exit_on_error():
         of_probes = parse_headers(headers)
-
-        def render(nodes: list[Node]) -> str:
-            layout = _layout(nodes, tuple(of_probes.items()), dict(options), has_all=not follow)
-            return _RENDERERS[kind](layout)
-
+        options["probe_headers"] = tuple(of_probes.items())
+        render = partial(_render, kind, options, has_all=not follow)
         if output is None:
-            click.echo(render(_find_nodes(server, of_probes)), nl=False)
+            nodes = sources.present(sources.find_nodes(server, of_probes), _tell)
+            click.echo(render(nodes), nl=False)
             return
-        target = Target(output, reload_command)
-        follower = Follower(server, of_probes, target, render, _tell)
-        _follow(follower, receive, receive_token_file)
+        follower = Follower(server, of_probes, Target(output, reload_command), render, _tell)
+        if receive:
+            token = receive_token_file.read_text("utf-8").strip() if receive_token_file else ""
+            host, port = split_address(receive)
+            serve_receiver((host.strip("*"), port), token, follower.receive)
+        follower.run()
 
 
 @cache
@@ -176,72 +182,15 @@ def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _follow(follower: Follower, receive: str, token_file: Path | None) -> None:
-    """Follow the servers until SIGTERM or Ctrl-C."""
-    token = token_file.read_text("utf-8").strip() if token_file is not None else ""
-    receiver = None
-    if receive:
-        host, port = split_address(receive)
-        receiver = serve_receiver((host.strip("*"), port), token, follower.receive)
-    try:
-        _run_until_signal(follower)
-    finally:
-        if receiver is not None:
-            receiver.shutdown()
-            receiver.server_close()
-
-
-def _run_until_signal(follower: Follower) -> None:
-    """Run the follower in a thread, since a handler of signals may take no lock."""
-    reading, writing = os.pipe()
-
-    def run() -> None:
-        try:
-            follower.run()
-        finally:
-            os.write(writing, b".")
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.write(writing, b"."))
-    thread = threading.Thread(target=run, name="follower")
-    thread.start()
-    os.read(reading, 1)
-    follower.is_over.set()
-    follower.changed.set()
-    thread.join()
-
-
-def _find_nodes(words: Iterable[str], headers: dict[str, str]) -> list[Node]:
-    """Return the servers that are there. Raises InvalidArgument without any."""
-    candidates = sources.find_nodes(words, headers)
-    for node in candidates:
-        if node.is_gone:
-            click.echo(f"left out: {node.http} ({node.state})", err=True)
-    nodes = [node for node in candidates if not node.is_gone]
-    if not nodes:
-        raise InvalidArgument("there is no server")
-    return nodes
-
-
-def _layout(
-    nodes: list[Node],
-    probe_headers: tuple[tuple[str, str], ...],
-    options: dict[str, object],
-    *,
-    has_all: bool,
-) -> Layout:
-    """Return the layout; `has_all` if all servers are there, and none comes later."""
-    models = options.pop("models") or _announced_models(nodes)
-    assert isinstance(models, tuple)
+def _render(kind: str, options: dict[str, Any], nodes: list[Node], *, has_all: bool) -> str:
+    """Return the configuration; `has_all` if all servers are there, and none comes later."""
+    models = options["models"] or _announced_models(nodes)
     for model in models:
         if not is_plain(model):
             raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
         if has_all and not any(node.has(model) for node in nodes):
             raise InvalidArgument(f"no server has the model '{model}'")
-    for header in ("sequence_header", "model_header"):
-        check_header(str(options[header]))
-    fields = {**options, "nodes": tuple(nodes), "models": models, "probe_headers": probe_headers}
-    return Layout(**fields)  # type: ignore[arg-type]
+    return _RENDERERS[kind](Layout(**{**options, "nodes": tuple(nodes), "models": models}))
 
 
 def _announced_models(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def render(layout: Layout) -> str:
         for group in layout.http_groups():
             clusters += _clusters(layout, group, "http")
     if layout.grpc and layout.grpc_group.nodes:
-        routes = [r for group in layout.grpc_groups() for r in _grpc_routes(layout, group)]
+        routes = list(_grpc_routes(layout))
         listeners.append(_listener(layout, "grpc", layout.grpc, routes))
         for group in layout.grpc_groups():
             clusters += _clusters(layout, group, "grpc")
@@ -58,6 +58,8 @@ def _listener(
         "stat_prefix": name,
         "codec_type": "AUTO",
         "stream_idle_timeout": _LONGEST,
+        # with the port of this proxy many clients name a host
+        "strip_any_host_port": name == "grpc",
         "route_config": {"virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}]},
         "http_filters": [
             {
@@ -86,12 +88,11 @@ def _routes(layout: Layout, group: Group, host: str = "") -> Iterator[dict[str, 
     return _dealt(layout, group, where, host)
 
 
-def _grpc_routes(layout: Layout, group: Group) -> Iterator[dict[str, Any]]:
-    where: dict[str, Any] = {"prefix": "/"}
-    if group.model:
-        name = {"name": layout.model_header, "string_match": {"exact": group.model}}
-        where["headers"] = [name]
-    return _dealt(layout, group, where)
+def _grpc_routes(layout: Layout) -> Iterator[dict[str, Any]]:
+    for header, value, group in layout.grpc_rules():
+        name = {"name": header, "string_match": {"exact": value}}
+        yield from _dealt(layout, group, {"prefix": "/", "headers": [name]})
+    yield from _dealt(layout, layout.grpc_group, {"prefix": "/"})
 
 
 def _dealt(

@@ -53,25 +53,23 @@ class Follower:
         self._membership = Membership(self._remembered())
         #: By the address of the server: its last announcement, and when that came.
         self._received: dict[str, tuple[Mapping[str, Any], float]] = {}
-        self._text = target.path.read_text("utf-8") if target.path.exists() else ""
+        #: Nothing, so that the proxy is told at least once: an earlier run may have ended before.
+        self._text = ""
         self._problems: dict[str, str] = {}
         self._threads = ThreadPoolExecutor(32, "asking")
-        #: To be set when a server has announced itself.
-        self.changed = threading.Event()
-        self.is_over = threading.Event()
+        self._changed = threading.Event()
 
     def run(self) -> None:
-        """Follow the servers until `is_over` is set."""
-        while not self.is_over.is_set():
+        """Follow the servers for ever: it may be killed at any time."""
+        while True:
             try:
                 self.look()
                 self._report("files", "")
             except OSError as error:
                 # such as a full disk; the proxy goes on with what it has
                 self._report("files", str(error))
-            self.changed.wait(_LOOK_EVERY_S)
-            self.changed.clear()
-        self._threads.shutdown()
+            self._changed.wait(_LOOK_EVERY_S)
+            self._changed.clear()
 
     def receive(self, announcements: Iterable[Mapping[str, Any]]) -> None:
         """Take note of what servers announce here. Raises InvalidArgument."""
@@ -81,7 +79,7 @@ class Follower:
             newest = node_of(before[0]) if before else None
             if node is not None and (newest is None or node.order >= newest.order):
                 self._received[node.http] = announcement, time.monotonic()
-        self.changed.set()
+        self._changed.set()
 
     def look(self) -> None:
         """Look once at all sources, and change the configuration if servers have come or gone."""
@@ -182,7 +180,7 @@ def _node(document: Mapping[str, Any]) -> Node:
 def serve_receiver(
     address: tuple[str, int], token: str, receive: Callable[[list[dict[str, Any]]], None]
 ) -> ThreadingHTTPServer:
-    """Return a started server that takes announcements by POST, with a token if there is one."""
+    """Start a server that takes announcements by POST, with a token if there is one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton_addons.fleet.proxies.layout import Group, Layout, split_address
+from zmqtriton_addons.fleet.proxies.layout import AUTHORITY, Group, Layout, split_address
 from zmqtriton_addons.fleet.servers.nodes import Node
 
 _HEAD = """\
@@ -87,9 +87,10 @@ def _grpc(layout: Layout) -> Iterator[str]:
     yield "\n# Requests are dealt one by one, also those of one connection."
     yield "frontend grpc"
     yield f"    bind {layout.grpc}{_client_tls(layout, 'h2') or ' proto h2'}"
-    for group in layout.grpc_model_groups():
-        condition = f"{{ req.hdr({layout.model_header}) -m str {group.model} }}"
-        yield f"    use_backend {_backend_name(group, 'grpc:')} if {condition}"
+    for header, value, group in layout.grpc_rules():
+        # without the port, with which many clients name it
+        name = "req.hdr(host),field(1,:)" if header == AUTHORITY else f"req.hdr({header})"
+        yield f"    use_backend {_backend_name(group, 'grpc:')} if {{ {name} -m str {value} }}"
     yield "    default_backend grpc_servers"
     yield "    # Asked over HTTP whether they are ready, since that is what HAProxy can ask."
     for group in layout.grpc_groups():

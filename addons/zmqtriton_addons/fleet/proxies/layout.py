@@ -11,25 +11,13 @@ from zmqtriton_floor.access.hosts import is_loopback
 from zmqtriton_floor.errors import InvalidArgument
 
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):[0-9]{1,5}")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
+#: The header that has the host of a call over gRPC, perhaps with a port.
+AUTHORITY = ":authority"
 
 
 def is_plain(model: str) -> bool:
     """Return whether a model's name can stand in paths and configurations as it is."""
     return _PLAIN_MODEL.fullmatch(model) is not None
-
-
-def check_listener(address: str) -> None:
-    """Raise InvalidArgument if a proxy cannot listen there; it need not listen at all."""
-    if address and not _ADDRESS.fullmatch(address):
-        raise InvalidArgument(f"'{address}' is not HOST:PORT")
-
-
-def check_header(name: str) -> None:
-    """Raise InvalidArgument for an invalid name of a header; there need not be one."""
-    if name and not _HEADER_NAME.fullmatch(name):
-        raise InvalidArgument(f"'{name}' is no name of a header")
 
 
 class Group(NamedTuple):
@@ -78,6 +66,8 @@ class Layout(NamedTuple):
     sequence_header: str
     #: Requests over gRPC that have a model's name in this header go to servers with that model.
     model_header: str = ""
+    #: Likewise those whose authority is MODEL.DOMAIN.
+    model_domain: str = ""
     #: PEM file with certificate and key for clients; "" for no TLS.
     certificate: str = ""
     #: PEM file with the authorities of the servers' certificates; "" for those of the system.
@@ -108,12 +98,25 @@ class Layout(NamedTuple):
 
     def grpc_model_groups(self) -> list[Group]:
         """Return those of the models for gRPC, whose requests name one in a header if at all."""
-        if not self.model_header:
+        if not self.model_header and not self.model_domain:
             return []
         return [
             group._replace(name=f"grpc_{group.name}", nodes=_with_grpc(group.nodes))
             for group in self.model_groups()
         ]
+
+    def grpc_rules(self) -> Iterator[tuple[str, str, Group]]:
+        """Yield each header, and its value, that leads a request over gRPC to a group.
+
+        The first that fits counts.
+        """
+        groups = self.grpc_model_groups()
+        if self.model_header:
+            yield from ((self.model_header, group.model, group) for group in groups)
+        if self.model_domain:
+            yield from (
+                (AUTHORITY, f"{group.model}.{self.model_domain}", group) for group in groups
+            )
 
     def grpc_groups(self) -> list[Group]:
         return [*self.grpc_model_groups(), self.grpc_group]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import find_tool
 
-KINDS = ("haproxy", "envoy", "nginx")
+KINDS = ("haproxy", "envoy")
 
 
 def find(kind: str) -> str:
@@ -17,11 +17,7 @@ def find(kind: str) -> str:
 
 def check_command(kind: str, configuration: Path) -> Sequence[str]:
     path = str(configuration)
-    own = {
-        "haproxy": ["-c", "-f", path],
-        "envoy": ["--mode", "validate", "-c", path],
-        "nginx": ["-t", "-q", *_nginx(configuration)],
-    }
+    own = {"haproxy": ["-c", "-f", path], "envoy": ["--mode", "validate", "-c", path]}
     return [find(kind), *own[kind]]
 
 
@@ -32,13 +28,5 @@ def run_command(kind: str, configuration: Path) -> Sequence[str]:
         # with a master, which can be told to reload
         "haproxy": ["-W", "-f", path],
         "envoy": ["--concurrency", "1", "--disable-hot-restart", "-c", path],
-        "nginx": _nginx(configuration, "daemon off; master_process off;"),
     }
     return [find(kind), *own[kind]]
-
-
-def _nginx(configuration: Path, settings: str = "") -> list[str]:
-    """Files of nginx that the configuration leaves to the system are those of the test."""
-    directory = configuration.parent
-    own = f"pid {directory}/nginx.pid; error_log {directory}/nginx.log; {settings}"
-    return ["-p", str(directory), "-c", str(configuration), "-g", own]

@@ -126,6 +126,11 @@ def test_the_proxy_is_told_of_changes_alone_and_again_if_it_did_not_hear(
         following.look()
     assert 3 == log.read_text().count("told")
 
+    later = Following(tmp_path, str(announced), reload=str(script))
+    for _ in range(2):
+        later.look()
+    assert 4 == log.read_text().count("told"), "the earlier run may have ended amid its change"
+
 
 def post(port: int, document: Any, token: str) -> int:
     url = f"http://127.0.0.1:{port}/"
@@ -153,7 +158,7 @@ def test_servers_announce_themselves_with_a_token(tmp_path: Path) -> None:
         receiver.shutdown()
         receiver.server_close()
 
-    assert following.follower.changed.is_set()
+    assert following.follower._changed.is_set()
     assert ["127.0.0.1:9"] == following.look()
     assert "127.0.0.1:9 ('m',)\n" == following.path.read_text(), "the later word counts"
 

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.system
 
 KEY = "--header=admin-key: secret"
 PER_SECOND, CLIENTS = 100, 8
+DOMAIN = "models.example"
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,31 @@ def is_grpc_ready(client: grpc_client.InferenceServerClient) -> bool:
         return False
 
 
+def failed_calls(proxy: RunningProxy, authority: str, model: str = "") -> int:
+    """Return the number of failures of 20 inferences by a client that calls the host so."""
+    ones = np.ones((1, 16), np.float32)
+    inputs = infer_inputs(grpc_client, INPUT0=ones, INPUT1=ones)
+    headers = {"x-model": model} if model else None
+    failed = 0
+    with grpc_client.InferenceServerClient(
+        f"127.0.0.1:{proxy.grpc_port}", channel_args=[("grpc.default_authority", authority)]
+    ) as client:
+        eventually(lambda: is_grpc_ready(client), 60)
+        for _ in range(20):
+            try:
+                client.infer("add_sub", inputs, headers=headers)
+            except grpc_client.InferenceServerException:
+                failed += 1
+    return failed
+
+
+def state_of(model: str, announcement: Path) -> str:
+    """The state of a model on a server, and its reason, as they were announced."""
+    models = json.loads(announcement.read_text())["models"]
+    [entry] = [each for each in models if each["name"] == model]
+    return f"{entry['state']} {entry.get('reason', '')}".strip()
+
+
 def infer_by_name(port: int, sequence: str = "") -> int:
     """The status of an inference whose client calls the server by a name."""
     tensor = {"shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
@@ -134,6 +160,28 @@ def test_clients_of_servers_on_loopback_use_the_name_of_the_proxy(
 
     assert [200] * 16 == statuses
     assert all(answered(s, "add_sub") > n for s, n in zip(servers, before, strict=True))
+
+
+def test_each_proxy_leads_calls_over_grpc_to_servers_with_their_model(
+    servers: tuple[Server, Server], announcements: Path, tmp_path: Path
+) -> None:
+    a, _ = servers
+    announced = announcements / "a.json"
+    assert "" == a.control_model("unload", "add_sub")
+    eventually(lambda: state_of("add_sub", announced) == "UNAVAILABLE unloaded", 60)
+    try:
+        for kind in KINDS:
+            (directory := tmp_path / kind).mkdir()
+            domain = f"--model-domain={DOMAIN}"
+            with proxy_of(kind, announcements, directory, domain, model=MODEL) as proxy:
+                # as it is chosen, and as it is in an address of DNS
+                for port in ("", f":{proxy.grpc_port}"):
+                    assert 0 == failed_calls(proxy, f"add_sub.{DOMAIN}{port}"), kind
+                assert 0 == failed_calls(proxy, f"other.{DOMAIN}", "add_sub"), kind
+                assert failed_calls(proxy, f"other.{DOMAIN}"), "goes to either server"
+    finally:
+        assert "" == a.control_model("load", "add_sub")
+        eventually(lambda: state_of("add_sub", announced) == "READY", 60)
 
 
 def test_the_file_of_haproxy_for_two_servers_serves_such_on_loopback(
