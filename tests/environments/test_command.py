@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.ctl.fake_server import run
 from tests.environments.test_prepare import wheel
+from zmqtriton.ctl.progress.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 
 
-def test_what_programs_print_is_shown_if_they_fail_or_if_it_is_asked_for(tmp_path: Path) -> None:
+def test_what_programs_print_is_shown_if_they_fail_or_if_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # on a busy machine a step lasts long enough for a line of its own
+    monkeypatch.setattr(LiveLine, "FIRST_S", threading.TIMEOUT_MAX)
     model = tmp_path / "m"
     wheel(model / "wheels")
     (model / "1").mkdir()
