@@ -12,10 +12,11 @@ import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests.support import leaks
 
@@ -27,6 +28,9 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("same")
+# Constants of our modules would be among the examples, but only of those that are imported by then:
+# of one file alone others than of all. To look for them takes seconds in each process.
+providers._get_local_constants = lambda: providers._local_constants
 
 # gRPC, which some tests have used, would otherwise go on in what others start: between fork and
 # exec, where its descriptors are closed under it and it aborts.
@@ -136,6 +140,16 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute files as `--dist loadfile` does, and the files of some folders together."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.file_scheduling import FileScheduling
+
+    return FileScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

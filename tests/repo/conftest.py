@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.repo import sources
 
+_HERE = Path(__file__).parent
 
-@pytest.fixture(scope="module", autouse=True)
-def no_trees_left() -> Iterator[None]:
-    """Free the syntax trees after each file of tests."""
-    yield
-    sources.forget()
+
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Free the syntax trees after the last test here."""
+    if nextitem is None or _HERE not in nextitem.path.parents:
+        sources.forget()

@@ -1,6 +1,6 @@
 """The modules that we ship, as syntax trees: each file is parsed once, and each tree walked once.
 
-`forget` frees them; the fixture in conftest.py calls it after each file of tests.
+`forget` frees them; conftest.py calls it after the last test of this folder.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.repo.sources import parsed
+from tests.repo.sources import parsed, tree_of
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "conformance.md"
@@ -50,7 +50,7 @@ def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[s
 
 @cache
 def marked_in(path: Path) -> dict[str, MarkedTest]:
-    return marked_tests(path.read_text("utf-8"))
+    return marked_tests(tree_of(path))
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -61,10 +61,10 @@ def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunc
             yield from _functions(node.body)
 
 
-def marked_tests(source: str) -> dict[str, MarkedTest]:
+def marked_tests(tree: ast.Module) -> dict[str, MarkedTest]:
     """The test functions of a file, those in classes too."""
     tests = {}
-    for node in _functions(parsed(source).body):
+    for node in _functions(tree.body):
         ids: list[str] = []
         is_skipped = False
         for name, decorator in _calls(node):
@@ -170,7 +170,7 @@ def test_rows_of_the_cases_of_a_table_are_those_of_its_test() -> None:
         "def test_it(a: int) -> None: ...\n"
     )
 
-    assert {"test_it": MarkedTest(("--id",), False)} == marked_tests(source)
+    assert {"test_it": MarkedTest(("--id",), False)} == marked_tests(parsed(source))
 
 
 def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:
@@ -194,4 +194,4 @@ def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:
 def test_marks_are_read_from_the_source_of_a_test() -> None:
     source = '@pytest.mark.row("A01", "A02")\n@pytest.mark.skip\ndef test_it() -> None: ...\n'
 
-    assert {"test_it": MarkedTest(("A01", "A02"), True)} == marked_tests(source)
+    assert {"test_it": MarkedTest(("A01", "A02"), True)} == marked_tests(parsed(source))

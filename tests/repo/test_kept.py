@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.repo.sources import tree_of
 
 PAGE = ROOT / "docs" / "kept.md"
 #: What a request passes, without what only operators ask.
@@ -37,7 +38,7 @@ def sources() -> Iterator[tuple[Path, ast.Module]]:
     for root in SHORT_WAY:
         for path in sorted((ROOT / root).rglob("*.py")):
             if not set(ASIDE) & set(path.relative_to(ROOT / root).parts):
-                yield path, ast.parse(path.read_text("utf-8"))
+                yield path, tree_of(path)
 
 
 def _named(node: ast.expr) -> str:
