@@ -14,7 +14,8 @@ import math
 import os
 import struct
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,24 +161,38 @@ def http_shared(port: int, floats: int = 150_528) -> Plan:
     return _plan(_of_this_module(SharedMemoryConnection), port, floats=floats)
 
 
+@contextmanager
+def client_memory(floats: int) -> Iterator[str]:
+    """The name of a client's memory, for floats in and out, until the server has it open."""
+    name = f"zmqtriton_bench_{os.getpid()}_{next(_numbers)}"
+    path = Path("/dev/shm", name)
+    path.write_bytes(struct.pack("<f", 0.5) * (2 * floats))
+    try:
+        yield name
+    finally:
+        path.unlink()
+
+
 class SharedMemoryConnection(HttpConnection):
     """A connection over HTTP that has a region of its own."""
 
     def __init__(self, plan: Plan) -> None:
         floats, port = plan["floats"], plan["port"]
         size = floats * 4
-        name = f"zmqtriton_bench_{os.getpid()}_{next(_numbers)}"
-        path = Path("/dev/shm", name)
-        path.write_bytes(struct.pack("<f", 0.5) * (2 * floats))
-        register = {"key": f"/{name}", "offset": 0, "byte_size": 2 * size}
-        url = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/{name}/register"
-        urllib.request.urlopen(url, json.dumps(register).encode()).close()
-        path.unlink()  # the server has it open
+        with client_memory(floats) as name:
+            register = {"key": f"/{name}", "offset": 0, "byte_size": 2 * size}
+            url = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/{name}/register"
+            urllib.request.urlopen(url, json.dumps(register).encode()).close()
         place = {"shared_memory_region": name, "shared_memory_byte_size": size}
         tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [floats], "parameters": place}
         target = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": size}}
         request = _http_request(json.dumps({"inputs": [tensor], "outputs": [target]}).encode())
         super().__init__({**plan, "request": base64.b64encode(request)})
+
+
+def grpc_shared(port: int, floats: int = 150_528) -> Plan:
+    """The same over gRPC."""
+    return _plan("tests.bench.grpc_clients:SharedMemoryCalls", port, floats=floats)
 
 
 class _CallingConnection:

@@ -47,6 +47,17 @@ WORKLOADS: dict[str, tuple[clients.MakePlan, str, tuple[int, ...]]] = {
     "shared memory 600 KB": (clients.http_shared, "http", (1, 4)),
     "shared memory 4 MB": (functools.partial(clients.http_shared, floats=1 << 20), "http", (1, 4)),
     "shared memory 16 MB": (functools.partial(clients.http_shared, floats=1 << 22), "http", (1, 4)),
+    "grpc shared memory 600 KB": (clients.grpc_shared, "grpc", (1, 4)),
+    "grpc shared memory 4 MB": (
+        functools.partial(clients.grpc_shared, floats=1 << 20),
+        "grpc",
+        (1, 4),
+    ),
+    "grpc shared memory 16 MB": (
+        functools.partial(clients.grpc_shared, floats=1 << 22),
+        "grpc",
+        (1, 4),
+    ),
     "python 600 KB": (functools.partial(clients.python, floats=150_528), "http", (1, 4)),
     "python 16 MB": (functools.partial(clients.python, floats=1 << 22), "http", (1, 4)),
     "door 600 KB": (functools.partial(clients.door, floats=150_528), "http", (1, 4)),
