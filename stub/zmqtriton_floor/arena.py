@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import mmap
+import operator
 import os
 import threading
 import time
@@ -19,7 +20,15 @@ from typing import Any, Callable, Iterable, NamedTuple
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.settings.stub import Memory
-from zmqtriton_floor.wire import MAX_ROWS, Block, CreateSegment, FreeSegment, HeldBlocks, Reference
+from zmqtriton_floor.wire import (
+    MAX_ROWS,
+    Block,
+    CreateSegment,
+    FreeSegment,
+    HeldBlocks,
+    Reference,
+    make,
+)
 
 PAGE = mmap.PAGESIZE
 #: In place of the number of a GPU.
@@ -80,7 +89,7 @@ class Allocation(NamedTuple):
 
 
 def block_of(reference: Reference) -> Block:
-    return Block(*reference[:3])
+    return make(Block, reference[:3])
 
 
 def held(blocks: list[Block]) -> list[HeldBlocks]:
@@ -128,6 +137,9 @@ class _Segment:
             i -= 1
             offset = holes.pop(i)[0]
         holes.insert(i, (offset, end - offset))
+
+
+_size_of = operator.attrgetter("size")
 
 
 class _Used(NamedTuple):
@@ -189,26 +201,26 @@ class Arena:
 
     def _allocate(self, size: int, segments: dict[int, _Segment]) -> Allocation | None:
         room = block_bytes(size)
-        for segment in self._candidates(room, segments.values()):
-            offset = segment.cut(room)
+        candidates = segments.values()
+        for segment in candidates if room <= LARGE_BYTES else self._large(room, candidates):
+            offset = segment.cut(room) if segment.is_pool == (room <= LARGE_BYTES) else None
             if offset is not None:
                 self._last_block = number = self._last_block + 1
-                self._used[number] = _Used(segment, offset, room)
+                self._used[number] = make(_Used, (segment, offset, room))
                 self.leases.begin(number)
                 memory = segment.memory
                 is_host = segments is self.segments
                 view = memoryview(memory)[offset : offset + size] if is_host else memory + offset
-                reference = Reference(self.owner, segment.number, number, offset, size)
-                return Allocation(view, reference)
+                row = (self.owner, segment.number, number, offset, size, b"")
+                return make(Allocation, (view, make(Reference, row)))
         return None
 
     @staticmethod
-    def _candidates(room: int, segments: Iterable[_Segment]) -> Iterable[_Segment]:
-        if room <= LARGE_BYTES:
-            return [s for s in segments if s.is_pool]
-        # The tightest first, and none that a much larger tensor may need soon.
-        large = [s for s in segments if not s.is_pool]
-        return sorted((s for s in large if room <= s.size < 2 * room), key=lambda s: s.size)
+    def _large(room: int, segments: Iterable[_Segment]) -> list[_Segment]:
+        """Return those for one block: the tightest first, none that a much larger one may need."""
+        large = [s for s in segments if not s.is_pool and room <= s.size < 2 * room]
+        large.sort(key=_size_of)
+        return large
 
     def size(self, block: int) -> int:
         """Return the size of a block; 0 if it does not exist."""

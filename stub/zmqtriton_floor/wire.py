@@ -61,6 +61,9 @@ Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up 
 Ids = List[int]
 # and Values of a Reason, by name: integers, floats and texts (reasons.py)
 
+#: So many blocks are released along with requests; more, in messages of their own.
+MAX_RELEASED = 256
+
 #: The peer of requests that the broker makes for steps of ensembles, and of what it keeps itself.
 BROKER = 0
 
@@ -212,6 +215,7 @@ class Infer(NamedTuple):
     """The requests of one iteration of a frontend's event loop. Bodies: one for each."""
 
     requests: list[Request]
+    released: list[Block] = []  # as in a Release that comes before them
 
 
 class Cancel(NamedTuple):
@@ -338,6 +342,7 @@ class Execute(NamedTuple):
     """Batches to execute, in this order. Bodies: one for each row."""
 
     requests: list[BatchedRequest]
+    released: list[Block] = []  # as in a Release that comes before them
 
 
 class CancelExecution(NamedTuple):
@@ -718,45 +723,11 @@ class ConnectionLost(NamedTuple):
 
 
 _KINDS: tuple[type[Any], ...] = (
-    *(
-        Hello,
-        Infer,
-        Cancel,
-        AskStatistics,
-        Results,
-        ExpectPeer,
-        AddGeneration,
-        AttachInstance,
-        Retire,
-        RemoveGeneration,
-        PeerDied,
-    ),
-    *(
-        Execute,
-        CancelExecution,
-        LoadModel,
-        Initialize,
-        Finalize,
-        Bootstrap,
-        VersionInfo,
-        ForgetModel,
-        Sync,
-        Welcome,
-        Replies,
-    ),
-    *(
-        Statistics,
-        CallResult,
-        Listen,
-        Shutdown,
-        Synced,
-        Call,
-        Listening,
-        WorkerForked,
-        ConfigCompleted,
-        ModelLoaded,
-        LoadFailed,
-    ),
+    *(Hello, Infer, Cancel, AskStatistics, Results, ExpectPeer, AddGeneration, AttachInstance),
+    *(Retire, RemoveGeneration, PeerDied, Execute, CancelExecution, LoadModel, Initialize),
+    *(Finalize, Bootstrap, VersionInfo, ForgetModel, Sync, Welcome, Replies, Statistics),
+    *(CallResult, Listen, Shutdown, Synced, Call, Listening, WorkerForked, ConfigCompleted),
+    *(ModelLoaded, LoadFailed),
     *(LogLine, Drained, FirstExecutionDone, ExecutionOverdue, StreamAcks, Lease, Release),
     *(CreateSegment, SegmentCreated, FreeSegment, OpenSegment, SegmentOpened, NewEpoch),
     *(AddRegion, RemoveRegion, RegionReleased, HeldBlocks),
@@ -858,9 +829,9 @@ def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
 _REFERENCE = Schema(Reference, SCHEMAS)
 
 
-def encode_rows(kind: type[Any], rows: list[Any]) -> bytes:
-    """Return the header of a message whose only field is this list."""
-    header: bytes = _Packer().pack((VERSION, _NUMBERS[kind], rows))
+def encode_rows(kind: type[Any], *rows: list[Any]) -> bytes:
+    """Return the header of a message whose fields are these lists."""
+    header: bytes = _Packer().pack((VERSION, _NUMBERS[kind], *rows))
     return header
 
 

@@ -91,6 +91,17 @@ class _FakeLoop:
         pass
 
 
+class _FakeReleases:
+    """Blocks that a frontend does not read any more, until it sends the next request."""
+
+    def __init__(self) -> None:
+        self.blocks: list[wire.Block] = []
+
+    def take(self) -> list[list[wire.Block]]:
+        blocks, self.blocks = self.blocks, []
+        return [blocks]
+
+
 class _FakeDealer:
     """A frontend's connection to the broker: passes on the messages that it is given."""
 
@@ -116,6 +127,7 @@ class FakeFrontend(FakePeer):
         self.waiting: set[int] = set()
         self._link = BrokerLink(lambda frames: None, lambda epoch: ([], []))
         self._link.begin(_FakeLoop())  # type: ignore[arg-type]
+        self._link._releases = self._releases = _FakeReleases()  # type: ignore[assignment]
         self._blocks: dict[int, list[int]] = {}
 
     def send_request(self, own_id: int, generation: int, *, is_large: bool) -> None:
@@ -126,6 +138,8 @@ class FakeFrontend(FakePeer):
         named = f"{self.serial}-{own_id}"
         body = wire.encode_body(wire.RequestBody(named, {}, [], [tensor(name, data)]))
         self.waiting.add(own_id)
+        if self.blocks_in_use and own_id % 2:  # the others are released by themselves
+            self._releases.blocks.append(self.blocks_in_use.pop(0))
         self._link.request(request(own_id, generation), body)
         self._link.flush()
 
@@ -169,7 +183,7 @@ class FakeFrontend(FakePeer):
         self.send(wire.Hello(self.serial, TOKEN, epoch))
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
-        self.report_held_blocks(self.blocks_in_use)
+        self.report_held_blocks([*self.blocks_in_use, *self._releases.blocks])
         for message, bodies in self._link.unanswered.again():
             self.send(message, bodies)
         self._link.flush()
@@ -203,6 +217,7 @@ class FakeStub(FakePeer):
     def receive_next(self) -> None:
         message, bodies = self.incoming.popleft()
         if type(message) is wire.Execute:
+            self.arena.leases.take_back([block.block for block in message.released])
             for work, body in zip(message.requests, bodies, strict=True):
                 route = (work.peer, work.id)
                 if not self.batches or self.batches[-1][0] != work.batch:

@@ -92,7 +92,7 @@ def test_a_message_goes_to_the_peer_of_that_serial(world: World) -> None:
 def test_rows_share_messages_as_far_as_they_may(world: World) -> None:
     world.connect(PEER)
     rows = [(wire.Reply(i, 0, "", wire.FINAL), b"%d" % i) for i in range(5)]
-    world.router.send_rows(PEER, wire.Replies, rows, 2)
+    world.router.send_rows(PEER, wire.Replies, rows, max_rows=2)
     world.router.send_rows(PEER, wire.Replies, rows[:1])
     world.router.send_rows(9, wire.Replies, rows)
     world.router.send_list(PEER, wire.Release, [wire.Block(7, 1, i) for i in range(3)])

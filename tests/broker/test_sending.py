@@ -32,6 +32,8 @@ class Sent:
         self.flushed = 0
         self.blocked: set[int] = set()
         self.flags: list[int] = []
+        #: The blocks that batches took along.
+        self.released: list[list[wire.Block]] = []
         self.broken: set[int] = set()
         #: Whatever was sent waits for flush().
         self.unflushed = True
@@ -42,7 +44,10 @@ class Sent:
     def send_list(self, serial: int, kind: Any, _: Any) -> None:
         self.messages.append((serial, kind.__name__))
 
-    def send_rows(self, serial: int, kind: Any, rows: Any, max_rows: int = 0) -> None:
+    def send_rows(
+        self, serial: int, kind: Any, rows: Any, *released: Any, max_rows: int = 0
+    ) -> None:
+        self.released += released
         self.messages.append((serial, kind.__name__))
         self.flags += [row.flags for row, _ in rows]
 
@@ -83,8 +88,18 @@ def test_a_release_waits_for_something_else_that_goes_to_the_owner(world: World)
     assert [(OTHER, "Execute")] == world.flush()
     world.outbox.batched_requests[OWNER] = [WORK]
 
-    assert [(OWNER, "Release"), (OWNER, "Execute")] == world.flush()
+    assert [(OWNER, "Execute")] == world.flush()
+    assert [[], [BLOCK]] == world.routers.released
     assert 0 == world.sending.release_at_ns
+
+
+def test_many_releases_are_a_message_of_their_own(world: World) -> None:
+    world.outbox.releases[OWNER] = [BLOCK] * (wire.MAX_RELEASED + 1)
+    world.outbox.batched_requests[OWNER] = [WORK]
+
+    assert {(OWNER, "Release"), (OWNER, "Execute")} == set(world.flush())
+    assert [[]] == world.routers.released
+    assert {} == world.outbox.releases
 
 
 def test_a_release_goes_along_with_a_reply_too(world: World) -> None:

@@ -62,20 +62,29 @@ class Router(zmtp.Router):
                 self.write(connection, [wire.encode_rows(kind, rows[i : i + wire.MAX_ROWS])])
 
     def send_rows(
-        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], max_rows: int = wire.MAX_ROWS
+        self,
+        serial: int,
+        kind: Any,
+        rows: list[tuple[Any, bytes]],
+        *before: list[Any],
+        max_rows: int = wire.MAX_ROWS,
     ) -> None:
-        """Send messages of this kind that hold these rows and their bodies, so many in each."""
+        """Send messages of this kind that hold these rows and their bodies, so many in each.
+
+        The first one has these lists in its other fields.
+        """
         connection = self.by_serial.get(serial)
         if connection is None:
             return
         if len(rows) == 1:
             ((row, body),) = rows
-            connection.put((wire.encode_rows(kind, [row]), body))
+            connection.put((wire.encode_rows(kind, [row], *before), body))
             self.unflushed[connection] = None
             return
         for i in range(0, len(rows), max_rows):
             some = rows[i : i + max_rows]
-            header = wire.encode_rows(kind, [row for row, _ in some])
+            others = [[] for _ in before] if i else before
+            header = wire.encode_rows(kind, [row for row, _ in some], *others)
             self.write(connection, [header, *(body for _, body in some)])
 
     def read_all_of(self, serial: int) -> None:

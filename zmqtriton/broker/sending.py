@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.outbox import Outbox
@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 SUPERVISOR = 0
 #: A release waits this long for another message to the same owner, which need not be woken for it.
 _RELEASE_WITHIN_NS = 5_000_000
+#: In the messages of those to whom nothing is released.
+_NOTHING: list[wire.Block] = []
 #: In one message, all of which a frontend has before it can look at any.
 _MAX_REPLIES = 64
 
@@ -52,17 +54,20 @@ class Sending:
         outbox = self._core.outbox
         if outbox.warnings or outbox.supervisor:
             self._flush_words(outbox)
-        if outbox.leases or outbox.releases or outbox.reported_owners or outbox.stage_times:
+        if outbox.leases or outbox.reported_owners or outbox.stage_times:
             self._flush_what_precedes(outbox)
+        releases = outbox.releases
         batches, outbox.batched_requests = outbox.batched_requests, {}
         for serial, rows in batches.items():
             rows = _with_flag(rows, wire.ANSWERS_WAIT) if self._requests.blocked else rows
-            self._stubs.send_rows(serial, wire.Execute, rows)
-        if outbox.cancellations or outbox.stream_acks or outbox.answers:
-            self._flush_stubs(outbox)
+            released = _released_to(serial, releases) if releases else _NOTHING
+            self._stubs.send_rows(serial, wire.Execute, rows, released)
+        is_due = releases or self.release_at_ns
+        if is_due or outbox.cancellations or outbox.stream_acks or outbox.answers:
+            self._flush_what_follows(outbox, batches)
         replies, outbox.replies = outbox.replies, {}
         for serial, rows_of_replies in replies.items():
-            self._requests.send_rows(serial, wire.Replies, rows_of_replies, _MAX_REPLIES)
+            self._requests.send_rows(serial, wire.Replies, rows_of_replies, max_rows=_MAX_REPLIES)
         if outbox.asides:
             self._flush_asides(outbox)
         for router in (self._stubs, self._requests):
@@ -80,8 +85,11 @@ class Sending:
 
     def _flush_what_precedes(self, outbox: Outbox) -> None:
         """Send what a process has to know before the batch or the reply that comes next."""
-        if outbox.leases or outbox.releases or outbox.reported_owners:
-            self._flush_blocks(outbox)
+        if outbox.leases:
+            self._flush_leases(outbox)
+        if outbox.reported_owners:
+            self._flush_releases(outbox, outbox.batched_requests)
+            self._flush_reported_owners(outbox)
         while outbox.stage_times:
             self._requests.send(*outbox.stage_times.pop(0), [])
 
@@ -101,8 +109,8 @@ class Sending:
         while outbox.supervisor:
             self._lifeline.send(outbox.supervisor.pop(0))
 
-    def _flush_blocks(self, outbox: Outbox) -> None:
-        """Send leases and releases first, so that owners know of them before they write or forget.
+    def _flush_leases(self, outbox: Outbox) -> None:
+        """Send leases first, so that owners know of them before they forget.
 
         What is for owners that have yet to say hello waits.
         """
@@ -110,13 +118,16 @@ class Sending:
             router = self._router_to(owner)
             if router is not None:
                 router.send_list(owner, wire.Lease, outbox.leases.pop(owner))
+
+    def _flush_releases(self, outbox: Outbox, receivers: Container[int]) -> None:
+        """Send releases to owners that get something else anyway, and to all when it is time."""
         now_ns = time.monotonic_ns()
         is_due, has_waiting = 0 < self.release_at_ns <= now_ns, False
         for owner in [*outbox.releases]:
             router = self._router_to(owner)
             if router is None:
                 continue
-            if is_due or owner in outbox.batched_requests or owner in outbox.replies:
+            if is_due or owner in receivers or owner in outbox.replies:
                 router.send_list(owner, wire.Release, outbox.releases.pop(owner))
             else:
                 has_waiting = True
@@ -124,6 +135,8 @@ class Sending:
             self.release_at_ns = 0
         elif not self.release_at_ns:
             self.release_at_ns = now_ns + _RELEASE_WITHIN_NS
+
+    def _flush_reported_owners(self, outbox: Outbox) -> None:
         settled, outbox.reported_owners = outbox.reported_owners, []
         for owner in settled:
             router = self._router_to(owner)
@@ -141,7 +154,10 @@ class Sending:
         router = self._stubs if peer.role == "stub" else self._requests
         return router if owner in router.by_serial else None
 
-    def _flush_stubs(self, outbox: Outbox) -> None:
+    def _flush_what_follows(self, outbox: Outbox, batches: Container[int]) -> None:
+        """Send the messages between the batches and the replies."""
+        if outbox.releases or self.release_at_ns:
+            self._flush_releases(outbox, batches)
         abandons, outbox.cancellations = outbox.cancellations, {}
         for serial, routes in abandons.items():
             self._stubs.send_list(serial, wire.CancelExecution, routes)
@@ -158,6 +174,13 @@ class Sending:
                 self._lifeline.send(answer)
             else:
                 self._requests.send(serial, answer, [])
+
+
+def _released_to(serial: int, releases: dict[int, list[wire.Block]]) -> list[wire.Block]:
+    """Take the blocks for a stub, if they are few enough to travel with its next batch."""
+    if len(releases.get(serial, _NOTHING)) > wire.MAX_RELEASED:
+        return _NOTHING
+    return releases.pop(serial, _NOTHING)
 
 
 def _with_flag(rows: list[_Work], flag: int) -> list[_Work]:

@@ -240,6 +240,8 @@ class Service:
                 if serial is None:
                     self._hello(router, connection, message, frames[1:], now_ns)
                 elif kind is wire.Infer and router is self._requests:
+                    if message.released:
+                        self._core.blocks.release(serial, message.released)
                     self._core.infer(serial, message.requests, frames[1:], now_ns)
                 elif kind is wire.Results and router is self._stubs:
                     self._core.results(serial, message, frames[1:], now_ns)

@@ -110,12 +110,18 @@ class BrokerLink:
         bodies, self._bodies = self._bodies, []
         self.unanswered.sent(requests, bodies)
         # before the requests: a stub that executes one may need the room
+        released: list[wire.Block] = []
         if self._releases is not None and self._releases.blocks:
-            for release in self._releases.take():
-                dealer.put([wire.encode(release)])
+            *others, released = self._releases.take()
+            if not requests:
+                others.append(released)
+            for blocks in others:
+                dealer.put([wire.encode(wire.Release(blocks))])
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
-            dealer.put([wire.encode_rows(wire.Infer, requests[i:end]), *bodies[i:end]])
+            header = wire.encode_rows(wire.Infer, requests[i:end], released)
+            dealer.put([header, *bodies[i:end]])
+            released = []
         if self._cancels or self._grants:
             self._put_rarer(dealer)
         dealer.flush()  # as _write() does, which would be one call more

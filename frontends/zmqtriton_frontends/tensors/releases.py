@@ -30,6 +30,7 @@ class Releases:
         self._has_ended = False
 
     def add(self, blocks: list[Block]) -> None:
+        """Release blocks soon."""
         if self._has_ended:
             return  # the broker releases what a process has that has left
         self.blocks.extend(blocks)
@@ -44,19 +45,27 @@ class Releases:
     def _send_in(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._send_all)
+        self._timer = self._loop.call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._send_all()
 
     def _send_all(self) -> None:
-        for release in self.take():
-            self._send(release)
+        for blocks in self.take():
+            self._send(wire.Release(blocks))
 
-    def take(self) -> list[wire.Release]:
-        """The messages to send now."""
-        self.close()
-        taken = []
-        while self.blocks:
-            count = min(len(self.blocks), wire.MAX_ROWS)
-            taken.append(wire.Release([self.blocks.popleft() for _ in range(count)]))
+    def take(self) -> list[list[Block]]:
+        """Return what to release now, for a message each.
+
+        The timer stays: for the next ones, since it costs more than finding nothing.
+        """
+        taken, blocks = [], self.blocks
+        while blocks:
+            some: list[Block] = []
+            while blocks and len(some) < wire.MAX_RELEASED:
+                some.append(blocks.popleft())
+            taken.append(some)
         return taken
 
     def end(self) -> None:

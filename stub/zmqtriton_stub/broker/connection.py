@@ -341,6 +341,9 @@ class BrokerConnection:
         if kind is not wire.Execute or not 0 < len(message.requests) == len(frames) - 1:
             self._take_word(kind, message)
             return False
+        memory = self.instance.memory
+        if message.released and memory is not None:
+            memory.arena.leases.take_back(memory.own(message.released))
         if not message.requests[0].flags & wire.ANSWERS_WAIT:
             with state_lock:
                 self.answered.note_message(self._dry_ns)

@@ -64,9 +64,14 @@ class FakeRouter:
         self.send(serial, kind(rows), [])
 
     def send_rows(
-        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], max_rows: int = 0
+        self,
+        serial: int,
+        kind: Any,
+        rows: list[tuple[Any, bytes]],
+        *before: list[Any],
+        max_rows: int = 0,
     ) -> None:
-        self.send(serial, kind([row for row, _ in rows]), [body for _, body in rows])
+        self.send(serial, kind([row for row, _ in rows], *before), [body for _, body in rows])
 
     def flush(self) -> None:
         for serial, waiting in self._waiting.items():
@@ -119,6 +124,7 @@ class Broker:
         elif serial not in router.by_serial:
             return  # it was on its way to the one before
         elif kind is wire.Infer:
+            core.blocks.release(serial, message.released)
             core.infer(serial, message.requests, bodies, now)
         elif kind is wire.Cancel:
             core.cancel(serial, message.ids, now)

@@ -42,9 +42,10 @@ class Releases:
     def __init__(self, *blocks: wire.Block) -> None:
         self.blocks = list(blocks)
 
-    def take(self) -> list[wire.Release]:
+    def take(self) -> list[list[wire.Block]]:
         blocks, self.blocks = self.blocks, []
-        return [wire.Release(blocks)]
+        limit = wire.MAX_RELEASED
+        return [blocks[i : i + limit] for i in range(0, len(blocks), limit)]
 
 
 class World:
@@ -168,12 +169,20 @@ def test_what_is_done_with_is_released_before_requests_that_need_room(run: Run) 
 
         world.link.request(request(1), b"a")
         await asyncio.sleep(0)
-        assert [wire.Release([block])] == dealer.sent[:1]
-        assert [wire.Release, wire.Infer] == kinds(dealer.sent)
-
         world.link.request(request(2), b"a")
         await asyncio.sleep(0)
-        assert [wire.Release, wire.Infer, wire.Infer] == kinds(dealer.sent)
+        assert [[block], []] == [infer.released for infer in dealer.sent]
+
+        world.releases.blocks.extend([block] * (wire.MAX_RELEASED + 1))
+        world.link.request(request(3), b"a")
+        await asyncio.sleep(0)
+        assert [wire.Release, wire.Infer] == kinds(dealer.sent[2:])
+        assert (wire.MAX_RELEASED, 1) == (len(dealer.sent[2].blocks), len(dealer.sent[3].released))
+
+        world.releases.blocks.append(block)
+        world.link.cancel(3)
+        await asyncio.sleep(0)
+        assert wire.Release([block]) == dealer.sent[4]
 
     run(test)
 

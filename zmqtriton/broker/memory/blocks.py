@@ -21,6 +21,7 @@ from zmqtriton_floor.wire import (
     Request,
     Tensor,
     decode_request,
+    make,
 )
 
 _FORGED = InternalError("the model referenced shared memory that it has no access to")
@@ -64,7 +65,9 @@ class Blocks:
             self.lease_outcome(source, outcome)
             for reference in references:
                 self.leases.widen_extent(*extent_of(reference))
-            return outcome._replace(flags=outcome.flags | HAS_REFERENCES), body
+            peer, own_id, code, text, flags, number, blocks = outcome
+            fields = (peer, own_id, code, text, flags | HAS_REFERENCES, number, blocks)
+            return make(Outcome, fields), body
         self.forged += 1
         self.discard(source, outcome)
         return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""

@@ -31,10 +31,13 @@ class Provenance:
         references: list[Reference],
     ) -> bool:
         """True if a response to this request may refer to these blocks."""
-        named = set(blocks)
-        if not named.issuperset(map(block_of, references)):
-            return False
-        foreign = [block for block in named if block.owner != stub]
+        named, foreign = set(blocks), []
+        for reference in references:
+            if reference[:3] not in named:  # as a block, without making one
+                return False
+        for block in named:
+            if block.owner != stub:
+                foreign.append(block)
         if not foreign:
             return True
         extents = _input_extents([request])
@@ -81,7 +84,11 @@ def references_in_response(body: bytes) -> list[Reference]:
 
 
 def _references(tensors: Iterable[Tensor]) -> list[Reference]:
-    return [tensor.data for tensor in tensors if type(tensor.data) is Reference]
+    references = []
+    for tensor in tensors:
+        if type(tensor.data) is Reference:
+            references.append(tensor.data)
+    return references
 
 
 def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
