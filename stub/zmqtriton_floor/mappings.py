@@ -13,11 +13,12 @@ import mmap
 import os
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
-from zmqtriton_floor.arena import PAGE, block_of, is_size_sealed
+from zmqtriton_floor.arena import PAGE, is_size_sealed
 from zmqtriton_floor.errors import ProtocolError, Unavailable
-from zmqtriton_floor.wire import Block, Reference
+from zmqtriton_floor.wire import Block, Reference, make
 
 #: A segment: its owner and the owner's number for it.
 Name = Tuple[int, int]
@@ -75,6 +76,10 @@ class Pagemap:
         return 1 not in entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(_IS_OWN)
 
 
+#: In place of the memory of a segment that is not mapped.
+_COPIED: Any = b""
+
+
 class _Segment:
     """A mapped segment. Python unmaps it when the last array over it is gone."""
 
@@ -84,12 +89,16 @@ class _Segment:
         #: For looking at pages of which this process has private copies; -1 if that is not
         #: possible.
         self.descriptor = descriptor
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if descriptor >= 0 else 0
+        is_private = descriptor >= 0 and memory is not _COPIED
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if is_private else 0
         #: The views that are still read, by their id().
         self.views: dict[int, _View] = {}
 
     def overlaps(self, start: int, end: int) -> bool:
-        return any(v.start < end and start < v.end for v in list(self.views.values()))
+        for view in [*self.views.values()]:  # noqa: SIM110 - any() calls a generator for each
+            if view.start < end and start < view.end:
+                return True
+        return False
 
 
 class _View(weakref.ref):  # type: ignore[type-arg]
@@ -118,6 +127,8 @@ class Mappings:
         It is called from destructors, too, and must not wait for anything.
         """
         self._is_private = is_private
+        #: False in a process that must not die because a client truncates its memory.
+        self.maps_regions = True
         self._pagemap = Pagemap() if is_private else None
         self._on_release = on_release or (lambda blocks: None)
         self._segments: dict[Name, _Segment] = {}
@@ -125,23 +136,28 @@ class Mappings:
 
     # -------------------------------------------------------------- segments
 
-    def add(self, owner: int, segment: int, descriptor: int) -> None:
+    def add(self, owner: int, segment: int, descriptor: int, *, is_copied: bool = False) -> None:
         """Map a segment and take over the descriptor.
 
-        Raises ProtocolError if it could be truncated under its readers, Unavailable if there is no
-        room for it.
+        One that is copied is read by its descriptor, each time anew. Raises ProtocolError if it
+        could be truncated under its readers, Unavailable if there is no room for it.
         """
         if (owner, segment) in self._segments:  # two have requested it
             os.close(descriptor)
             return
         memory = None
         try:
-            if segment < REGIONS_FROM and not is_size_sealed(descriptor):
+            is_region = segment >= REGIONS_FROM and self._is_private  # no frontend maps one
+            if not is_region and not is_size_sealed(descriptor):
                 raise ProtocolError(f"segment {segment} of {owner} is not sealed")
             size = os.fstat(descriptor).st_size
-            if self._is_private:
-                protection = mmap.PROT_READ | mmap.PROT_WRITE
-                memory = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, protection)
+            if is_region:
+                memory = _COPIED
+                if self.maps_regions and not is_copied:
+                    with suppress(OSError, ValueError):  # memory is short, or the file is empty
+                        memory = _private(descriptor, size)
+            elif self._is_private:
+                memory = _private(descriptor, size)
             else:
                 memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
         except ValueError as error:
@@ -154,6 +170,11 @@ class Mappings:
         with self.lock:
             kept = descriptor if self._is_private else -1
             self._segments[owner, segment] = _Segment(memory, size, kept)
+
+    def descriptor(self, owner: int, segment: int) -> int:
+        """Return the descriptor of a segment that is mapped privately; -1 for others."""
+        mapping = self._segments.get((owner, segment))
+        return -1 if mapping is None or mapping.memory is _COPIED else mapping.descriptor
 
     def remove(self, owner: int, segment: int) -> None:
         """Drop a segment that its owner has dropped.
@@ -170,6 +191,9 @@ class Mappings:
             self.remove(owner, segment)
         if self._pagemap is not None:
             self._pagemap.close()
+
+    def has(self, owner: int, segment: int) -> bool:
+        return (owner, segment) in self._segments
 
     def missing(self, references: Iterable[Reference]) -> list[Name]:
         """Return the segments that have to be added before these references can be opened."""
@@ -199,21 +223,23 @@ class Mappings:
         """
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
+        blocks: list[Block] = []
         with self.lock:
             for reference in references:
                 segment = self._segments.get((reference.owner, reference.segment))
                 check_inside(reference, None if segment is None else segment.size)
-                block, end = block_of(reference), reference.offset + reference.size
+                block = make(Block, reference[:3])
+                blocks.append(block)
+                end = reference.offset + reference.size
                 low, high = ranges.get(block, (reference.offset, end))
                 ranges[block] = min(low, reference.offset), max(high, end)
                 leases.setdefault(block, []).append(block)
-            opened = {
-                block: self._open(block, low, high, leases[block] if is_leased else [])
-                for block, (low, high) in ranges.items()
-            }
+            opened = {}
+            for block, (low, high) in ranges.items():
+                opened[block] = self._open(block, low, high, leases[block] if is_leased else [])
         arrays = []
-        for reference in references:
-            start, whole = opened[block_of(reference)]
+        for reference, block in zip(references, blocks):
+            start, whole = opened[block]
             offset = reference.offset - start
             arrays.append(whole[offset : offset + reference.size])
         return arrays
@@ -222,7 +248,7 @@ class Mappings:
         """Return the offset of the array within the segment, and the array."""
         segment = self._segments[block.owner, block.segment]
         start, end = low // PAGE * PAGE, min(-(-high // PAGE) * PAGE, segment.size)
-        if self._is_private and segment.overlaps(start, end):
+        if self._is_private and (segment.memory is _COPIED or segment.overlaps(start, end)):
             # Another request has the same tensor, or a model has kept an array here: this one must
             # not see its changes, and pages of its own hide those of the owner.
             copy = _read(segment.descriptor, start, end)
@@ -284,6 +310,10 @@ class Mappings:
                                 return None
                             return Reference(*view.block, start, size), bool(view.leased)
         return None
+
+
+def _private(descriptor: int, size: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def check_inside(reference: Reference, segment_size: int | None) -> None:

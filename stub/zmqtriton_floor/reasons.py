@@ -80,6 +80,10 @@ class Kind(str, Enum):
     EXITED = "EXITED", "status"
     CRASHED = "CRASHED", "signal"  # by itself
     KILLED = "KILLED", "signal"
+    REGION_TRUNCATED = (
+        "REGION_TRUNCATED",
+        "regions",
+    )  # clients', which it had mapped; cause: CRASHED
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # of the machine or container: killed by the kernel
     OVER_MEMORY_QUOTA = "OVER_MEMORY_QUOTA", "limit"
     NOT_STARTED = "NOT_STARTED"

@@ -565,6 +565,7 @@ class SegmentOpened(NamedTuple):
     segment: Count
     size: Count
     handle: Blob = b""  # instead of a descriptor, for memory on a GPU
+    is_copied: Flags = 0  # of a region that was cut short before: read by its descriptor alone
 
 
 class NewEpoch(NamedTuple):
@@ -590,6 +591,7 @@ class AddRegion(NamedTuple):
     name: Name
     offset: Count  # of the region in the descriptor's file
     size: Count
+    can_be_mapped: Flags = 0  # by stubs: nobody can truncate it who could not kill them anyway
 
 
 class LogSettings(NamedTuple):
@@ -763,7 +765,17 @@ class Tensor(NamedTuple):
     name: Name
     datatype: Count  # TRITONSERVER_DataType, see tensors.py
     shape: list[int]
-    data: Any  # bytes in C order, little endian; or a Reference to them
+    data: Any  # bytes in C order, little endian; a Reference to them; None: they are in their Place
+
+
+class Place(NamedTuple):
+    """Room for an output in a client's region, which the stub writes to itself."""
+
+    output: Name
+    owner: Count  # the frontend that lends the region ...
+    segment: Count  # ... under this number
+    offset: Count  # in the region's file
+    size: Count
 
 
 class RequestBody(NamedTuple):
@@ -773,6 +785,7 @@ class RequestBody(NamedTuple):
     parameters: dict[str, Any]  # bool, int, float, str
     outputs: list[str]  # requested names; empty: all
     inputs: list[Tensor]
+    places: list[Place] = []  # for those outputs that need not travel
 
 
 class ResponseBody(NamedTuple):
@@ -827,6 +840,7 @@ def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
 
 
 _REFERENCE = Schema(Reference, SCHEMAS)
+_PLACE = Schema(Place, SCHEMAS)
 
 
 def encode_rows(kind: type[Any], *rows: list[Any]) -> bytes:
@@ -841,7 +855,7 @@ def encode_body(body: RequestBody | ResponseBody) -> bytes:
     return packed
 
 
-def _tensors(rows: Any, may_refer: bool = True) -> list[Tensor]:
+def _tensors(rows: Any, may_refer: bool = True, has_places: bool = False) -> list[Tensor]:
     tensors = []
     for row in rows:
         name, datatype, shape, data = row
@@ -849,7 +863,7 @@ def _tensors(rows: Any, may_refer: bool = True) -> list[Tensor]:
             if not may_refer:
                 raise ProtocolError("the response refers to memory that it may not")
             data = _REFERENCE.read(data)
-        elif type(data) is not bytes:
+        elif type(data) is not bytes and not (data is None and has_places):
             raise ValueError
         if (type(name), type(datatype), type(shape)) != (str, int, list) or len(shape) > 32:
             raise ValueError
@@ -863,20 +877,29 @@ def _tensors(rows: Any, may_refer: bool = True) -> list[Tensor]:
 def decode_request(packed: bytes) -> RequestBody:
     """Decode a request body. Raises ProtocolError if it is not one."""
     try:
-        request_id, parameters, outputs, inputs = msgpack.unpackb(packed)
+        request_id, parameters, outputs, inputs, places = msgpack.unpackb(packed)
         if type(request_id) is not str or type(parameters) is not dict or type(outputs) is not list:
             raise ValueError
-        return make(RequestBody, (request_id, parameters, outputs, _tensors(inputs)))
+        if places:
+            places = [*map(_PLACE.read, places)]
+        elif type(places) is not list:
+            raise ValueError
+        return make(RequestBody, (request_id, parameters, outputs, _tensors(inputs), places))
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("body is not a request") from None
 
 
-def decode_response(packed: bytes, *, may_refer: bool = True) -> ResponseBody:
-    """Decode a response body. Raises ProtocolError if it is not one, or refers where it may not."""
+def decode_response(
+    packed: bytes, *, may_refer: bool = True, has_places: bool = False
+) -> ResponseBody:
+    """Decode a response body. Raises ProtocolError if it is not one, or refers where it may not.
+
+    Outputs without data are right if the request `has_places`.
+    """
     try:
         parameters, outputs = msgpack.unpackb(packed)
         if type(parameters) is not dict:
             raise ValueError
-        return make(ResponseBody, (parameters, _tensors(outputs, may_refer)))
+        return make(ResponseBody, (parameters, _tensors(outputs, may_refer, has_places)))
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("body is not a response") from None

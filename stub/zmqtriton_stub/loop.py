@@ -85,7 +85,7 @@ class Stub:
         self._supervisor = SupervisorClient(
             lifeline, lambda: process.lose_supervisor(self._finalize)
         )
-        self._memory = TensorMemory(self._supervisor)
+        self._memory = TensorMemory(self._supervisor, maps_regions=process.maps_regions)
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()

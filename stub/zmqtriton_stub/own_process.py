@@ -24,6 +24,9 @@ from zmqtriton_stub.pre_import import check_files, take_priority
 class OwnProcess:
     """A process that runs one instance and nothing else."""
 
+    #: It may die because a client truncates its shared memory.
+    maps_regions = True
+
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         """Take note of the instance, before its model is there."""
         this_process.current = instance

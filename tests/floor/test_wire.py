@@ -83,7 +83,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.OpenSegment(7, 1),
     wire.SegmentOpened(7, 1, 1 << 20, b"handle"),
     wire.NewEpoch(2),
-    wire.AddRegion(3, "input_data", 4096, 64),
+    wire.AddRegion(3, "input_data", 4096, 64, 1),
     wire.RemoveRegion(3),
     wire.RegionReleased(3),
     wire.HeldBlocks([wire.Block(7, 1, 2)], 1),
@@ -228,7 +228,8 @@ def test_mutated_messages_are_refused_or_decode_and_never_do_worse() -> None:
 
 def test_bodies_go_there_and_back() -> None:
     request = wire.RequestBody(
-        "id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR, _REFERRED]
+        *("id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR, _REFERRED]),
+        [wire.Place("O", 5, 1 << 32, 4096, 64)],
     )
     response = wire.ResponseBody({"a": 1}, [_TENSOR, _REFERRED])
 
@@ -236,20 +237,34 @@ def test_bodies_go_there_and_back() -> None:
     assert response == wire.decode_response(wire.encode_body(response))
 
 
+def test_an_output_lacks_its_data_only_where_it_has_a_place() -> None:
+    body = wire.encode_body(wire.ResponseBody({}, [_TENSOR._replace(data=None)]))
+
+    assert [None] == [t.data for t in wire.decode_response(body, has_places=True).outputs]
+    with pytest.raises(ProtocolError, match="not a response"):
+        wire.decode_response(body)
+
+
 @pytest.mark.parametrize(
     "body",
     [
         [],
-        ["id", {}, [], [["T", 11, [1]]]],
-        ["id", {}, [], [["T", 11, [-1], b""]]],
-        ["id", {}, [], [["T", 11, [1.0], b""]]],
-        ["id", {}, [], [["T", 11, [1] * 33, b""]]],
-        ["id", {}, [], [["T", 11, [1], "text"]]],
-        ["id", {}, [], [["T", 11, [1], [7, 1, 2, 0]]]],
-        ["id", {}, [], [["T", 11, [1], [7, 1, 2, -1, 4]]]],
-        ["id", {}, [], [[7, 11, [1], b""]]],
-        ["id", [], [], []],
-        [7, {}, [], []],
+        ["id", {}, [], [["T", 11, [1]]], []],
+        ["id", {}, [], [["T", 11, [-1], b""]], []],
+        ["id", {}, [], [["T", 11, [1.0], b""]], []],
+        ["id", {}, [], [["T", 11, [1] * 33, b""]], []],
+        ["id", {}, [], [["T", 11, [1], "text"]], []],
+        ["id", {}, [], [["T", 11, [1], [7, 1, 2, 0]]], []],
+        ["id", {}, [], [["T", 11, [1], [7, 1, 2, -1, 4]]], []],
+        ["id", {}, [], [[7, 11, [1], b""]], []],
+        ["id", [], [], [], []],
+        [7, {}, [], [], []],
+        ["id", {}, [], []],
+        ["id", {}, [], [], ""],
+        ["id", {}, [], [], [7]],
+        ["id", {}, [], [["T", 11, [1], None]], []],
+        ["id", {}, [], [], [["O", 5, 1 << 32, -1, 8]]],
+        ["id", {}, [], [], [["O", 5, 1 << 32, 0]]],
     ],
 )
 def test_what_is_no_request_is_refused(body: Any) -> None:

@@ -10,12 +10,14 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena, seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import Memory, StubSettings
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.supervisor_client import SupervisorClient
 
+#: A client's region.
+REGION = REGIONS_FROM + 1
 BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, encode(StubSettings()))
 
 
@@ -40,6 +42,9 @@ class FakeSupervisor:
         self.mappings = Mappings(is_private=False)
         self.frontend = Arena(3)
         self._segments: dict[int, int] = {}
+        #: Regions that must not be mapped.
+        self.copied: set[int] = set()
+        self._clients: list[int] = []
         #: The stub's own.
         self.stub_segments: dict[int, int] = {}
         self.lifeline = Lifeline(ours)
@@ -70,7 +75,9 @@ class FakeSupervisor:
             held = self._segments.get(message.segment)
             size = 0 if held is None else os.fstat(held).st_size
             descriptors = [] if held is None else [held]
-            self.lifeline.send(wire.SegmentOpened(*message, size), *descriptors)
+            is_copied = int(message.segment in self.copied)
+            opened = wire.SegmentOpened(*message, size, is_copied=is_copied)
+            self.lifeline.send(opened, *descriptors)
         elif isinstance(message, wire.FreeSegment):
             self.freed_segments.append(message.segment)
 
@@ -86,6 +93,15 @@ class FakeSupervisor:
         allocation.view[:] = data
         return allocation.reference
 
+    def lend_region(self, data: bytes, *, is_read_only: bool = False) -> int:
+        """The memory of a client, whose region is the segment REGION; return its descriptor."""
+        descriptor = self._segments[REGION] = os.memfd_create("client", os.MFD_CLOEXEC)
+        os.pwrite(descriptor, data, 0)
+        if is_read_only:
+            self._segments[REGION] = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
+            self._clients.append(descriptor)
+        return descriptor
+
     def read(self, reference: wire.Reference) -> bytes:
         [array] = self.mappings.open([reference])
         data: bytes = array.tobytes()
@@ -97,7 +113,7 @@ class FakeSupervisor:
         self.lifeline.close()
         self.memory.mappings.close()
         self.mappings.close()
-        for descriptor in {*self._segments.values(), *self.stub_segments.values()}:
+        for descriptor in {*self._segments.values(), *self.stub_segments.values(), *self._clients}:
             os.close(descriptor)
 
 

@@ -51,6 +51,8 @@ class Same:
 class Surroundings:
     """The process of the test, where an instance is one thread among others."""
 
+    maps_regions = True
+
     def __init__(self, model_class: Any) -> None:
         self._class = model_class
         self.collected = 0

@@ -125,6 +125,8 @@ class SupervisorHarness:
         self.stubborn: set[str] = set()
         #: Why clients' shared memory cannot be opened; None: it can.
         self.region_error: ZmqTritonError | None = None
+        #: Stubs may map it if it can be opened.
+        self.can_map_regions = False
         #: Why a directory cannot be added or taken away; None: it can.
         self.repository_error: ZmqTritonError | None = None
         #: Why the models cannot be listed; None: they can.
@@ -303,8 +305,8 @@ class SupervisorHarness:
             case actions.OpenRegion(ticket, number):
                 if self.region_error is None:
                     self.open_regions.add(number)
-                error = self.region_error
-                self._schedule(lambda: self.core.plan.answer(ticket, error))
+                opened = self.region_error or self.can_map_regions
+                self._schedule(lambda: self.core.plan.answer(ticket, opened))
             case actions.CloseRegion(number):
                 self.open_regions.discard(number)
             case actions.MeasureMemory(ticket, processes):

@@ -125,6 +125,8 @@ class Hosting:
 class _SharedProcess(ProcessOfClass):
     """The user's process, which an instance shares with everything else there."""
 
+    maps_regions = False
+
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         """Leave pb_utils alone, and forks: several instances are here."""
 

@@ -343,8 +343,8 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.switch(
             "trust-client-shm",
-            "Let models read clients' regions in place. A region that shrinks crashes "
-            "the model's process.",
+            "Let models read and write all clients' regions in place, not only those of the "
+            "server's user and root. A model's process crashes if its region shrinks.",
         ),
     ),
     "Sagemaker": (

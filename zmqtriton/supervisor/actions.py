@@ -179,7 +179,10 @@ class ChangeRepositories(NamedTuple):
 
 
 class OpenRegion(NamedTuple):
-    """Open a client's shared memory and keep it; the answer is an error, or None."""
+    """Open a client's shared memory and keep it.
+
+    The answer is an error, or whether stubs may map it.
+    """
 
     ticket: int
     number: int

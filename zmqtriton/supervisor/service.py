@@ -100,7 +100,9 @@ class Service:
         directory = claims.runtime
         gpus = visible_gpus(options.min_supported_compute_capability)
         self._model_reader = ModelReader(options, gpus)
-        self._region_files = RegionFiles()
+        self._region_files = RegionFiles(
+            trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
+        )
         self._log_ring = log_ring.attach()
         server = self._server_info()
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
@@ -117,7 +119,7 @@ class Service:
             capacity.segment_budget_bytes(),
             str(directory.path),
             on_process_end=self._remove_process_files,
-            open_region=self._open_region,
+            regions=self._region_files,
         )
         self._children.quotas.prepare_groups()
         self._background = Background(self._selector, self._core.plan.answer)
@@ -161,12 +163,6 @@ class Service:
 
     def _remove_process_files(self, serial: int) -> None:
         self._claims.runtime.remove_process_files(serial, self._core.staged_files.is_claimed)
-
-    def _open_region(self, number: int) -> int | None:
-        """Open a region of a client, where clients are trusted."""
-        if not self._options.trust_client_shm:
-            return None
-        return self._region_files.open_read_only(number)
 
     # ---------------------------------------------------------------- the loop
 

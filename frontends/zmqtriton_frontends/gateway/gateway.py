@@ -165,7 +165,7 @@ class Gateway:
 
         Returns its id; None if memory has to be made first, which begin_late() awaits.
         """
-        if is_large(request.body):
+        if request.claim is not None or is_large(request.body):
             placed = self.payload.place_now(request)
             if placed is None:
                 return None
@@ -216,7 +216,7 @@ class Gateway:
 
     async def _send(self, request: CheckedRequest) -> int:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""
-        if not is_large(request.body):
+        if request.claim is None and not is_large(request.body):
             return self._ask(request, request.body, request.cache_key)
         return self._send_placed(request, await self.payload.place(request))
 
@@ -368,8 +368,7 @@ class Gateway:
         apply_settings(self.catalogue, settings, self.call)
         self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
         self.payload = Payload(
-            *(bootstrap.serial, settings.memory, self._supervisor.send, self._broker.send),
-            can_lend=settings.models.trust_client_shm,
+            bootstrap.serial, settings.memory, self._supervisor.send, self._broker.send
         )
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, settings.tracing)

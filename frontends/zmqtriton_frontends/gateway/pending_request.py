@@ -77,6 +77,7 @@ class PendingRequest:
         self._trace = checked.trace
         if checked.places:
             self._claim = self._gateway.catalogue.regions.claim(checked.places)
+            checked = checked.with_claim(self._claim)
         if checked.canary is not None:
             checked, self._copy = self._gateway.copy(checked)
         try:
@@ -106,7 +107,8 @@ class PendingRequest:
     def set_result(self, body: bytes, /) -> None:
         try:
             is_placed = type(body) is PlacedBody
-            response = decode_response(body, may_refer=is_placed)
+            has_places = self._claim is not None
+            response = decode_response(body, may_refer=is_placed, has_places=has_places)
             if is_placed:
                 payload = self._gateway.payload
                 opened = payload.open_now(response)

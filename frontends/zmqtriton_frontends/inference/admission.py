@@ -19,7 +19,7 @@ from zmqtriton_frontends.inference.catalogue import (
     ModelVersion,
 )
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, Claim, RegionSlice
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log
@@ -70,10 +70,22 @@ class CheckedRequest(NamedTuple):
     canary: Canary | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None
+    #: The regions that its stub may write outputs to itself.
+    claim: Claim | None = None
 
     def without_places(self) -> CheckedRequest:
         """Return the same request for a frontend that writes outputs to clients' memory itself."""
         return self._replace(places=NO_PLACES)
+
+    def with_claim(self, claim: Claim) -> CheckedRequest:
+        """Return the same request, whose stub writes outputs to clients' memory where it can.
+
+        The same as it is if it may be answered while its stub executes it, since nobody writes
+        there after the answer, or if others want its answer, too.
+        """
+        if self.options.deadline_ns or self.canary is not None or self.model.is_hashed:
+            return self
+        return self._replace(claim=claim)
 
     def with_stages(self, stages: Stages) -> CheckedRequest:
         """Return the same request, which asks the broker for its stages."""

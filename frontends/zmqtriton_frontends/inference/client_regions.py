@@ -1,24 +1,25 @@
-"""Clients' shared memory in a frontend: inputs are read from it, outputs are written into it.
+"""Clients' shared memory in a frontend: lent to stubs where that is safe, else read and written.
 
-Large inputs are read when there is a place for them, straight to where their stub maps them. The
-supervisor has opened and checked each region; the gateway adds and removes them as it is told.
+The supervisor has opened and checked each region; the gateway adds and removes them as it is told.
 Nothing here is mapped, so that a client that truncates its memory gets an error and cannot crash
-the process. A region stays open as long as a request holds a claim on it.
+the process. A stub maps a region that is lent to it: its inputs are read there, and its outputs
+written there, without a copy in between. All else is read when there is a place for it, and written
+when the answer has come. A region stays open as long as a request holds a claim on it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.arena import INLINE_BYTES, PAGE
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
 from zmqtriton_floor.mappings import REGIONS_FROM
-from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import Place, Reference, RequestBody, ResponseBody, Tensor, make
 
 #: The largest element, and what processors copy at a time.
 _ALIGNMENT = 64
@@ -40,14 +41,20 @@ NO_PLACES: Mapping[str, RegionSlice] = {}
 
 
 @dataclass
-class _Region:
+class Region:
     number: int
     name: str
     descriptor: int
     offset: int
     size: int
+    #: Stubs may map it.
+    can_be_mapped: bool
+    #: Closes it; called when it is leaving and the last claim on it has ended.
+    close_unused: Callable[[Region], None]
     claims: int = 0
     is_leaving: bool = False
+    #: How many references to it were made.
+    lent: int = 0
 
     def position(self, place: RegionSlice) -> int:
         """Return a position within the file. Raises InvalidArgument for one beyond the region."""
@@ -60,20 +67,38 @@ class _Region:
             )
         return self.offset + place.offset
 
+    def give_back(self) -> None:
+        """End a claim."""
+        self.claims -= 1
+        if self.is_leaving:
+            self.close_unused(self)
+
+    def check_end(self, end: int) -> None:
+        """Raise InvalidArgument if the client has cut the file short before this position."""
+        if end > os.fstat(self.descriptor).st_size:
+            raise self._cut_short()
+
+    def is_same_file(self, other: Region) -> bool:
+        return other is self or os.path.sameopenfile(self.descriptor, other.descriptor)
+
     def read(self, position: int, view: memoryview) -> None:
         """Fill the view. Raises InvalidArgument if there is less than that."""
-        while view:
-            count = os.preadv(self.descriptor, [view], position)
-            if not count:
-                raise self._cut_short()
-            view, position = view[count:], position + count
+        try:
+            while view:
+                count = os.preadv(self.descriptor, [view], position)
+                if not count:
+                    raise self._cut_short()
+                view, position = view[count:], position + count
+        except OSError as error:
+            raise InternalError(
+                f"cannot read shared memory region '{self.name}': {error.strerror}"
+            ) from None
 
     def write(self, place: RegionSlice, data: Any) -> None:
         view = memoryview(data)
         position = self.position(place)
         # writing beyond its end would make the file larger again
-        if position + len(view) > os.fstat(self.descriptor).st_size:
-            raise self._cut_short()
+        self.check_end(position + len(view))
         try:
             while view:
                 written = os.pwrite(self.descriptor, view, position)
@@ -98,8 +123,8 @@ class Regions:
     """The regions that the supervisor has announced, by name."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, _Region] = {}
-        self._by_number: dict[int, _Region] = {}
+        self._by_name: dict[str, Region] = {}
+        self._by_number: dict[int, Region] = {}
         #: Called with the number of a removed region when the last claim on it ends.
         self.on_left: Callable[[int], None] = lambda number: None
 
@@ -107,8 +132,9 @@ class Regions:
 
     def add(self, message: wire.AddRegion, descriptor: int) -> None:
         """Add a region and take over its descriptor."""
-        number, name, offset, size = message
-        region = _Region(number, name, descriptor, offset, size)
+        number, name, offset, size, can_be_mapped = message
+        place = number, name, descriptor, offset, size
+        region = Region(*place, bool(can_be_mapped), self._close_unused)
         self._by_number[number] = self._by_name[name] = region
 
     def remove(self, number: int) -> None:
@@ -128,7 +154,7 @@ class Regions:
         self._by_number.clear()
         self._by_name.clear()
 
-    def _close_unused(self, region: _Region) -> None:
+    def _close_unused(self, region: Region) -> None:
         """Close a region that is leaving, unless a request holds a claim on it."""
         if not region.claims and region.number in self._by_number:
             del self._by_number[region.number]
@@ -154,15 +180,17 @@ class Regions:
         for tensor in body.inputs:
             is_filled = type(tensor.data) is not RegionSlice
             inputs.append(tensor if is_filled else self._filled(tensor))
-        return RequestBody(body.request_id, body.parameters, body.outputs, inputs)
+        request_id, parameters, outputs, _, places = body
+        return make(RequestBody, (request_id, parameters, outputs, inputs, places))
 
     def _filled(self, tensor: Tensor) -> Tensor:
         name, datatype, shape, place = tensor
         region = self._find(place.region)
-        contents = RegionContents(region, region.position(place), place.size, self._close_unused)
+        contents = RegionContents(region, region.position(place), place.size)
         # strings are looked into before they are sent
         is_later = place.size > INLINE_BYTES and datatype != BYTES
-        return Tensor(name, datatype, shape, contents if is_later else contents.read())
+        data = contents if is_later else contents.read()
+        return make(Tensor, (name, datatype, shape, data))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
         """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
@@ -171,9 +199,9 @@ class Regions:
             region = self._find(place.region)
             region.position(place)
             targets[output] = (region, place)
-        return Claim(targets, self._close_unused)
+        return Claim(targets)
 
-    def _find(self, name: str) -> _Region:
+    def _find(self, name: str) -> Region:
         region = self._by_name.get(name)
         if region is None:
             raise _not_found(name)
@@ -190,22 +218,36 @@ class RegionContents:
     To be used with `with`: meanwhile the region stays.
     """
 
-    def __init__(
-        self, region: _Region, position: int, size: int, released: Callable[[_Region], None]
-    ) -> None:
-        self._region = region
+    __slots__ = ("_position", "_size", "region")
+
+    def __init__(self, region: Region, position: int, size: int) -> None:
+        self.region = region
         self._position = position
         self._size = size
-        self._released = released
 
     def __len__(self) -> int:
         return self._size
 
-    def lent(self, owner: int, block: int) -> Reference | None:
-        """Lend the bytes to be mapped; None if numpy would see elements across words."""
-        segment = REGIONS_FROM + self._region.number
-        is_aligned = self._position % _ALIGNMENT == 0
-        return Reference(owner, segment, block, self._position, self._size) if is_aligned else None
+    def lend(self, owner: int, before: Loan | None) -> Reference | None:
+        """Lend the bytes to be mapped, with a claim on the region.
+
+        None if that is not safe, or if numpy would see elements across words. What begins on the
+        page where the loan before ends shares its block: pages are opened once for a block. Raises
+        InvalidArgument if the client has truncated its memory.
+        """
+        region, position, size = self.region, self._position, self._size
+        if not region.can_be_mapped or position % _ALIGNMENT:
+            return None
+        self._check_open()
+        region.check_end(position + size)
+        region.claims += 1
+        region.lent = block = region.lent + 1
+        if before is not None and before[0] is region:
+            lent = before[1]
+            if type(lent) is Reference and lent.offset <= position < lent.offset + lent.size + PAGE:
+                block = lent.block
+        row = owner, REGIONS_FROM + region.number, block, position, size, b""
+        return make(Reference, row)
 
     def read(self) -> bytearray:
         data = bytearray(self._size)
@@ -214,28 +256,33 @@ class RegionContents:
 
     def read_into(self, view: memoryview) -> None:
         """Read into a view. Raises InvalidArgument if the client has truncated its memory."""
-        self._region.read(self._position, view)
+        self._check_open()
+        self.region.read(self._position, view)
+
+    def _check_open(self) -> None:
+        if self.region.descriptor < 0:
+            raise _not_found(self.region.name)
 
     def __enter__(self) -> RegionContents:
-        if self._region.descriptor < 0:
-            raise _not_found(self._region.name)
-        self._region.claims += 1
+        self._check_open()
+        self.region.claims += 1
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._region.claims -= 1
-        if self._region.is_leaving:
-            self._released(self._region)
+        self.region.give_back()
+
+
+#: A region that was lent, and what of it, for a request that holds a claim on it.
+Loan = tuple[Region, Reference | Place]
 
 
 class Claim:
     """Regions that one request writes its outputs to."""
 
-    def __init__(
-        self, places: dict[str, tuple[_Region, RegionSlice]], released: Callable[[_Region], None]
-    ) -> None:
+    def __init__(self, places: dict[str, tuple[Region, RegionSlice]]) -> None:
         self._places = places
-        self._released = released
+        #: The outputs that the stub writes itself, if it can.
+        self._lent: set[str] = set()
         for region, _ in places.values():
             region.claims += 1
 
@@ -248,9 +295,27 @@ class Claim:
     def give_back(self) -> None:
         """End the claim; to be called once, where this is not used with `with`."""
         for region, _ in self._places.values():
-            region.claims -= 1
-            if region.is_leaving:
-                self._released(region)
+            region.give_back()
+
+    def lend(self, owner: int, inputs: Iterable[Loan]) -> list[tuple[Region, Place]]:
+        """Lend the places of large outputs to a stub, each with another claim on its region.
+
+        Those that overlap an input that is lent are left out: the model may read that while one of
+        its outputs is written.
+        """
+        loans = []
+        for output, (region, place) in self._places.items():
+            if place.size <= INLINE_BYTES or not region.can_be_mapped:
+                continue
+            start = region.offset + place.offset
+            fields = output, owner, REGIONS_FROM + region.number, start, place.size
+            row = make(Place, fields)
+            if _overlaps(region, row, inputs):
+                continue
+            region.claims += 1
+            self._lent.add(output)
+            loans.append((region, row))
+        return loans
 
     def store(self, response: ResponseBody) -> ResponseBody:
         """Write the outputs to their places; the response keeps them without data.
@@ -260,11 +325,15 @@ class Claim:
         outputs = []
         for tensor in response.outputs:
             outputs.append(self._store(tensor))
-        return ResponseBody(response.parameters, outputs)
+        return make(ResponseBody, (response.parameters, outputs))
 
     def _store(self, tensor: Tensor) -> Tensor:
         name, datatype, shape, data = tensor
         target = self._places.get(name)
+        if data is None:
+            if name not in self._lent:
+                raise InternalError(f"the model has sent no data for output '{name}'")
+            return make(Tensor, (name, datatype, shape, b""))
         if target is None:
             return tensor
         region, place = target
@@ -276,3 +345,13 @@ class Claim:
             )
         region.write(place, data)
         return Tensor(name, datatype, shape, b"")
+
+
+def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
+    """True if a place shares bytes with one of the loans, whatever the names of their regions."""
+    start, end = place.offset, place.offset + place.size
+    for other, lent in loans:
+        is_apart = lent.offset + lent.size <= start or end <= lent.offset
+        if not is_apart and region.is_same_file(other):
+            return True
+    return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -21,12 +21,12 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_frontends.tensors.placement import Placement
 from zmqtriton_frontends.tensors.references import blocks_of, references_of
 from zmqtriton_frontends.tensors.releases import Releases
 from zmqtriton_frontends.tensors.segments import Segments
-from zmqtriton_frontends.tensors.trusted_regions import TrustedRegions
 
 #: The broker's messages about blocks of this process.
 BLOCK_MESSAGES = (wire.Lease, wire.Release, wire.LeasesReported)
@@ -43,8 +43,6 @@ class Payload:
         memory: Memory,
         tell: Callable[[Any], None],
         release: Callable[[wire.Release], None],
-        *,
-        can_lend: bool = False,
     ) -> None:
         """Set up; `tell` sends to the supervisor, `release` to the broker."""
         self.arena = Arena.configured(serial, memory)
@@ -52,14 +50,12 @@ class Payload:
         self.releases = Releases(release)
         self.mappings = Mappings(is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
-        #: The blocks of each request with placed tensors and without a final reply, by its id.
-        self.placed: dict[int, list[int]] = {}
+        #: What each request without a final reply has placed, by its id.
+        self.placed: dict[int, Placement] = {}
         #: The blocks of responses whose segments are being requested.
         self._opening: list[list[Block]] = []
         #: What makes views of responses is imported.
         self._has_arrays = False
-        #: None unless the operator trusts clients' memory.
-        self._lending = TrustedRegions(serial) if can_lend else None
 
     def close(self) -> None:
         self.segments.close()
@@ -70,40 +66,44 @@ class Payload:
     def place_now(self, request: CheckedRequest) -> Placement | None:
         """Place the request's large tensors in shared memory; None if it has to be made first."""
         placed = self._placement(request)
-        placing = placed.place(request.body)
-        if next(placing, None) is not None:
-            placing.close()
-            return None
-        return placed
+        try:
+            if not placed.place(request):
+                return placed
+        except BaseException:
+            placed.take_back()
+            raise
+        placed.take_back()
+        return None
 
     async def place(self, request: CheckedRequest) -> Placement:
         """Place them when there is memory. Raises Unavailable if that is short."""
         placed = self._placement(request)
-        with closing(placed.place(request.body)) as placing:
-            size = next(placing, None)
-            while size is not None:
-                room = await self.segments.allocate(size)
-                try:
-                    size = placing.send(room)
-                except StopIteration:
-                    break
+        with ExitStack() as regions:
+            for tensor in request.body.inputs:  # all of them, before anything is waited for
+                if type(tensor.data) is RegionContents:
+                    regions.enter_context(tensor.data)
+            try:
+                size = placed.place(request)
+                while size:
+                    size = placed.place(request, await self.segments.allocate(size))
+            except BaseException:
+                placed.take_back()
+                raise
         return placed
 
     def _placement(self, request: CheckedRequest) -> Placement:
         keys = self.keys if self.keys and request.model.is_hashed else None
-        return Placement(self.arena, self._lending, keys)
+        return Placement(self.arena, keys)
 
     def sent(self, own_id: int, placed: Placement) -> None:
         """Note that a request with placed tensors is in flight until answered() is called."""
-        self.placed[own_id] = placed.blocks
-        if self._lending is not None:
-            self._lending.hold(own_id, placed.lent)
+        self.placed[own_id] = placed
 
     def answered(self, own_id: int) -> None:
         """Note the final reply: nobody reads the request's tensors any more."""
-        self.arena.leases.end(self.placed.pop(own_id, ()))
-        if self._lending is not None:
-            self._lending.answered(own_id)
+        placed = self.placed.pop(own_id, None)
+        if placed is not None:
+            placed.take_back()
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Reserve room in the arena for a request's body; None if memory is short.
@@ -170,8 +170,8 @@ class Payload:
         for name, datatype, shape, data in response.outputs:
             if type(data) is Reference:
                 data = memoryview(next(arrays))
-            outputs.append(wire.Tensor(name, datatype, shape, data))
-        return ResponseBody(response.parameters, outputs)
+            outputs.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
+        return wire.make(ResponseBody, (response.parameters, outputs))
 
     def discard(self, data: bytes) -> None:
         """Release the response in this body, which nobody wants."""
@@ -204,7 +204,7 @@ class Payload:
         be free.
         """
         # a step of an ensemble may read them long after the request was refused
-        self.arena.leases.lend(block for blocks in self.placed.values() for block in blocks)
+        self.arena.leases.lend(block for one in self.placed.values() for block in one.blocks)
         self.arena.doubt_leases()
         blocks = [*self.mappings.leased(), *self.releases.blocks]
         for more in [*self._opening, *map(blocks_of, unread)]:

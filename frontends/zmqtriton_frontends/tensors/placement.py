@@ -1,21 +1,19 @@
-"""Places a request's large tensors in this process's arena, unless they lie there already.
+"""Places a request's large tensors where stubs map them: in this process's arena, or in regions.
 
-Used by payload.py, which has the memory made if there is too little. Sends nothing, and waits for
-nothing itself.
+What lies in the arena stays there, and what lies in a client's region that may be mapped is lent to
+the stub. Used by payload.py, which has memory made if there is too little. Sends nothing, and waits
+for nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import ExitStack
 from typing import Any
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena
 from zmqtriton_floor.cache_keys import Keys
-from zmqtriton_floor.wire import Reference, RequestBody
-from zmqtriton_frontends.inference.client_regions import RegionContents
-from zmqtriton_frontends.tensors.trusted_regions import TrustedRegions
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.client_regions import Loan, RegionContents
 
 _WORD_BYTES = 8
 
@@ -23,65 +21,77 @@ _WORD_BYTES = 8
 class Placement:
     """A body for stubs, with references in place of large tensors."""
 
-    def __init__(self, arena: Arena, lending: TrustedRegions | None, keys: Keys | None) -> None:
+    __slots__ = ("_arena", "_inputs", "_keys", "_parts", "blocks", "body", "cache_key", "loans")
+
+    def __init__(self, arena: Arena, keys: Keys | None) -> None:
         """Set up; `keys` make the key of its answer in the response cache."""
         self._arena = arena
-        self._lending = lending
         self._keys = keys
+        #: The tensors that are placed, and their parts of the key.
+        self._inputs: list[Tensor] = []
+        self._parts: list[bytes] = []
         self.body: RequestBody
         self.cache_key = b""
         #: The arena's blocks that it refers to.
         self.blocks: list[int] = []
         #: The clients' memory that it refers to.
-        self.lent = ExitStack()
+        self.loans: list[Loan] = []
 
-    def place(self, body: RequestBody) -> Generator[int, Allocation, None]:
-        """Ask for so many bytes when the arena has no room.
+    def place(self, request: CheckedRequest, room: Allocation | None = None) -> int:
+        """Place the tensors that are not placed yet; return 0.
 
-        Takes everything back if this raises, or is closed before its end.
+        Returns the bytes for which the arena lacks room, if it does: then it is to be called again
+        with them.
         """
-        with ExitStack() as regions:
-            for tensor in body.inputs:  # all of them, before anything is waited for
-                if type(tensor.data) is RegionContents:
-                    regions.enter_context(tensor.data)
-            try:
-                yield from self._place(body)
-            except BaseException:
-                self.take_back()
-                raise
-
-    def take_back(self) -> None:
-        """Take everything back: nobody is to read it."""
-        self._arena.leases.end(self.blocks)
-        self.lent.close()
-
-    def _place(self, body: RequestBody) -> Generator[int, Allocation, None]:
-        keys = self._keys
-        inputs: list[wire.Tensor] = []
-        parts: list[bytes] = []
-        for tensor in body.inputs:
+        request_id, parameters, outputs, inputs, places = request.body
+        keys, placed = self._keys, self._inputs
+        for tensor in inputs[len(placed) :]:
             name, datatype, shape, data = tensor
-            if len(data) > INLINE_BYTES:
-                reference = None
+            size = len(data)
+            if size > INLINE_BYTES:
+                kind = type(data)
+                reference: Reference | None = None
                 # what gets a key must not be a client's, which may change it
-                if self._lending is not None and keys is None:
-                    reference = self._lending.lend(data, self.lent)
-                reference = reference or self._locate(data)
+                if kind is RegionContents and keys is None:
+                    reference = self._lend(data)
+                elif kind is memoryview:
+                    reference = self._locate(data)
                 if reference is None:
-                    room = self._arena.allocate(len(data)) or (yield len(data))
+                    room = room or self._arena.allocate(size)
+                    if room is None:
+                        return size
                     reference, data = self._put(data, room)
-                tensor = wire.Tensor(name, datatype, shape, reference)
+                    room = None
+                tensor = make(Tensor, (name, datatype, shape, reference))
             if keys is not None:
                 tensor, part = keys.marked(tensor, data)
-                parts.append(part)
-            inputs.append(tensor)
-        self.body = RequestBody(body.request_id, body.parameters, body.outputs, inputs)
+                self._parts.append(part)
+            placed.append(tensor)
+        if request.claim is not None:
+            loans = request.claim.lend(self._arena.owner, self.loans)
+            self.loans += loans
+            places = [place for _, place in loans]
+        self.body = make(RequestBody, (request_id, parameters, outputs, placed, places))
         if keys is not None:
-            self.cache_key = keys.of_parts(body.outputs, parts)
+            self.cache_key = keys.of_parts(outputs, self._parts)
+        return 0
 
-    def _locate(self, data: Any) -> Reference | None:
+    def take_back(self) -> None:
+        """Take everything back: nobody reads it any more, or will."""
+        if self.blocks:
+            self._arena.leases.end(self.blocks)
+        for region, _ in self.loans:
+            region.give_back()
+
+    def _lend(self, contents: RegionContents) -> Reference | None:
+        reference = contents.lend(self._arena.owner, self.loans[-1] if self.loans else None)
+        if reference is not None:
+            self.loans.append((contents.region, reference))
+        return reference
+
+    def _locate(self, data: memoryview) -> Reference | None:
         """Return where it lies in the arena, if it is aligned as models expect of arrays."""
-        reference = self._arena.locate(data) if type(data) is memoryview else None
+        reference = self._arena.locate(data)
         if reference is None or reference.offset % _WORD_BYTES:
             return None
         self._arena.leases.add([reference.block])

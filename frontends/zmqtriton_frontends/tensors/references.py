@@ -52,10 +52,14 @@ def size_of(body: bytes) -> int:
     size = len(body)
     if type(body) is PlacedBody:
         with suppress(ProtocolError):
-            size += sum(reference.size for reference in references_of(wire.decode_response(body)))
+            size += sum(reference.size for reference in _references_in(body))
     return size
 
 
 def blocks_of(data: bytes) -> list[Block]:
     """Return the blocks that a response refers to, by its body."""
-    return [block_of(r) for r in references_of(wire.decode_response(data))] if data else []
+    return [block_of(reference) for reference in _references_in(data)] if data else []
+
+
+def _references_in(body: bytes) -> list[Reference]:
+    return references_of(wire.decode_response(body, has_places=True))

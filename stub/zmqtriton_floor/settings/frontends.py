@@ -71,7 +71,6 @@ class Models(NamedTuple):
     control_mode: str
     strict_readiness: bool
     on_demand: OnDemand
-    trust_client_shm: bool
 
 
 class Http(NamedTuple):

@@ -331,12 +331,13 @@ def _requests(
             continue
         try:
             body = wire.decode_request(pending.body)
-            request_id, parameters, pending.outputs, inputs = body
+            request_id, parameters, pending.outputs, inputs, pending.places = body
             pending.request_id = request_id
             flags = pending.work.flags
             if instance.memory is not None:
                 if flags & wire.UNCHECKED:
                     check_placed(inputs, flags)
+                    pending.places = []  # only frontends lend the memory of clients
                 inputs, pending.blocks = instance.memory.open(
                     inputs, is_leased=False, takes_gpu=instance.takes_gpu
                 )

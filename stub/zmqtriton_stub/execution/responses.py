@@ -56,6 +56,7 @@ class Pending:
         "is_rescheduled",
         "loss",
         "outputs",
+        "places",
         "request_id",
         "route",
         "states",
@@ -78,6 +79,8 @@ class Pending:
         self.holds_inputs = False
         #: The requested names; none means all of the configuration.
         self.outputs: list[str] = []
+        #: Where those outputs are written that need not travel.
+        self.places: list[wire.Place] = []
         self.route = (work.peer, work.id)
         self.request_id = ""
         self.is_cancelled = False
@@ -207,6 +210,8 @@ class Pending:
             if instance.reshaping is not None:
                 tensors = instance.reshaping.for_client(tensors)
             if memory is not None:
+                if self.places and not self.is_cancelled:
+                    tensors = memory.regions.store(self.places, tensors)
                 find = self._find if self._passes_on else None
                 tensors, blocks = memory.place(tensors, find, self.work.flags)
         except ZmqTritonError as full:

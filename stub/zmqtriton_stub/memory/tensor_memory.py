@@ -10,15 +10,16 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_bytes, block_of
+from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_bytes
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
-from zmqtriton_floor.wire import Block, Reference, Tensor
+from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.client_memory import ClientMemory
 from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.region_outputs import RegionOutputs
 from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor, TensorForwarding
 from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
 
@@ -37,10 +38,13 @@ _BEYOND = 64 << 20
 class TensorMemory:
     """The arena of this process, and the mappings of others' segments."""
 
-    def __init__(self, supervisor: SupervisorClient) -> None:
+    def __init__(self, supervisor: SupervisorClient, *, maps_regions: bool = True) -> None:
+        """Set up; a process that must outlive what clients do maps no regions of theirs."""
         self.arena = Arena(0)
         self.for_clients = ClientMemory(self.arena, _ENDLESS)
         self.mappings = Mappings(is_private=True, on_release=self._released)
+        self.mappings.maps_regions = maps_regions
+        self.regions = RegionOutputs(self.mappings, self._map)
         self.passing = TensorForwarding(self.mappings, self._lease_own)
         self.release: Callable[[wire.Release], None] = lambda message: None
         self._supervisor = supervisor
@@ -75,6 +79,9 @@ class TensorMemory:
         blocks: list[Block] = []
         try:
             for row in rows:
+                if row.data is None:  # it is in its place already
+                    placed.append(row)
+                    continue
                 if len(row.data) > INLINE_BYTES or type(row.data) is Span:
                     data, named = self._place(row.data, find, flags)
                     blocks += named
@@ -84,7 +91,7 @@ class TensorMemory:
                         and type(row.data) is not Span
                     ):
                         data = data._replace(digest=self.keys.digest(row.data))
-                    row = Tensor(row.name, row.datatype, row.shape, data)
+                    row = make(Tensor, (row.name, row.datatype, row.shape, data))
                 placed.append(row)
         except BaseException:
             self.free(blocks)
@@ -99,9 +106,10 @@ class TensorMemory:
             return self._on_gpus().lent.place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
-        place = find(data) if find is not None and type(data) is memoryview else None
-        if place is not None:
-            return place
+        if type(data) is memoryview:
+            place = find(data) if find is not None else None
+            if place is not None:
+                return place
         allocation = self._allocate(len(data))
         try:
             if is_on_gpu:
@@ -111,7 +119,8 @@ class TensorMemory:
         except BaseException:
             self.free([allocation.block])
             raise
-        return allocation.reference, [allocation.block]
+        reference = allocation.reference
+        return reference, [make(Block, reference[:3])]
 
     def _on_gpus(self) -> OnGpus:
         if self._gpus is None:
@@ -244,13 +253,13 @@ class TensorMemory:
         Leased ones are released when nothing reads them any more, also if this raises: Unavailable
         if their memory is gone. Data on a GPU is copied to the CPU unless that is taken.
         """
-        references = []
+        references, blocks = [], []
         for row in rows:
             if type(row.data) is Reference:
                 references.append(row.data)
+                blocks.append(make(Block, row.data[:3]))
         if not references:
             return rows, []
-        blocks = list(map(block_of, references))
         try:
             for owner, segment in self.mappings.missing(references):
                 self._map(owner, segment)
@@ -265,7 +274,8 @@ class TensorMemory:
         opened = []
         for row in rows:
             if type(row.data) is Reference:
-                row = Tensor(row.name, row.datatype, row.shape, memoryview(next(arrays)))
+                name, datatype, shape, _ = row
+                row = make(Tensor, (name, datatype, shape, memoryview(next(arrays))))
             opened.append(row)
         return opened, blocks
 
@@ -292,11 +302,12 @@ class TensorMemory:
             return
         if descriptor < 0:
             self.mappings.remove(*key)
+            self.regions.forget(*key)
             if self._gpus is not None:
                 self._gpus.borrowed.remove(*key)
         else:
             try:
-                self.mappings.add(*key, descriptor)
+                self.mappings.add(*key, descriptor, is_copied=bool(message.is_copied))
             except ProtocolError:
                 message = message._replace(size=0)
             except Unavailable as shortage:

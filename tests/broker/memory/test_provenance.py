@@ -87,6 +87,18 @@ def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
     assert [_block(reference)] == world.core.blocks.leases.release(F, [_block(reference)])
 
 
+def test_a_response_may_name_outputs_that_its_stub_has_written_itself(
+    world: BrokerHarness,
+) -> None:
+    written = _tensor(None)
+    body = wire.encode_body(wire.ResponseBody({}, [written, _tensor(OWN)]))
+
+    reply = _answer(world, body, _block(OWN))
+
+    assert (0, wire.FINAL | wire.HAS_REFERENCES) == (reply.code, reply.flags)
+    assert 0 == world.core.blocks.forged
+
+
 @pytest.mark.parametrize("field", FORGED)
 def test_a_response_that_refers_to_what_was_not_given_is_an_error(
     world: BrokerHarness, field: str

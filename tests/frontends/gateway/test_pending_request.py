@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from zmqtriton_floor.wire import (
 )
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
-from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice
+from zmqtriton_frontends.inference.client_regions import Claim, Regions, RegionSlice
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 SMALL = ResponseBody({}, [Tensor("OUTPUT0", 11, [2], b"abcdefgh")])
@@ -59,6 +60,7 @@ class FakeGateway:
         self.has_room = True
         self.refusal: Exception | None = None
         self.begun: list[PendingRequest] = []
+        self.claims: list[Claim | None] = []
         self.cancelled: list[int] = []
         self.late = 0
         #: Awaited where there is no room.
@@ -69,6 +71,7 @@ class FakeGateway:
         if self.refusal is not None:
             raise self.refusal
         self.begun.append(reply)
+        self.claims.append(request.claim)
         return len(self.begun) if self.has_room else None
 
     def cancel(self, own_id: int) -> None:
@@ -109,11 +112,13 @@ class Noted(PendingRequest):
     def __init__(self, gateway: Any) -> None:
         super().__init__(gateway)
         self.answers: list[ResponseBody | Exception] = []
+        self.is_hashed, self.deadline_ns = False, 0
 
     def ask(self, canary: Any = None, **places: RegionSlice) -> None:
-        nothing: Any = None  # what is of no importance here
+        model: Any = SimpleNamespace(is_hashed=self.is_hashed)
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
-        checked = CheckedRequest(nothing, body, Admission(0, 0), Options(), places)
+        options = Options(deadline_ns=self.deadline_ns)
+        checked = CheckedRequest(model, body, Admission(0, 0), options, places)
         self._send(checked._replace(canary=canary))
 
     def work(self, work: Awaitable[ResponseBody]) -> None:
@@ -395,6 +400,38 @@ def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> No
 
         assert b"abcdefgh" == os.pread(region, 8, 10)
         assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
+        assert not _is_claimed(world.gateway.regions)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("why", "is_lent"), [("", True), ("deadline", False), ("canary", False), ("cache", False)]
+)
+def test_a_stub_writes_outputs_unless_another_answer_may_come_first_or_others_need_them(
+    region: int, why: str, is_lent: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
+        world.one.deadline_ns = 10**18 if why == "deadline" else 0
+        world.one.is_hashed = why == "cache"
+
+        world.one.ask("a canary" if why == "canary" else None, OUTPUT0=RegionSlice("r", 0, 8))
+
+        assert [is_lent] == [claim is not None for claim in world.gateway.claims]
+
+    play(scenario)
+
+
+def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(region: int) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
+        world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
+
+        world.one.set_result(encode_body(ResponseBody({}, [Tensor("OUTPUT0", 11, [2], None)])))
+
+        [error] = world.one.answers
+        assert "the model has sent no data for output 'OUTPUT0'" == str(error)
         assert not _is_claimed(world.gateway.regions)
 
     play(scenario)

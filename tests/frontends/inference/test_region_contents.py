@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.tensors.test_payload import LARGE, World, run
+from tests.frontends.tensors.test_payload import LARGE, World, run, unchecked
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound
-from zmqtriton_floor.wire import AddRegion, RequestBody, Tensor
+from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.wire import AddRegion, Place, Reference, RequestBody, Tensor
 from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice
 
 
 @contextmanager
-def client_region() -> Iterator[tuple[Regions, int]]:
+def client_region(*, can_be_mapped: bool = False) -> Iterator[tuple[Regions, int]]:
     """A region behind the first 16 bytes of a client's memory, and that memory."""
     descriptor = os.memfd_create("client")
     os.truncate(descriptor, 1 << 20)
     regions = Regions()
-    regions.add(AddRegion(1, "r", 16, (1 << 20) - 16), os.dup(descriptor))
+    regions.add(AddRegion(1, "r", 16, (1 << 20) - 16, int(can_be_mapped)), os.dup(descriptor))
     try:
         yield regions, descriptor
     finally:
@@ -102,5 +103,125 @@ def test_a_region_that_has_left_before_the_request_was_sent_is_not_found() -> No
                 await world.send(contents)
 
             assert 0 == world.payload.arena.used
+
+    run(test)
+
+
+# ------------------------------------------------- lent to stubs, which map them
+
+
+def inputs_of(contents: list[Any]) -> list[Tensor]:
+    number = BY_NAME["UINT8"].number
+    return [Tensor(f"I{i}", number, [len(data)], data) for i, data in enumerate(contents)]
+
+
+def test_a_region_that_may_be_mapped_is_lent_until_the_answer() -> None:
+    async def test(world: World) -> None:
+        with client_region(can_be_mapped=True) as (regions, _):
+            left: list[int] = []
+            regions.on_left = left.append
+
+            body = await world.send(*filled(regions, RegionSlice("r", 48, len(LARGE))))
+
+            reference = Reference(3, REGIONS_FROM + 1, 1, 64, len(LARGE))
+            assert [reference] == [tensor.data for tensor in body.inputs]
+            assert 0 == world.payload.arena.used
+            regions.remove(1)
+            assert [] == left
+            world.payload.answered(1)
+            assert [1] == left
+
+    run(test)
+
+
+def test_what_numpy_would_see_across_words_is_copied() -> None:
+    async def test(world: World) -> None:
+        with client_region(can_be_mapped=True) as (regions, _):
+            body = await world.send(*filled(regions, RegionSlice("r", 1, len(LARGE))))
+
+            assert [3] == [tensor.data.owner for tensor in body.inputs]
+            assert body.inputs[0].data.segment < REGIONS_FROM
+
+    run(test)
+
+
+def test_neighbours_on_one_page_are_one_block() -> None:
+    async def test(world: World) -> None:
+        with client_region(can_be_mapped=True) as (regions, _):
+            places = [(48, 100_032), (100_080, 100_032), (400_048, 100_032)]
+            slices = [RegionSlice("r", offset, size) for offset, size in places]
+            contents = [data for place in slices for data in filled(regions, place)]
+
+            body = await world.send(*contents)
+
+            assert [1, 1, 3] == [tensor.data.block for tensor in body.inputs]
+
+    run(test)
+
+
+def test_a_region_that_is_too_short_by_now_is_not_lent() -> None:
+    async def test(world: World) -> None:
+        with client_region(can_be_mapped=True) as (regions, descriptor):
+            contents = filled(regions, RegionSlice("r", 48, len(LARGE)))
+            os.ftruncate(descriptor, 100_000)
+
+            with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
+                await world.send(*contents)
+
+            regions.remove(1)
+            with pytest.raises(NotFound):
+                await world.send(*contents)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("places", "lent"),
+    [
+        ({"A": (500_000, 100_000)}, ["A"]),
+        ({"A": (500_000, 100_000), "B": (0, 65_536)}, ["A"]),  # which is small
+        ({"A": (200_047, 100_000), "B": (200_048, 100_000)}, ["B"]),  # the input is before it
+    ],
+)
+def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
+    places: dict[str, tuple[int, int]], lent: list[str]
+) -> None:
+    async def test(world: World) -> None:
+        with client_region(can_be_mapped=True) as (regions, descriptor):
+            # the same file by another name
+            regions.add(AddRegion(2, "s", 16, 1 << 19, 1), os.dup(descriptor))
+            left: list[int] = []
+            regions.on_left = left.append
+            inputs = inputs_of(filled(regions, RegionSlice("s", 48, 200_000)))
+            slices = {name: RegionSlice("r", *place) for name, place in places.items()}
+
+            claim = regions.claim(slices)
+            placed = await world.payload.place(unchecked(*inputs)._replace(claim=claim))
+            world.payload.sent(1, placed)
+
+            expected = [
+                Place(o, 3, REGIONS_FROM + 1, 16 + places[o][0], places[o][1]) for o in lent
+            ]
+            assert expected == placed.body.places
+            regions.remove(1)
+            claim.give_back()
+            assert [] == left
+            world.payload.answered(1)
+            assert [1] == left
+
+    run(test)
+
+
+def test_a_request_with_nothing_but_a_place_is_placed_too() -> None:
+    async def test(world: World) -> None:
+        with client_region(can_be_mapped=True) as (regions, _):
+            claim = regions.claim({"O": RegionSlice("r", 0, 100_000)})
+
+            placed = world.payload.place_now(unchecked()._replace(claim=claim))
+
+            assert placed is not None
+            assert [Place("O", 3, REGIONS_FROM + 1, 16, 100_000)] == placed.body.places
+            placed.take_back()
+            claim.give_back()
 
     run(test)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
-from tests.stub.supervisor import FakeSupervisor
+from tests.stub.supervisor import REGION, FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_stub.api import pb_utils
@@ -277,6 +278,25 @@ def test_memory_that_the_broker_has_not_checked_is_not_opened(world: FakeSupervi
     refused, answered = batches.texts()
     assert (0, "a tensor in memory that it may not be in") == refused
     assert (0, "") == answered
+
+
+@pytest.mark.parametrize("flags", [0, wire.UNCHECKED])
+def test_outputs_are_written_where_clients_say_and_not_where_models_do(
+    world: FakeSupervisor, flags: int
+) -> None:
+    batches = _Batches(_same)
+    batches.link.instance.memory = world.memory
+    descriptor = world.lend_region(bytes(4096))
+    place = wire.Place("A", 3, REGION, 100, 4)
+
+    batches.run(body(fp32("A"))._replace(places=[place]), flags=flags)
+
+    [(_, [answer])] = batches.link.messages
+    [output] = wire.decode_response(answer, has_places=True).outputs
+    written = os.pread(descriptor, 4, 100)
+    assert (output.data, written) == (
+        (fp32("A").data, bytes(4)) if flags else (None, fp32("A").data)
+    )
 
 
 def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:

@@ -58,6 +58,15 @@ def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(
     assert call.result is None
 
 
+def test_frontends_are_told_which_regions_stubs_may_map(world: SupervisorHarness) -> None:
+    register(world, "a")
+    world.can_map_regions = True
+    register(world, "b")
+
+    messages = world.messages_to("grpc", wire.AddRegion)
+    assert [("a", 0), ("b", 1)] == [(one.name, one.can_be_mapped) for one in messages]
+
+
 def test_the_status_is_what_was_registered(world: SupervisorHarness) -> None:
     register(world, "a", key="/x", offset=8)
     register(world, "b", key="y", byte_size=3)
@@ -117,12 +126,13 @@ def test_an_unregistration_waits_for_the_requests_that_use_the_region(
     call = unregister(world, "r")
 
     assert [] == status(world).result
-    assert set() == world.open_regions
     assert call.answer is None
     world.receive(world.serial("http"), wire.RegionReleased(1))
     assert call.answer is None
+    assert {1} == world.open_regions  # a stub may be about to ask for it
     world.receive(world.serial("grpc"), wire.RegionReleased(1))
     assert call.result is None
+    assert set() == world.open_regions
 
 
 def test_a_second_unregistration_waits_too(world: SupervisorHarness) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ import pytest
 
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.capacity import available_bytes
+from zmqtriton.supervisor.machine.region_files import LentFile, Suspects
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import is_size_sealed
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.reasons import Kind, Reason
 
 MiB = 1 << 20
 
@@ -263,3 +266,77 @@ def test_a_handle_of_any_length_is_not_kept(world: World) -> None:
     _, made, _ = world.tell(5, wire.CreateSegment(1, MiB, bytes(257)))
 
     assert (Unavailable.number, 0) == (made.code, world.segments.count)
+
+
+# ----------------------------------------------------------- regions of clients
+
+
+class Regions:
+    """Region 1 of a client, whose file is a memfd; the client has truncated it if that is said."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("client")
+        os.truncate(self.descriptor, MiB)
+        self.is_suspect = False
+        self.is_certain = True
+
+    def lend(self, number: int) -> LentFile | None:
+        return LentFile(os.dup(self.descriptor), self.is_suspect) if number == 1 else None
+
+    def suspect(self, numbers: Iterable[int]) -> Suspects:
+        names = {1: "r"} if 1 in numbers else {}
+        self.is_suspect = self.is_suspect or bool(names)
+        return Suspects(names, self.is_certain)
+
+
+REGION = REGIONS_FROM + 1
+BUS_ERROR = Reason.of(Kind.CRASHED, "killed by SIGBUS", signal="SIGBUS")
+
+
+@pytest.fixture
+def regions(world: World) -> Iterator[Regions]:
+    regions = world.segments._regions = Regions()
+    yield regions
+    os.close(regions.descriptor)
+
+
+def test_a_region_is_opened_for_those_that_ask_until_it_is_closed(
+    world: World, regions: Regions
+) -> None:
+    serial, opened, descriptor = world.tell(6, wire.OpenSegment(5, REGION))
+
+    assert (6, wire.SegmentOpened(5, REGION, MiB)) == (serial, opened)
+    assert descriptor is not None
+    assert os.path.sameopenfile(descriptor, regions.descriptor)
+    missing = wire.OpenSegment(5, REGION + 1)
+    assert (6, wire.SegmentOpened(*missing, 0), None) == world.tell(6, missing)
+
+    world.segments.region_closed(1)
+    assert (6, wire.SegmentOpened(5, REGION, 0), None) == world.sent[-1]
+
+
+@pytest.mark.parametrize(("is_certain", "because"), [(True, "because"), (False, "perhaps because")])
+def test_a_stub_that_a_truncated_region_has_killed_is_the_last_to_map_it(
+    world: World, regions: Regions, is_certain: bool, because: str
+) -> None:
+    regions.is_certain = is_certain
+    for serial in (6, 7):
+        world.tell(serial, wire.OpenSegment(5, REGION))
+
+    reason = world.segments.explain_death(6, BUS_ERROR)
+    world.segments.process_died(6, 100.0)
+
+    text = f"killed by SIGBUS, {because} its client has truncated shared memory: 'r'"
+    assert Reason.of(Kind.REGION_TRUNCATED, text, BUS_ERROR, regions="'r'") == reason
+    assert (7, wire.SegmentOpened(5, REGION, 0), None) in world.sent
+    opened = world.tell(7, wire.OpenSegment(5, REGION))[1]
+    assert wire.SegmentOpened(5, REGION, MiB, is_copied=1) == opened
+
+
+def test_another_death_is_no_regions_fault(world: World, regions: Regions) -> None:
+    world.tell(6, wire.OpenSegment(5, REGION))
+    killed = Reason.of(Kind.KILLED, "killed by SIGKILL", signal="SIGKILL")
+
+    assert killed == world.segments.explain_death(6, killed)
+    assert BUS_ERROR == world.segments.explain_death(7, BUS_ERROR)
+    assert not regions.is_suspect

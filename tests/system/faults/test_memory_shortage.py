@@ -162,3 +162,31 @@ def test_a_full_dev_shm_is_nothing_to_the_server(server: Server) -> None:
     assert 0 == os.statvfs(os.path.join("/proc", str(broker), "root", "dev", "shm")).f_bavail
 
     assert ["", ""] == [ask(server, protocol, 5 * MIB) for protocol in ("http", "grpc")]
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="nobody may mount a file system of his own here")
+def test_a_client_s_region_without_memory_is_an_error_of_its_request(server: Server) -> None:
+    [broker] = server.pids()["broker"]
+    path = Path("/proc", str(broker), "root/dev/shm/sparse")
+    path.touch(0o600)
+    os.truncate(path, MIB)
+    region = "/v2/systemsharedmemory/region/sparse"
+    document = {"key": "/sparse", "offset": 0, "byte_size": MIB}
+    assert 200 == server.request_json(f"{region}/register", document)[0]
+    data = np.ones(MIB // 4, np.float32)
+    [entry] = infer_inputs(http_client, INPUT0=data)
+    output = http_client.InferRequestedOutput("OUTPUT0")
+    output.set_shared_memory("sparse", MIB)
+
+    with (
+        http_client.InferenceServerClient(server.url.removeprefix("http://")) as client,
+        pytest.raises(InferenceServerException) as refused,
+    ):
+        client.infer(MODEL, [entry], outputs=[output])
+
+    assert (
+        "cannot write to shared memory region 'sparse': No space left on device"
+        == refused.value.message()
+    )
+    assert 200 == server.request_json(f"{region}/unregister", {})[0]
+    path.unlink()

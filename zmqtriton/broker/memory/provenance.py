@@ -80,7 +80,7 @@ def extent_of(reference: Reference) -> tuple[Block, int, int]:
 
 def references_in_response(body: bytes) -> list[Reference]:
     """Return the memory that a response refers to. Raises ProtocolError if it is malformed."""
-    return _references(decode_response(body).outputs) if body else []
+    return _references(decode_response(body, has_places=True).outputs) if body else []
 
 
 def _references(tensors: Iterable[Tensor]) -> list[Reference]:

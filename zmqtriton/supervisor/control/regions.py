@@ -56,20 +56,21 @@ class Region:
     #: What is wrong with the registration though its memory can be opened.
     problem: ZmqTritonError | None = None
     is_open: bool = False
+    #: By stubs.
+    can_be_mapped: bool = False
 
     def describe(self) -> dict[str, Any]:
         name, key, offset, size = self.request
         return {"name": name, "key": key, "offset": offset, "byte_size": size}
 
     def to_message(self) -> wire.AddRegion:
-        return wire.AddRegion(
-            self.number, self.request.name, self.request.offset, self.request.size
-        )
+        name, _, offset, size = self.request
+        return wire.AddRegion(self.number, name, offset, size, int(self.can_be_mapped))
 
 
 @dataclass
 class UnregisteredRegion:
-    """An unregistered region that frontends may still read or write."""
+    """An unregistered region that requests of frontends may still read or write."""
 
     name: str
     frontends: set[int]
@@ -165,7 +166,8 @@ class RegionRegistry:
         self._regions[name] = Region(number, request, answer, problem)
         self._plan.enqueue(OpenRegion(ticket, number, name, key, file, offset, size))
 
-    def _on_opened(self, number: int, error: ZmqTritonError | None) -> None:
+    def _on_opened(self, number: int, opened: ZmqTritonError | bool) -> None:
+        error = opened if isinstance(opened, ZmqTritonError) else None
         region = next((r for r in self._regions.values() if r.number == number), None)
         if region is None:  # unregistered in the meantime
             self._plan.enqueue(CloseRegion(number))
@@ -175,7 +177,7 @@ class RegionRegistry:
                 self._plan.enqueue(CloseRegion(number))
             region.respond(error or region.problem)
         else:
-            region.is_open = True
+            region.is_open, region.can_be_mapped = True, opened is True
             frontends = self._frontend_serials()
             self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
             self._acknowledgements.sync(frontends, lambda: region.respond(None))
@@ -213,9 +215,10 @@ class RegionRegistry:
         self._plan.enqueue(
             *(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users))
         )
-        self._plan.enqueue(CloseRegion(region.number))
         if users:
             self._unregistered[region.number] = UnregisteredRegion(region.request.name, users)
+        else:
+            self._plan.enqueue(CloseRegion(region.number))
 
     # ---------------------------------------------------------------- frontends
 
@@ -227,6 +230,8 @@ class RegionRegistry:
         leaving.frontends.discard(serial)
         if not leaving.frontends:
             del self._unregistered[number]
+            # not before: a stub opens it when the first request that refers to it is executed
+            self._plan.enqueue(CloseRegion(number))
             for answer in leaving.on_released:
                 answer()
 

@@ -186,7 +186,6 @@ def _frontend(
             options.model_control_mode,
             options.strict_readiness,
             on_demand,
-            options.trust_client_shm,
         ),
         http=_http(options, machine),
         grpc=_grpc(options, machine.ports.get("grpc_port", options.grpc_port)),

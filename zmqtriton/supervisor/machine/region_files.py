@@ -1,6 +1,8 @@
 """The files of clients' shared memory: opened once, checked, and kept for later frontends.
 
-Opens nothing but regular files directly in /dev/shm, creates none, and never waits for one.
+Opens nothing but regular files directly in /dev/shm, creates none, and never waits for one. A file
+that a client truncates kills the processes that have it mapped. Stubs may map it if those who can
+truncate it could kill them anyway, until it has killed one.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import os
 import resource
 import stat
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import OpenRegion
 from zmqtriton.supervisor.control.regions import open_error
@@ -15,20 +19,60 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _DIRECTORY = "/dev/shm"
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+#: The rights of others to write; with an access control list, the most that it gives anybody.
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class LentFile(NamedTuple):
+    """A copy of a region's descriptor, for a stub."""
+
+    descriptor: int
+    #: It must be read by the descriptor.
+    is_copied: bool
+
+
+class Suspects(NamedTuple):
+    """Regions that may have killed a stub, since their clients have truncated them."""
+
+    #: By number.
+    names: dict[int, str]
+    is_certain: bool
+
+
+class _File:
+    def __init__(self, region: OpenRegion, descriptor: int, *, can_be_mapped: bool) -> None:
+        self.name = region.name
+        self.end = region.offset + region.size
+        self.descriptor = descriptor
+        self.can_be_mapped = can_be_mapped
+        #: It may have killed a stub.
+        self.is_suspect = False
+
+    @property
+    def is_cut_short(self) -> bool:
+        return os.fstat(self.descriptor).st_size < self.end
 
 
 class RegionFiles:
     """The open descriptors by the numbers of the regions."""
 
-    def __init__(self, directory: str = _DIRECTORY) -> None:
+    def __init__(
+        self, directory: str = _DIRECTORY, *, trusts_all: bool = False, is_read_only: bool = False
+    ) -> None:
+        """Set up; stubs map all regions if `trusts_all`, and may write to none if `is_read_only`.
+
+        The latter is for stubs of other users, who have no right to clients' memory of their own.
+        """
         self._directory = directory
-        self._descriptors: dict[int, int] = {}
+        self._trusts_all = trusts_all
+        self._is_read_only = is_read_only
+        self._files: dict[int, _File] = {}
         #: Each process holds one descriptor for each region; clients must not use up all of them.
         self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
-    def open(self, region: OpenRegion) -> ZmqTritonError | None:
-        """Open a region's file; return why that is impossible, or None."""
-        if len(self._descriptors) >= self._limit:
+    def open(self, region: OpenRegion) -> ZmqTritonError | bool:
+        """Open a region's file; return whether stubs may map it, or why it cannot be opened."""
+        if len(self._files) >= self._limit:
             return Unavailable(
                 f"{self._limit} shared memory regions are registered, more cannot be"
             )
@@ -36,38 +80,60 @@ class RegionFiles:
             descriptor = os.open(os.path.join(self._directory, region.file), _FLAGS)
         except (OSError, ValueError):
             return open_error(region.key)
-        error = _check(descriptor, region)
-        if error is None:
-            self._descriptors[region.number] = descriptor
-        else:
+        status = os.fstat(descriptor)
+        error = _check(status, region)
+        if error is not None:
             os.close(descriptor)
-        return error
+            return error
+        can_be_mapped = self._trusts_all or _is_own(status)
+        self._files[region.number] = _File(region, descriptor, can_be_mapped=can_be_mapped)
+        return can_be_mapped
 
     def descriptor(self, number: int) -> int | None:
-        return self._descriptors.get(number)
+        file = self._files.get(number)
+        return None if file is None else file.descriptor
 
-    def open_read_only(self, number: int) -> int | None:
-        """Open the region again for a caller that must not write to it."""
-        descriptor = self._descriptors.get(number)
-        if descriptor is None:
+    def lend(self, number: int) -> LentFile | None:
+        """Open a region for a stub; None if there is no such region for stubs."""
+        file = self._files.get(number)
+        if file is None or not file.can_be_mapped:
             return None
-        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        if self._is_read_only:
+            path = f"/proc/self/fd/{file.descriptor}"
+            return LentFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), file.is_suspect)
+        return LentFile(os.dup(file.descriptor), file.is_suspect)
+
+    def suspect(self, numbers: Iterable[int]) -> Suspects:
+        """Let stubs map those of these regions no more that may have killed one.
+
+        They are those that are cut short; or all if none is, since one may be whole again by now.
+        """
+        files = {number: self._files[number] for number in numbers if number in self._files}
+        cut = {number: file for number, file in files.items() if file.is_cut_short}
+        suspects = cut or files
+        for file in suspects.values():
+            file.is_suspect = True
+        return Suspects({n: file.name for n, file in suspects.items()}, is_certain=bool(cut))
 
     def close(self, number: int) -> None:
-        descriptor = self._descriptors.pop(number, None)
-        if descriptor is not None:
-            os.close(descriptor)
+        file = self._files.pop(number, None)
+        if file is not None:
+            os.close(file.descriptor)
 
     def close_all(self) -> None:
-        for number in list(self._descriptors):
+        for number in list(self._files):
             self.close(number)
 
 
-def _check(descriptor: int, region: OpenRegion) -> ZmqTritonError | None:
-    status = os.fstat(descriptor)
+def _check(status: os.stat_result, region: OpenRegion) -> ZmqTritonError | None:
     if not stat.S_ISREG(status.st_mode):
         return open_error(region.key)
     if region.offset + region.size > status.st_size:
         text = f"failed to register shared memory region '{region.name}': invalid args"
         return InvalidArgument(text)
     return None
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """True if only this server's user and root can truncate it: they could kill stubs, too."""
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & _WRITABLE_BY_OTHERS

@@ -10,15 +10,17 @@ import ctypes
 import errno
 import os
 import platform
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.config.parameters import MAX_SEGMENT_BYTES
 from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.supervisor.machine.region_files import LentFile, Suspects
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: The messages that this module handles.
 SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
@@ -26,6 +28,9 @@ SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 #: What a process has sent before its death may still be on its way to someone who will ask for a
 #: segment.
 _DEAD_OWNER_RETENTION_S = 5.0
+
+#: The signal of a process that reads what is no more in its file.
+_TRUNCATED = "SIGBUS"
 
 #: The size limit of the handle by which GPU memory is opened.
 _MAX_HANDLE = 256
@@ -36,6 +41,14 @@ _MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
 
 #: (to whom, message, descriptor to pass along)
 SendMessage = Callable[[int, Any, int | None], None]
+
+
+class LentRegions(Protocol):
+    """The regions of clients that stubs may open."""
+
+    def lend(self, number: int) -> LentFile | None: ...
+
+    def suspect(self, numbers: Iterable[int]) -> Suspects: ...
 
 
 class _Segment(NamedTuple):
@@ -53,18 +66,15 @@ class SegmentRegistry:
         budget: int,
         send: SendMessage,
         max_segments: int = 4096,
-        open_region: Callable[[int], int | None] = lambda number: None,
+        regions: LentRegions | None = None,
     ) -> None:
-        """Set the limits: `budget` in bytes, and segments, since each costs a descriptor.
-
-        `open_region` opens a client's region read-only, where clients are trusted.
-        """
+        """Set the limits: `budget` in bytes, and segments, since each costs a descriptor."""
         self._budget = budget
         self._send = send
         self._max_segments = max_segments
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
-        self._open_region = open_region
+        self._regions = regions
         #: By region, who has it mapped, and for whom.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
         #: The models of owners whose models are limited.
@@ -170,19 +180,40 @@ class SegmentRegistry:
 
     def _open_client_region(self, serial: int, request: wire.OpenSegment) -> None:
         number = request.segment - REGIONS_FROM
-        descriptor = self._open_region(number)
-        if descriptor is None:
+        lent = None if self._regions is None else self._regions.lend(number)
+        if lent is None:
             self._send(serial, wire.SegmentOpened(*request, 0), None)
             return
         self._region_readers.setdefault(number, set()).add((serial, request.owner))
-        size = os.fstat(descriptor).st_size
-        self._send(serial, wire.SegmentOpened(*request, size), descriptor)
-        os.close(descriptor)
+        size = os.fstat(lent.descriptor).st_size
+        # an empty file is there, too
+        opened = wire.SegmentOpened(*request, max(1, size), is_copied=int(lent.is_copied))
+        self._send(serial, opened, lent.descriptor)
+        os.close(lent.descriptor)
 
     def region_closed(self, number: int) -> None:
         """Tell the readers of a closed region; they keep what they still read."""
         for reader, owner in self._region_readers.pop(number, ()):
             self._send(reader, wire.SegmentOpened(owner, REGIONS_FROM + number, 0), None)
+
+    def explain_death(self, serial: int, reason: Reason) -> Reason:
+        """Return the reason of a death, which may be clients' regions that have become shorter.
+
+        No stub maps those any more. To be called before process_died().
+        """
+        if self._regions is None or reason.values.get("signal") != _TRUNCATED:
+            return reason
+        readers = self._region_readers.items()
+        read = [number for number, who in readers if any(reader == serial for reader, _ in who)]
+        suspects, is_certain = self._regions.suspect(read)
+        if not suspects:
+            return reason
+        for number in suspects:
+            self.region_closed(number)
+        names = ", ".join(f"'{name}'" for name in sorted(suspects.values()))
+        because = "because" if is_certain else "perhaps because"
+        text = f"{reason.text}, {because} its client has truncated shared memory: {names}"
+        return Reason.of(Kind.REGION_TRUNCATED, text, reason, regions=names)
 
     def _free_segment(self, owner: int, number: int) -> None:
         segment = self._segments.get(owner, {}).pop(number, None)

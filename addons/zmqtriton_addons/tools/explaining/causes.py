@@ -207,6 +207,12 @@ ROWS: Mapping[Kind, Row] = {
         "Nobody in the server did. Look into the kernel's log for the memory: `dmesg`.",
         (_LOGS, _RESTART),
     ),
+    Kind.REGION_TRUNCATED: Row(
+        "a client has truncated shared memory that it had mapped: {regions}",
+        "Clients keep a region as long as it is registered. The model reads copies of these from "
+        "now on.",
+        (_LOGS,),
+    ),
     Kind.OUT_OF_MEMORY: Row(
         "the kernel has killed it: the machine or container is out of memory",
         "Give it more memory, use fewer instances, or unload other models; max_memory_bytes "

@@ -73,7 +73,7 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
         inputs.append(_input(entry, tail))
     if tail is not None and tail.rest:
         raise InvalidArgument(f"unexpected additional input data for model '{tail.model}'")
-    body = make(RequestBody, (own_id, parameters, list(form.listed), inputs))
+    body = make(RequestBody, (own_id, parameters, list(form.listed), inputs, []))
     return body, options, form
 
 

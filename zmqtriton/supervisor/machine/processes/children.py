@@ -35,7 +35,11 @@ from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifeline
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.processes.stream_sockets import StreamSockets
 from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
-from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
+from zmqtriton.supervisor.machine.segments import (
+    SEGMENT_MESSAGES,
+    LentRegions,
+    SegmentRegistry,
+)
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.variables import stub_mark
@@ -107,20 +111,20 @@ class Children:
         directory: str = "",
         *,
         on_process_end: Callable[[int], None] = lambda serial: None,
-        open_region: Callable[[int], int | None] = lambda number: None,
+        regions: LentRegions | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
 
         The runtime directory marks the processes of models as this server's. `on_process_end` is
-        called with the serial of each dead process, before the listener is; `open_region` opens a
-        region of a client.
+        called with the serial of each dead process, before the listener is; `regions` are those of
+        clients that stubs may open.
         """
         self._selector = selector
         self._listener = listener
         self._directory = directory
         self._children: dict[int, Child] = {}
         max_segments = descriptors.max_segments(descriptors.limit())
-        self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, open_region)
+        self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
         self.fork_server = ForkServer(self)
         self.guests = Guests(
             selector,
@@ -446,7 +450,7 @@ class Children:
 
     def _remove_child(self, child: Child, reason: wire.Reason) -> None:
         del self._children[child.serial]
-        reason = self.quotas.end(child, reason)
+        reason = self.segments.explain_death(child.serial, self.quotas.end(child, reason))
         self.segments.process_died(child.serial, time.monotonic())
         _unregister(self._selector, child.lifeline)
         child.lifeline.close()

@@ -1,0 +1,126 @@
+"""Clients' regions that outputs are written to, without a copy in between.
+
+They are mapped shared and writable here, beside the private mappings that inputs are read from, so
+models never get arrays over them. What cannot be written here goes with the answer, and the
+frontend writes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from contextlib import suppress
+from typing import Any, Callable, Sequence, Tuple
+
+from zmqtriton_floor.arena import PAGE
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.wire import Place, Tensor
+from zmqtriton_stub.memory.gpu import Span
+
+_MADV_POPULATE_WRITE = 23  # since Linux 5.14
+
+#: More ranges that have memory are forgotten, and populated again.
+_MAX_RANGES = 256
+
+#: A frontend, and the number under which it has lent the region.
+_Name = Tuple[int, int]
+
+
+class _Mapped:
+    """A region that can be written to."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Map the file. Raises OSError or ValueError if it cannot be written to."""
+        self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size, mmap.MAP_SHARED)
+        self._descriptor = os.dup(descriptor)
+        #: Ranges that have memory, so that writing there does not end in SIGBUS where that is full.
+        self._ranges: set[tuple[int, int]] = set()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def write(self, start: int, data: Any) -> bool:
+        """Write the data; False if there is no room for them."""
+        end = start + len(data)
+        # the mapping is as long as the file was, which its client may have truncated since
+        if end > len(self._memory) or end > os.fstat(self._descriptor).st_size:
+            return False
+        if (start, end) not in self._ranges and not self._populate(start, end):
+            return False
+        self._memory[start:end] = data
+        return True
+
+    def _populate(self, start: int, end: int) -> bool:
+        low = start // PAGE * PAGE
+        try:
+            self._memory.madvise(_MADV_POPULATE_WRITE, low, end - low)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                return False
+            try:  # an older kernel
+                os.posix_fallocate(self._descriptor, start, end - start)
+            except OSError:
+                return False
+        if len(self._ranges) >= _MAX_RANGES:
+            self._ranges.clear()
+        self._ranges.add((start, end))
+        return True
+
+
+class RegionOutputs:
+    """The regions that this process writes to."""
+
+    def __init__(self, mappings: Mappings, open_segment: Callable[[int, int], None]) -> None:
+        """Set up; `open_segment` adds a region to the mappings, or raises Unavailable."""
+        self._mappings = mappings
+        self._open_segment = open_segment
+        #: None for what cannot be mapped for writing.
+        self._mapped: dict[_Name, _Mapped | None] = {}
+
+    def store(self, places: Sequence[Place], rows: list[Tensor]) -> list[Tensor]:
+        """Write outputs to their places; return the tensors, those that are written without data.
+
+        Whoever has lent the place writes the others.
+        """
+        by_output = {place.output: place for place in places}
+        stored = []
+        for row in rows:
+            place = by_output.get(row.name)
+            if place is not None and self._write(place, row.data):
+                row = Tensor(row.name, row.datatype, row.shape, None)
+            stored.append(row)
+        return stored
+
+    def forget(self, owner: int, segment: int) -> None:
+        """Unmap a region when nothing is written to it."""
+        self._mapped.pop((owner, segment), None)
+
+    def _write(self, place: Place, data: Any) -> bool:
+        if type(data) is Span or len(data) > place.size:
+            return False
+        name = place.owner, place.segment
+        mapped = self._mapped.get(name)
+        if mapped is None:
+            if name in self._mapped:
+                return False
+            mapped = self._map(name)
+            if mapped is None:
+                return False
+        return mapped.write(place.offset, data)
+
+    def _map(self, name: _Name) -> _Mapped | None:
+        try:
+            if not self._mappings.has(*name):
+                self._open_segment(*name)
+        except Unavailable:
+            return None
+        descriptor = self._mappings.descriptor(*name)
+        mapped = None
+        if descriptor >= 0:
+            with suppress(OSError, ValueError):  # it may only be read, or is empty by now
+                mapped = _Mapped(descriptor)
+        self._mapped[name] = mapped
+        return mapped

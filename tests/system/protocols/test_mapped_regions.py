@@ -1,0 +1,463 @@
+"""Clients' shared memory that stubs map, and what clients can do to it meanwhile.
+
+Each line of the table in docs/security.md has a test here. Whatever happens, no frontend and no
+broker dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import stub_user
+from tests.support.raw_http import raw_request
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+COUNT = 1 << 18
+SIZE = 4 * COUNT
+PATH = Path(f"/dev/shm/zmqtriton_mapped_{os.getpid()}")
+
+MODELS = ["held", "identity_fp32"]
+OPTIONS = ("--http-workers=1",)
+FRONTENDS = ()
+
+_URL = "/v2/systemsharedmemory"
+_numbers = itertools.count(1)
+
+
+class Region:
+    """Room for two tensors in a file, registered as `r`: of the input, and of the output."""
+
+    def __init__(self, server: Server, mode: int = 0o600) -> None:
+        self.server = server
+        PATH.write_bytes(bytes(2 * SIZE))
+        PATH.chmod(mode)
+        self.register()
+
+    def register(self) -> None:
+        body = {"key": f"/{PATH.name}", "offset": 0, "byte_size": 2 * SIZE}
+        assert (200, None) == self.server.request_json(f"{_URL}/region/r/register", body)
+
+    def unregister(self) -> None:
+        assert (200, None) == self.server.request_json(f"{_URL}/unregister", {})
+
+    def write(self, value: float) -> None:
+        with PATH.open("r+b") as file:
+            file.write(np.full(COUNT, value, np.float32).tobytes())
+
+    def output(self) -> set[Any]:
+        return set(np.fromfile(PATH, np.float32)[COUNT:])
+
+    def ask(self, value: float, model: str = "held", **more: Any) -> tuple[int, Any]:
+        """Have a model read the first half, with this value, and write the second one."""
+        self.write(value)
+        return self.server.request_json(f"/v2/models/{model}/infer", request(**more))
+
+    def is_right(self, value: float) -> bool:
+        status, _ = self.ask(value)
+        return status == 200 and self.output() == {value + 1}
+
+
+def request(offset: int = 0, path: Path | None = None) -> dict[str, Any]:
+    place: dict[str, Any] = {"shared_memory_region": "r", "shared_memory_byte_size": SIZE}
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [COUNT]}
+    return {
+        "inputs": [{**tensor, "parameters": {**place, "shared_memory_offset": offset}}],
+        "outputs": [{"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": SIZE}}],
+        "parameters": {} if path is None else {"path": str(path)},
+    }
+
+
+@contextmanager
+def registered(server: Server, mode: int = 0o600) -> Iterator[Region]:
+    region = Region(server, mode)
+    try:
+        yield region
+    finally:
+        region.unregister()
+        PATH.unlink(missing_ok=True)
+        eventually(lambda: not who_maps(server), 20, "nobody has it any more")
+
+
+@pytest.fixture
+def region(server: Server) -> Iterator[Region]:
+    with registered(server) as region:
+        yield region
+
+
+class Held:
+    """A request that its model has begun, and does not go on with before the end of `with`."""
+
+    def __init__(self, region: Region, value: float = 1.0, **headers: str) -> None:
+        self.path = region.server.scratch / f"held{next(_numbers)}"
+        region.write(value)
+        self._server, self._headers = region.server, headers
+        self.answers: list[tuple[int, Any]] = []
+        self._thread = threading.Thread(target=self._ask)
+
+    def _ask(self) -> None:
+        document = request(path=self.path)
+        self.answers.append(self._server.request_json("/v2/models/held/infer", document))
+
+    def __enter__(self) -> Held:
+        self._thread.start()
+        eventually(Path(f"{self.path}.begun").exists, 30, "the model has begun")
+        return self
+
+    def release(self) -> None:
+        Path(f"{self.path}.go").touch()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+        self._thread.join()
+
+
+def who_maps(server: Server, rights: str = "") -> set[str]:
+    """The roles of processes that have the region mapped, or mapped with these rights."""
+    roles = set()
+    for role, pids in server.pids().items():
+        for pid in pids:
+            for line in _maps(pid).splitlines():
+                if PATH.name in line and rights in line.split()[1]:
+                    roles.add(role)
+    return roles
+
+
+def _maps(pid: int) -> str:
+    with suppress(OSError):  # it may be dead by now
+        return Path(f"/proc/{pid}/maps").read_text()
+    return ""
+
+
+def others(server: Server) -> dict[str, list[int]]:
+    """The processes that must not die, whatever clients do."""
+    # a stub that starts just now is nobody's yet
+    return {role: pids for role, pids in server.pids().items() if role != "stub"}
+
+
+# ------------------------------------------------------------------------- use
+
+
+@pytest.mark.row("C93")
+def test_a_stub_reads_and_writes_a_clients_memory_without_a_copy(region: Region) -> None:
+    for value in (1.5, 2.5, 3.5):
+        assert region.is_right(value)
+
+    assert {"stub"} == who_maps(region.server)
+    assert {"stub"} == who_maps(region.server, "rw-s")
+
+
+def test_what_a_model_writes_into_its_input_is_seen_by_nobody(region: Region) -> None:
+    assert region.is_right(1.5)
+
+    assert {1.5} == set(np.fromfile(PATH, np.float32)[:COUNT])
+
+
+def test_a_tensor_at_an_odd_place_is_copied(region: Region) -> None:
+    document = request(offset=4)
+    document["outputs"][0]["parameters"] = {"classification": 1}
+
+    assert 200 == region.server.request_json("/v2/models/held/infer", document)[0]
+
+    assert set() == who_maps(region.server, "rw-p")
+
+
+def test_an_output_over_its_input_is_right(region: Region) -> None:
+    region.write(1.5)
+    document = request()
+    document["outputs"][0]["parameters"]["shared_memory_offset"] = SIZE // 2
+
+    assert 200 == region.server.request_json("/v2/models/identity_fp32/infer", document)[0]
+
+    assert {1.5} == set(np.fromfile(PATH, np.float32)[COUNT // 2 : COUNT // 2 + COUNT])
+
+
+def test_an_output_in_a_region_and_a_large_one_beside_it_are_right(region: Region) -> None:
+    region.write(1.5)
+    document = request()
+    document["outputs"].append({"name": "OUTPUT1"})
+
+    status, answer = region.server.request_json("/v2/models/held/infer", document)
+
+    assert 200 == status
+    assert {2.5} == region.output()
+    assert {"OUTPUT1": {2.5}} == {
+        one["name"]: set(one["data"]) for one in answer["outputs"] if "data" in one
+    }
+
+
+def test_requests_beside_each_other_read_the_same(region: Region) -> None:
+    region.write(4.5)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        answer = region.server.request_json("/v2/models/identity_fp32/infer", request())
+        statuses.append(answer[0])
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [200] * 8 == statuses
+    assert {4.5} == region.output()
+
+
+@pytest.mark.parametrize("whose", ["writable by others", "of another user"])
+def test_memory_that_others_can_truncate_is_copied(server: Server, whose: str) -> None:
+    if whose == "of another user" and os.geteuid():
+        pytest.skip("only root gives files to others")
+    with registered(server, 0o666 if whose == "writable by others" else 0o600) as region:
+        if whose == "of another user":
+            region.unregister()
+            os.chown(PATH, 4711, 4711)
+            region.register()
+        before = server.pids()
+        assert region.is_right(1.5)
+        assert set() == who_maps(server)
+
+        with Held(region) as held:
+            os.truncate(PATH, 0)
+
+        [(status, answer)] = held.answers
+        assert (400, "smaller than when it was registered") == (status, answer["error"][-35:])
+        assert before == server.pids()
+
+
+def test_an_operator_may_trust_all_and_stubs_of_other_users_only_read(tmp_path: Path) -> None:
+    user = "" if stub_user.why_not() else "nobody"
+    with (
+        Server(
+            *(tmp_path / "s", ["held"]),
+            options=("--trust-client-shm", *OPTIONS),
+            stub_user=user,
+            frontends=(),
+        ) as server,
+        registered(server, 0o666) as region,
+    ):
+        assert region.is_right(1.5)
+
+        assert {"stub"} == who_maps(server, "rw-p")
+        assert (set() if user else {"stub"}) == who_maps(server, "rw-s")
+
+
+# ---------------------------------------------------------- what clients do meanwhile
+
+
+def test_memory_that_is_cut_short_between_requests_kills_nobody(region: Region) -> None:
+    assert region.is_right(1.5)
+    before = region.server.pids()
+
+    os.truncate(PATH, SIZE)
+    status, answer = region.ask(1.5)
+    assert (400, "smaller than when it was registered") == (status, answer["error"][-35:])
+    os.truncate(PATH, 0)
+    assert 400 == region.server.request_json("/v2/models/held/infer", request())[0]
+
+    assert before == region.server.pids()
+    os.truncate(PATH, 2 * SIZE)
+    assert region.is_right(2.5)
+
+
+def test_memory_that_is_cut_short_under_a_model_ends_its_stub_once(region: Region) -> None:
+    server = region.server
+    before = others(server)
+
+    with Held(region) as held:
+        os.truncate(PATH, 0)
+
+    [(status, answer)] = held.answers
+    assert status in (500, 503)
+    text = "killed by SIGBUS, because its client has truncated shared memory: 'r'"
+    assert text in answer["error"]
+    assert text in server.log_text()
+    os.truncate(PATH, 2 * SIZE)
+    eventually(lambda: region.ask(1.5)[0] == 200, 30, "another stub")
+    assert {2.5} == region.output()
+    assert set() == who_maps(server)
+    with Held(region) as held:
+        os.truncate(PATH, 0)
+    assert before == others(server)
+    assert [400] == [status for status, _ in held.answers]
+    os.truncate(PATH, 2 * SIZE)
+
+
+def test_memory_that_is_cut_short_behind_the_input_is_an_error(region: Region) -> None:
+    before = region.server.pids()
+
+    with Held(region) as held:
+        os.truncate(PATH, SIZE)
+
+    [(status, answer)] = held.answers
+    assert (400, "smaller than when it was registered") == (status, answer["error"][-35:])
+    assert before == region.server.pids()
+    os.truncate(PATH, 2 * SIZE)
+
+
+@pytest.mark.parametrize(("mode", "limit"), [(0o600, 2), (0o666, 1)], ids=["mapped", "copied"])
+def test_memory_that_is_cut_short_at_any_moment_ends_a_stub_at_most_once(
+    server: Server, mode: int, limit: int
+) -> None:
+    with registered(server, mode) as region:
+        before, stubs, is_over = others(server), set(server.stub_pids("held")), threading.Event()
+
+        def truncate() -> None:
+            for size in itertools.cycle((0, SIZE // 2, SIZE, SIZE + SIZE // 2, 2 * SIZE)):
+                os.truncate(PATH, size)
+                os.truncate(PATH, 2 * SIZE)
+                _punch_hole(2 * SIZE)
+                if is_over.is_set():
+                    break
+
+        thread = threading.Thread(target=truncate)
+        thread.start()
+        statuses: list[int] = []
+        try:
+            while statuses.count(200) + statuses.count(400) < 40:
+                statuses.append(server.request_json("/v2/models/held/infer", request())[0])
+                if statuses[-1] not in (200, 400):
+                    stubs.update(server.stub_pids("held"))
+        finally:
+            is_over.set()
+            thread.join()
+
+        assert {200, 400, 500, 503}.issuperset(statuses)
+        assert len(stubs.union(server.stub_pids("held"))) <= limit
+        assert before == others(server)
+        eventually(lambda: region.is_right(1.5), 30, "the region is right again")
+
+
+def test_a_file_that_is_removed_or_replaced_is_used_as_it_was(region: Region) -> None:
+    aside = PATH.with_name(f"{PATH.name}_aside")
+    with Held(region, 1.5) as held:
+        PATH.rename(aside)
+        PATH.write_bytes(bytes(16))
+    try:
+        assert [200] == [status for status, _ in held.answers]
+        assert {2.5} == set(np.fromfile(aside, np.float32)[COUNT:])
+        assert bytes(16) == PATH.read_bytes()
+    finally:
+        aside.unlink()
+    with Held(region) as held:
+        PATH.unlink()
+    assert [200] == [status for status, _ in held.answers]
+
+
+def test_memory_that_grows_stays_the_same(region: Region) -> None:
+    with Held(region, 1.5) as held:
+        os.truncate(PATH, 3 * SIZE)
+
+    assert [200] == [status for status, _ in held.answers]
+    assert {2.5} == set(np.fromfile(PATH, np.float32)[COUNT : 2 * COUNT])
+
+
+def test_a_hole_under_a_model_is_zeros(region: Region) -> None:
+    assert region.is_right(1.5)
+    with Held(region, 1.5) as held:
+        _punch_hole(2 * SIZE)
+
+    assert [200] == [status for status, _ in held.answers]
+    assert {1.0} == region.output()
+
+
+def _punch_hole(size: int) -> None:
+    with PATH.open("r+b") as file:
+        libc = ctypes.CDLL(None, use_errno=True)
+        keep_size, punch_hole = 1, 2
+        flags = keep_size | punch_hole
+        assert 0 == libc.fallocate(file.fileno(), flags, ctypes.c_long(0), ctypes.c_long(size))
+
+
+def test_an_unregistration_waits_for_what_a_stub_reads_and_writes(region: Region) -> None:
+    with Held(region, 1.5) as held:
+        leaving = threading.Thread(target=region.unregister)
+        leaving.start()
+        leaving.join(0.3)
+        assert leaving.is_alive()
+    leaving.join()
+
+    assert [200] == [status for status, _ in held.answers]
+    assert {2.5} == region.output()
+    eventually(lambda: not who_maps(region.server), 20)
+    region.register()
+
+
+def test_the_region_of_a_client_that_has_left_is_in_use_until_its_model_ends(
+    region: Region,
+) -> None:
+    path = region.server.scratch / "left"
+    body = json.dumps(request(path=path)).encode()
+    with socket.create_connection(("127.0.0.1", region.server.http_port)) as client:
+        client.sendall(raw_request("POST", "/v2/models/held/infer", body))
+        eventually(Path(f"{path}.begun").exists, 30)
+
+    leaving = threading.Thread(target=region.unregister)
+    leaving.start()
+    leaving.join(0.3)
+    assert leaving.is_alive()
+    Path(f"{path}.go").touch()
+    leaving.join()
+    region.register()
+
+
+def test_nobody_writes_to_a_region_after_the_answer_that_the_deadline_has_passed(
+    region: Region,
+) -> None:
+    path = region.server.scratch / "late"
+    body = json.dumps(request(path=path)).encode()
+    headers = {"X_Request_Timeout": "0.2", "Connection": "close"}
+    with socket.create_connection(("127.0.0.1", region.server.http_port)) as client:
+        client.sendall(raw_request("POST", "/v2/models/held/infer", body, **headers))
+        answer = client.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 504")
+    Path(f"{path}.go").touch()
+    region.unregister()  # which waits for the model
+
+    assert {0.0} == region.output()
+    region.register()
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+def _kill(server: Server, role: str) -> None:
+    [pid] = server.stub_pids("held") if role == "stub" else server.pids()[role][-1:]
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_region_outlives_the_stub_that_has_mapped_it(region: Region) -> None:
+    with Held(region) as held:
+        _kill(region.server, "stub")
+        eventually(lambda: held.answers, 30)
+
+    [(status, _)] = held.answers
+    assert status in (500, 503)
+    assert {0.0} == region.output()
+    eventually(lambda: region.ask(1.5)[0] == 200, 30, "another stub")
+    assert {2.5} == region.output()
+
+
+def test_a_stub_writes_its_answer_though_the_broker_has_died(region: Region) -> None:
+    with Held(region, 1.5) as held:
+        before = region.server.pids()["broker"]
+        _kill(region.server, "broker")
+        eventually(lambda: region.server.pids().get("broker", before) != before, 30)
+
+    assert [200] == [status for status, _ in held.answers]
+    assert {2.5} == region.output()
