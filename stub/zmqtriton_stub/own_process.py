@@ -14,6 +14,7 @@ from typing import Any, Callable, NoReturn
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
+from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
@@ -30,6 +31,8 @@ class OwnProcess:
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         """Take note of the instance, before its model is there."""
         this_process.current = instance
+        # a fork has a copy of the arena's accounts, and none of its memory
+        set_memory(lambda size: None if this_process.is_forked else memory.outputs.make(size))
         Forks(instance, bootstrap, memory).begin()
 
     def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:

@@ -48,7 +48,7 @@ LAYERS = (
         Layer(f"{_BACKENDS}.{name}", (_BACKENDS,), libraries, "runs one framework")
         for name, libraries in (
             ("fil", ("numpy", "treelite", "triton_python_backend_utils")),
-            ("onnxruntime", ("onnxruntime", "triton_python_backend_utils")),
+            ("onnxruntime", ("numpy", "onnxruntime", "triton_python_backend_utils")),
             ("openvino", ("numpy", "openvino", "triton_python_backend_utils")),
             ("pytorch", ("numpy", "torch", "triton_python_backend_utils")),
             ("tensorflow", ("numpy", "tensorflow", "triton_python_backend_utils")),

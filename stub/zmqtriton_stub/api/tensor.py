@@ -6,12 +6,17 @@ the array and becomes bytes when sent. One that lies on a GPU has a span in plac
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import operator
+from contextlib import suppress
+from typing import Any, Callable
 
 import numpy as np
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, WITHOUT_NUMPY
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
 from zmqtriton_stub.api import dlpack
 from zmqtriton_stub.api.errors import TritonModelException
@@ -19,6 +24,22 @@ from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Span
 
 _NAMELESS = "Tensor name cannot be an empty string."
+
+
+def _nowhere(size: int) -> Any:
+    """Return None: there is no memory that receivers read."""
+
+
+_make_bytes: Callable[[int], Any] = _nowhere
+
+
+def set_memory(make_bytes: Callable[[int], Any]) -> None:
+    """Let large outputs be made in the memory that their receivers read.
+
+    The function returns an array of bytes, or None; it raises Unavailable if memory is short.
+    """
+    global _make_bytes
+    _make_bytes = make_bytes
 
 
 class Tensor:
@@ -78,6 +99,19 @@ class Tensor:
         return array
 
     @staticmethod
+    def empty(name: str, shape: Any, dtype: Any) -> Tensor:
+        """Return a tensor whose array is to be filled; a large one is sent without a copy.
+
+        It is for one response: after that its receiver reads it, and the model may not write to it.
+        Not in Triton's API.
+        """
+        kind = np.dtype(dtype)
+        dims = tuple(map(operator.index, shape))
+        if min(dims, default=0) < 0:
+            raise ValueError("negative dimensions are not allowed")
+        return Tensor(name, _make_array(dims, kind))
+
+    @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
         """Return a tensor that shares the memory of a DLPack capsule or its producer."""
         name = _checked(name)
@@ -131,6 +165,16 @@ class Tensor:
         if type(data) is not memoryview or data.readonly:
             data = self._data = memoryview(bytearray(data))
         return np.frombuffer(data, BY_NUMBER[self._datatype].numpy_bits).reshape(self._shape)
+
+
+def _make_array(dims: tuple[int, ...], kind: Any) -> Any:
+    size = math.prod(dims) * kind.itemsize
+    if size > INLINE_BYTES and not kind.hasobject:
+        with suppress(Unavailable):  # memory is short: it will be again when this is sent, or not
+            memory = _make_bytes(size)
+            if memory is not None:
+                return memory.view(kind).reshape(dims)
+    return np.empty(dims, kind)
 
 
 def _checked(name: Any) -> str:

@@ -19,6 +19,7 @@ from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.client_memory import ClientMemory
 from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.made_outputs import MadeOutputs
 from zmqtriton_stub.memory.region_outputs import RegionOutputs
 from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor, TensorForwarding
 from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
@@ -45,6 +46,7 @@ class TensorMemory:
         self.mappings = Mappings(is_private=True, on_release=self._released)
         self.mappings.maps_regions = maps_regions
         self.regions = RegionOutputs(self.mappings, self._map)
+        self.outputs = MadeOutputs(self._allocate, lambda: self.arena.leases)
         self.passing = TensorForwarding(self.mappings, self._lease_own)
         self.release: Callable[[wire.Release], None] = lambda message: None
         self._supervisor = supervisor
@@ -107,6 +109,11 @@ class TensorMemory:
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
         if type(data) is memoryview:
+            if self.outputs.blocks:
+                reference = self.outputs.find(data)
+                if reference is not None:
+                    self.arena.leases.add([reference.block])
+                    return reference, [make(Block, reference[:3])]
             place = find(data) if find is not None else None
             if place is not None:
                 return place

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration, execution, signature
 
 try:
     from zmqtriton_addons.backends.onnxruntime import sessions
+    from zmqtriton_addons.backends.onnxruntime.bound_outputs import BoundOutputs
 except ImportError as error:
     raise configuration.require("onnxruntime", "onnxruntime", "onnxruntime", error) from error
 
@@ -41,6 +43,12 @@ class TritonPythonModel:
         signature.check(config, inputs, outputs)
         self._strings = {io.name for io in inputs if io.data_type == "TYPE_STRING"}
         self._signature = signature.read(config)
+        kinds = {
+            io.name: np.dtype(pb_utils.triton_string_to_numpy(io.data_type))
+            for io in (*inputs, *outputs)
+            if io.data_type != "TYPE_STRING"
+        }
+        self._bound = BoundOutputs(self._session, kinds)
         pb_utils.Logger.log_verbose(
             f"session of {args['model_instance_name']}: {self._session.get_providers()}, "
             f"{plan.intra_op_threads} threads within operators"
@@ -52,7 +60,11 @@ class TritonPythonModel:
     def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         for name in self._strings.intersection(inputs):
             inputs[name] = execution.to_strings(inputs[name], name)
-        arrays = self._session.run(outputs, inputs) if outputs else []
+        if not outputs:
+            return {}
+        arrays = self._bound.run(inputs, outputs)
+        if arrays is None:
+            arrays = self._session.run(outputs, inputs)
         return dict(zip(outputs, arrays))
 
 

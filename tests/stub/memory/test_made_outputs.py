@@ -1,0 +1,122 @@
+"""Outputs that a model makes where their receivers read them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stub.fakes import FakeLink, body
+from tests.stub.supervisor import FakeSupervisor
+from zmqtriton_floor import wire
+from zmqtriton_stub.api import tensor
+from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.api.tensor import Tensor
+
+COUNT = 50_000
+
+
+@pytest.fixture
+def link(world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLink]:
+    link = FakeLink()
+    link.instance.memory = world.memory
+    monkeypatch.setattr(tensor, "_make_bytes", world.memory.outputs.make)
+    yield link
+    gc.collect()
+
+
+def _made(value: float = 1.0) -> Tensor:
+    output = Tensor.empty("OUT", (2, COUNT // 2), np.float32)
+    output.as_numpy()[:] = value
+    return output
+
+
+def _send(link: FakeLink, *tensors: Tensor) -> tuple[wire.Outcome, list[Any]]:
+    link.add_request(body()).send(InferenceResponse(list(tensors)), wire.FINAL)
+    message, [data] = link.messages[-1]
+    [outcome] = message.outcomes
+    return outcome, [row.data for row in wire.decode_response(data).outputs]
+
+
+def test_it_is_sent_as_it_is(world: FakeSupervisor, link: FakeLink) -> None:
+    output = _made(2.5)
+    array = output.as_numpy()
+
+    outcome, [reference] = _send(link, output)
+
+    assert ((2, COUNT // 2), np.float32) == (array.shape, array.dtype)
+    assert {2.5} == set(np.frombuffer(world.read(reference), np.float32))
+    assert 1 == world.memory.arena.used
+    assert [wire.Block(*reference[:3])] == outcome.blocks
+
+
+def test_its_memory_is_free_when_neither_the_model_nor_a_receiver_has_it(
+    world: FakeSupervisor, link: FakeLink
+) -> None:
+    output = _made()
+    outcome, _ = _send(link, output)
+
+    world.memory.arena.leases.take_back(world.memory.own(outcome.blocks))
+    assert 1 == world.memory.arena.used
+    del output
+    assert 0 == world.memory.arena.used
+
+    outcome, _ = _send(link, _made())
+    assert 1 == world.memory.arena.used
+    world.memory.arena.leases.take_back(world.memory.own(outcome.blocks))
+    assert 0 == world.memory.arena.used
+
+
+def test_what_is_never_sent_goes_with_its_last_array(world: FakeSupervisor, link: FakeLink) -> None:
+    row = _made().as_numpy()[0]
+    assert 1 == world.memory.arena.used
+
+    del row
+    assert 0 == world.memory.arena.used
+
+
+def test_parts_of_it_are_sent_as_they_are_too(world: FakeSupervisor, link: FakeLink) -> None:
+    array = _made().as_numpy()
+    array[1] = 3
+
+    outcome, references = _send(link, Tensor("A", array[0]), Tensor("B", array[1]))
+
+    values = [set(np.frombuffer(world.read(one), np.float32)) for one in references]
+    assert [{1.0}, {3.0}] == values
+    assert 1 == world.memory.arena.used
+    assert 2 == len(outcome.blocks)
+    assert 1 == len(set(outcome.blocks))
+
+
+def test_what_lies_beside_it_is_copied(world: FakeSupervisor, link: FakeLink) -> None:
+    output = _made()
+
+    _, [reference] = _send(link, Tensor("OUT", output.as_numpy() + 1))
+
+    assert {2.0} == set(np.frombuffer(world.read(reference), np.float32))
+    assert 2 == world.memory.arena.used
+
+
+@pytest.mark.parametrize("why", ["small", "strings", "no memory", "no instance"])
+def test_other_tensors_are_arrays_like_any(
+    world: FakeSupervisor, link: FakeLink, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    dtype: Any = np.object_ if why == "strings" else np.int16
+    if why == "no memory":
+        world.refusal = "There is none."
+    elif why == "no instance":
+        monkeypatch.setattr(tensor, "_make_bytes", tensor._nowhere)
+
+    output = Tensor.empty("OUT", [8 if why == "small" else COUNT], dtype)
+
+    assert 0 == world.memory.arena.used
+    assert dtype == output.as_numpy().dtype
+    assert ("OUT", [8 if why == "small" else COUNT]) == (output.name(), output.shape())
+
+
+def test_a_shape_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative dimensions"):
+        Tensor.empty("OUT", (-1, 4), np.float32)
