@@ -11,6 +11,7 @@ from typing import Mapping, Sequence
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
 _SET_NAME = 15
+_SET_TIMER_SLACK = 29
 _SET_MM = 35
 _SET_MM_MAP = 14
 _SET_CHILD_SUBREAPER = 36
@@ -34,6 +35,11 @@ def set_name(name: str) -> None:
     """Set the name that `ps` shows, cut at a letter; the kernel would cut within one."""
     kept = name.encode()[:_NAME_BYTES].decode(errors="ignore")
     _LIBC.prctl(_SET_NAME, kept.encode(), 0, 0, 0)
+
+
+def wake_in_time() -> None:
+    """Have the kernel end the waits of this thread when they are over, not up to 50 µs later."""
+    _LIBC.prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
 
 
 def hide_memory() -> None:

@@ -18,6 +18,7 @@ def main() -> int:
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-broker")
     prctl.hide_memory()
+    prctl.wake_in_time()  # delays of batches are short
     # The broker ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -6,22 +6,44 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import BrokerHarness, Page, request
+from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 F, S, S2 = 1, 2, 3
 DELAY_NS = 100_000
 
 
-def batching(max_batch_size: int = 8, *, held: int = 0, **settings: Any) -> BrokerHarness:
+def batching(
+    max_batch_size: int = 8, *, held: int = 0, page: Page | None = None, **settings: Any
+) -> BrokerHarness:
     """A model that batches, with one idle stub."""
     world = BrokerHarness()
     world.core.configure(1, BrokerSettings(held_requests=held))
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
     world.add_generation(config=config)
     world.add_frontend(F)
-    world.add_stub(S)
+    world.add_stub(S, page=page)
     return world
+
+
+def quick(**settings: Any) -> tuple[BrokerHarness, Page]:
+    """Likewise, with a stub that is known to be quick and executes the requests 1 and 2."""
+    page = Page()
+    world = batching(page=page, **settings)
+    world.infer(F, request(0))
+    world.tick(DELAY_NS)
+    world.finish_batch(S)
+    world.infer(F, request(1), request(2))
+    world.tick(DELAY_NS)
+    assert [1, 2] == at_stub(world)
+    page.last_begun_batch = world.batched_requests[S][0].batch
+    return world, page
+
+
+def at_stub(world: BrokerHarness) -> list[int]:
+    """Return the requests that the stub has, in their order."""
+    return [work.id for work in world.batched_requests.get(S, [])]
 
 
 def sizes(world: BrokerHarness, serial: int = S) -> list[int]:
@@ -258,6 +280,101 @@ def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
     assert world.core.due_ns is None
     world.finish_batch(S)
     assert [8] == [w.id for w in world.batched_requests[S]]
+
+
+def test_the_next_batch_is_there_when_a_quick_stub_is_done() -> None:
+    world, _ = quick(max_queue_delay_microseconds=100)
+
+    world.infer(F, request(3))
+    world.tick(DELAY_NS // 2)
+    world.infer(F, request(4))
+    assert [1, 2] == at_stub(world), "the oldest may wait for others"
+    world.tick(DELAY_NS // 2 - 1)
+    world.infer(F, request(5))
+    assert [1, 2] == at_stub(world)
+    world.tick(1)
+    assert [1, 2, 3, 4, 5] == at_stub(world)
+
+    world.infer(F, *(request(i) for i in range(6, 11)))
+    world.tick(DELAY_NS)
+    assert [1, 2, 3, 4, 5] == at_stub(world), "no more than one batch waits there"
+    assert [2, 3, 5] == sizes(world)
+
+
+def test_a_batch_that_reaches_its_preferred_size_is_sent_ahead_without_a_delay() -> None:
+    world, _ = quick(preferred_batch_size=[2], max_queue_delay_microseconds=100)
+
+    world.infer(F, request(3))
+    assert [1, 2] == at_stub(world)
+    world.infer(F, request(4), request(5))
+
+    assert [1, 2, 3, 4] == at_stub(world)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"priority_levels": 2, "default_priority_level": 2},
+        {"default_queue_policy": {"default_timeout_microseconds": 10_000}},
+        {"default_queue_policy": {"max_queue_size": 100}},
+    ],
+)
+def test_what_its_queue_may_refuse_or_overtake_is_not_sent_ahead(rules: dict[str, Any]) -> None:
+    world, _ = quick(**rules)
+
+    world.infer(F, request(3), request(4))
+    world.tick(DELAY_NS)
+
+    assert [1, 2] == at_stub(world)
+    world.finish_batch(S)
+    assert [3, 4] == at_stub(world)
+
+
+def test_a_batch_that_a_dead_stub_had_not_begun_is_queued_again_in_order() -> None:
+    world, _ = quick()
+    world.infer(F, request(3), request(4))
+    world.infer(F, request(5))
+    assert [1, 2, 3, 4] == at_stub(world)
+
+    world.kill_peer(S)
+    assert [1, 2] == [own_id for own_id in range(1, 6) if world.finals(F, own_id)]
+    world.add_stub(S)
+
+    assert [3, 4, 5] == at_stub(world)
+
+
+def test_a_request_cancelled_in_a_batch_that_was_sent_ahead_is_told_to_the_stub() -> None:
+    world, _ = quick()
+    world.infer(F, request(3), request(4))
+
+    world.cancel(F, 3)
+
+    assert [(S, wire.RequestKey(F, 3))] == world.cancelled_executions
+
+
+def test_the_timer_of_a_batch_that_went_without_it_wakes_nobody() -> None:
+    world = batching(preferred_batch_size=[2], max_queue_delay_microseconds=100)
+    world.infer(F, request(1))
+    assert world.now + DELAY_NS == world.core.due_ns
+
+    world.infer(F, request(2))
+
+    assert world.core.due_ns is None
+    world.tick(DELAY_NS // 2)
+    world.finish_batch(S)
+    world.infer(F, request(3))
+    assert world.now + DELAY_NS == world.core.due_ns
+    world.tick(DELAY_NS)
+    assert [3] == at_stub(world)
+
+
+def test_the_timer_of_a_batch_whose_stub_became_busy_wakes_nobody() -> None:
+    world = batching(max_queue_delay_microseconds=100, preferred_batch_size=[2])
+    world.infer(F, request(1))
+
+    world.infer(F, request(2), request(3))
+
+    assert ([1, 2], None) == (at_stub(world), world.core.due_ns)
 
 
 def test_a_model_without_a_batch_dimension_gets_one_request_at_a_time() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.broker.world import Page
 from zmqtriton.broker.requests.inflight import Batch
+from zmqtriton.broker.scheduling.ahead import SendingAhead
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.config.resources import ResourceNeed
@@ -18,9 +17,10 @@ class World:
 
     def __init__(self, count: int, **settings: bool) -> None:
         self.instances: dict[int, Instance] = {}
-        names = ("has_dynamic_batching", "has_concurrent_batches", "has_sequences")
+        self.ahead = SendingAhead(is_batching=False, has_queue_rules=False)
+        names = ("has_concurrent_batches", "has_sequences")
         self.placement = Placement(
-            self.instances, **{name: settings.get(name, False) for name in names}
+            self.instances, ahead=self.ahead, **{name: settings.get(name, False) for name in names}
         )
         for serial in range(1, count + 1):
             instance = self.instances[serial] = Instance(serial, f"m_{serial}", 1, Page())
@@ -30,7 +30,7 @@ class World:
 
     def take(self) -> int:
         """Give the next batch; return the serial of its instance, 0 for none."""
-        instance = self.placement.take_instance()
+        instance = self.placement.take_instance(1, 0)
         if instance is None:
             return 0
         self._number += 1
@@ -62,34 +62,15 @@ def test_one_that_has_gone_meanwhile_is_passed_over() -> None:
 
 def test_one_for_which_there_is_no_batch_is_asked_again() -> None:
     world = World(1)
-    instance = world.placement.take_instance()
+    instance = world.placement.take_instance(1, 0)
     assert instance is not None
-    assert not world.placement.may_have_room
+    assert 0 == world.take()
 
     world.placement.give_back(instance)
 
-    assert world.placement.may_have_room
     assert 1 == world.take()
     world.placement.give_back(instance)
-    assert not world.placement.may_have_room, "it executes something already"
-
-
-@pytest.mark.parametrize(
-    ("mean_ns", "most"),
-    [(MS, 3), (2 * MS, 2), (2 * MS + 1, 1), (700_000, 3), (1, 16), (MS // 2, 5)],
-)
-def test_up_to_two_milliseconds_are_sent_ahead(mean_ns: int, most: int) -> None:
-    world = World(1)
-    world.take()
-    world.finish(1, mean_ns)
-
-    assert [1] * most + [0] == [world.take() for _ in range(most + 1)]
-
-
-def test_before_the_first_execution_nothing_is_sent_ahead() -> None:
-    world = World(1)
-
-    assert [1, 0] == [world.take() for _ in range(2)]
+    assert 0 == world.take(), "it executes something already"
 
 
 def test_the_average_follows_by_an_eighth() -> None:
@@ -98,36 +79,18 @@ def test_the_average_follows_by_an_eighth() -> None:
     world.finish(1, MS)
     world.take()
     world.finish(1, 9 * MS)
-    assert 2 * MS == world.placement._mean_ns
+    assert 2 * MS == world.ahead.mean_ns
 
     world.take()
     world.finish(1, 0)
-    assert 1_750_000 == world.placement._mean_ns
-
-
-def test_nothing_is_sent_ahead_where_another_may_become_idle_first() -> None:
-    world = World(2)
-    world.take()
-    world.finish(2, MS)
-
-    assert [2, 1, 0] == [world.take() for _ in range(3)]
-
-
-def test_a_batch_that_may_still_grow_is_not_sent_ahead() -> None:
-    world = World(1, has_dynamic_batching=True)
-    world.take()
-    world.finish(1, MS)
-
-    assert [1, 0] == [world.take() for _ in range(2)]
+    assert 1_750_000 == world.ahead.mean_ns
 
 
 def test_among_concurrent_ones_the_freest_goes_first() -> None:
     world = World(2, has_concurrent_batches=True)
 
     assert [2, 1] == [world.take() for _ in range(2)]
-    assert world.placement.may_have_room
     assert {1, 2} == {world.take() for _ in range(2)}
-    assert not world.placement.may_have_room
     assert 0 == world.take()
     world.finish(1, 9 * MS)
     assert 1 == world.take()
@@ -138,7 +101,6 @@ def test_those_that_share_resources_are_chosen_by_their_turns() -> None:
     for instance in world.instances.values():
         instance.membership = RateLimiterMember(ResourceNeed({}, 1), lambda need: [], 0)
     world.placement.limit()
-    assert not world.placement.may_have_room
 
     membership = world.instances[1].membership
     assert membership is not None
@@ -153,7 +115,6 @@ def test_those_that_share_resources_are_chosen_by_their_turns() -> None:
 def test_those_that_execute_sequences_are_chosen_by_their_batcher() -> None:
     world = World(1, has_sequences=True)
 
-    assert not world.placement.may_have_room
     assert 0 == world.take()
     instance = world.instances[1]
     instance.dispatch(Batch(1, [], 1))

@@ -147,6 +147,7 @@ class Dispatch:
                 self._start_execution_timer(instance, scheduler.generation, batch)
             if is_one:
                 return True
+        scheduler.timer_ns = 0  # nothing waits, and it would cost a turn
         return False
 
     def _end_idle_sequences(self, scheduler: Scheduler, now_ns: int) -> None:
@@ -158,9 +159,14 @@ class Dispatch:
 
     def _await_due(self, scheduler: Scheduler) -> None:
         """Look at a generation again when its next batch has waited long enough."""
-        due_ns = scheduler.due_ns
-        if due_ns and not 0 < scheduler.timer_ns <= due_ns:  # otherwise that timer comes first
-            scheduler.timer_ns = due_ns
+        due_ns, timer_ns = scheduler.due_ns, scheduler.timer_ns
+        if due_ns == timer_ns:
+            return
+        is_often_put_off = scheduler.sequences is not None or scheduler.placement.is_limited
+        if is_often_put_off and (not due_ns or 0 < timer_ns <= due_ns):
+            return  # a turn too many once costs less than a timer for each request
+        scheduler.timer_ns = due_ns
+        if due_ns:
             self._timers.start(due_ns, scheduler=scheduler)
 
     def _notify_ended_sequences(self, sequences: SequenceBatcher) -> None:

@@ -147,11 +147,12 @@ class Instance:
     """One stub. It may be given work once it has said hello and the supervisor has attached it."""
 
     __slots__ = (
-        "_busy_from_ns",
         "batches",
         "blocking_calls",
         "concurrency",
         "earlier",
+        "executing_since_ns",
+        "executing_since_ns",
         "fenced_ns",
         "generation",
         "has_arrived",
@@ -190,8 +191,9 @@ class Instance:
         self.concurrency = 1
         #: The ends of batches in the message that is being read.
         self.reported: list[Executed] = []
-        #: Since when its execution time has not been counted; 0 if it executes nothing.
-        self._busy_from_ns = 0
+        #: Since when it has executed the oldest of its batches; 0 if it executes nothing. The time
+        #: before that is counted.
+        self.executing_since_ns = 0
         #: Its membership among those that share resources, if it shares any.
         self.membership: RateLimiterMember | None = None
         #: How many batches it was executing at its hello.
@@ -263,7 +265,7 @@ class Instance:
     def dispatch(self, batch: Batch) -> None:
         self._enter(Event.DISPATCHED)
         if not self.batches:
-            self._busy_from_ns = batch.dispatched_ns
+            self.executing_since_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
         for request in batch.requests:
             request.dispatch(self.serial, batch.dispatched_ns, batch)
@@ -289,18 +291,18 @@ class Instance:
             executed = self.batches.pop(batch)
         self.reported_waits = {}
         self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
-        since_ns = self._busy_from_ns  # as take_busy_ns() does, which would be one call more
-        self._busy_from_ns = now_ns if self.batches else 0
+        since_ns = self.executing_since_ns  # as take_busy_ns() does, which would be one call more
+        self.executing_since_ns = now_ns if self.batches else 0
         return executed, max(0, now_ns - since_ns) if since_ns else 0
 
     def busy_ns(self, now_ns: int) -> int:
         """Return the execution time since it was last counted."""
-        return max(0, now_ns - self._busy_from_ns) if self._busy_from_ns else 0
+        return max(0, now_ns - self.executing_since_ns) if self.executing_since_ns else 0
 
     def take_busy_ns(self, now_ns: int) -> int:
         """Return the execution time since it was last counted, and count it."""
-        since_ns = self._busy_from_ns
-        self._busy_from_ns = now_ns if self.batches else 0
+        since_ns = self.executing_since_ns
+        self.executing_since_ns = now_ns if self.batches else 0
         return max(0, now_ns - since_ns) if since_ns else 0
 
     def begin_next(self, now_ns: int) -> None:

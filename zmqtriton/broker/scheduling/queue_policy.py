@@ -36,6 +36,10 @@ class QueuePolicy(NamedTuple):
             int(section.get("max_queue_size", 0)),
         )
 
+    @property
+    def is_limited(self) -> bool:
+        return self.timeout_ns > 0 or self.max_queue_size > 0
+
     def expiry_ns(self, request: InflightRequest) -> int:
         """Return when a request has waited too long; 0 is never."""
         timeout_ns = self.timeout_ns
@@ -50,7 +54,7 @@ class PriorityLevel(Place):
 
     def __init__(self, policy: QueuePolicy) -> None:
         self.policy = policy
-        self.is_limited = policy.timeout_ns > 0 or policy.max_queue_size > 0
+        self.is_limited = policy.is_limited
         #: How many wait here.
         self.size = 0
         #: Oldest first. Requests that have left or become late stay until they reach the head.
@@ -121,6 +125,9 @@ class Levels:
         self._default = QueuePolicy.of(batching.get("default_queue_policy", {}))
         own = batching.get("priority_queue_policy", {}) if self._count else {}
         self._policies = {int(number): QueuePolicy.of(section) for number, section in own.items()}
+        policies = (self._default, *self._policies.values())
+        #: Time limits, limits of their number, or priorities apply to what waits here.
+        self.has_rules = self._count > 0 or any(policy.is_limited for policy in policies)
         #: Highest first.
         self.by_priority: dict[int, PriorityLevel] = {}
 

@@ -6,6 +6,7 @@ Any idle instance takes what the queue gives; `batching` decides what goes toget
 from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.scheduling.ahead import SendingAhead
 from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, Refusal
 from zmqtriton.broker.scheduling.generation import Generation
@@ -26,19 +27,25 @@ class Scheduler:
         self.sequences: SequenceBatcher | None = None
         if generation.has_sequences:
             self.sequences = SequenceBatcher(generation.model, config)
+        self._queue = queue_of(config)
+        self._ahead = SendingAhead(
+            is_batching="dynamic_batching" in config,
+            has_queue_rules=self._queue.levels.has_rules,
+        )
         self.placement = Placement(
             self.instances,
-            has_dynamic_batching="dynamic_batching" in config,
+            ahead=self._ahead,
             has_concurrent_batches="MAX_INFLIGHT" in config.get("parameters", {}),
             has_sequences=generation.has_sequences,
         )
         #: Set if executions per second are limited.
         self.rate: ExecutionRate | None = None
-        self._queue = queue_of(config)
         #: Requests in the queue that are still wanted.
         self.pending = 0
         #: Nothing is dispatched before so many requests wait; 0 from then on.
         self._held_until = 0
+        #: When there may be a batch and an instance though nothing else happens; 0 is never.
+        self._due_ns = 0
         #: When the queue's timer fires; 0 if there is none.
         self.timer_ns = 0
 
@@ -60,7 +67,7 @@ class Scheduler:
             return self.rate.due_ns
         if self.sequences is not None:
             return self.sequences.due_ns
-        return self._queue.due_ns if self.placement.may_have_room else 0
+        return self._due_ns
 
     def enqueue(self, request: InflightRequest) -> bool:
         """Queue a request; return True if the queue limits its time or the number of such."""
@@ -166,10 +173,12 @@ class Scheduler:
                 if rate is not None:
                     rate.shared.begin(now_ns)
             return chosen
-        instance = self.placement.take_instance()
+        instance = self.placement.take_instance(self.pending, now_ns)
         if instance is None:
+            self._due_ns = self._ahead.due_ns
             return None
         batch = self._queue.pop_batch(now_ns)
+        self._due_ns = self._queue.due_ns
         if not batch:
             self.placement.give_back(instance)
             return None
