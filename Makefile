@@ -9,14 +9,24 @@ bin := .venv/bin
 # It makes the other environments, and has one of its own, which no change of setup.cfg touches.
 uv := .venv-uv/bin/uv
 
-.PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb coverage conformance-record clean \
-	test-fleet test-peers fleet-kills mutants
+# Images of containers often forbid bytecode; each process would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
+	coverage conformance-record clean test-fleet test-peers fleet-kills mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
-test: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
+test: environments
 	$(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
+
+# All at once: most of their time is the network's.
+environments:
+	@$(MAKE) --no-print-directory --jobs all-environments
+
+all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
+	@:
 
 # What has most to do with who models run as, with models of another user; for root.
 test-as-nobody: .venv/test.stamp
@@ -97,7 +107,7 @@ deb: $(uv)
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.
-coverage: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
+coverage: environments
 	mkdir -p build/coverage
 	$(bin)/coverage erase
 	$(bin)/coverage run -m pytest -n $(JOBS) $(DIST) $(ARGS) \
@@ -156,9 +166,10 @@ $(uv):
 	$(uv) pip install --quiet --python .venv-ray --editable '.[test,ray]'
 	touch $@
 
-# tritonclient holds protobuf below 7; the server must run with either.
-.venv-protobuf7/stamp: setup.cfg | $(uv)
-	$(uv) venv --quiet --clear .venv-protobuf7
+# tritonclient holds protobuf below 7; the server must run with either. Two editable packages of one
+# tree are not built at once.
+.venv-protobuf7/stamp: setup.cfg | $(uv) .venv/test.stamp
+	$(uv) venv --quiet --clear --python $(PYTHON) .venv-protobuf7
 	$(uv) pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
 	touch $@
 
