@@ -77,8 +77,10 @@ class RayFleet:
             configuration = self.directory / "haproxy.cfg"
             eventually(configuration.exists, _WITHIN_S)
             self.haproxy = self._start("haproxy", *run_command("haproxy", configuration))
-            (self.directory / "pid").write_text(str(self.haproxy.pid))
             stack.callback(_end, self.haproxy)
+            # only now may it be told to reload: before, the signal would end it
+            eventually(lambda: self.status("/v2/health/ready") != 0, _WITHIN_S)
+            (self.directory / "pid").write_text(str(self.haproxy.pid))
             eventually(lambda: self.status("/v2/health/ready") == 200, _WITHIN_S)
             self._stack = stack.pop_all()
         return self

@@ -45,7 +45,10 @@ class Other:
         return "other"
 
 ray.init(address=sys.argv[1], namespace="serve", log_to_driver=False)
-serve.run(Other.bind(), name="other", route_prefix="/other")
+if sys.argv[2] == "up":
+    serve.run(Other.bind(), name="other", route_prefix="/other")
+else:
+    serve.delete("other")
 """
 
 
@@ -146,12 +149,15 @@ def test_the_death_of_a_node_moves_its_server(fleet: RayFleet, cluster: RayClust
 
 
 def test_ctl_knows_how_many_there_should_be(fleet: RayFleet, cluster: RayCluster) -> None:
-    subprocess.run([sys.executable, "-c", OTHER, cluster.address], check=True, timeout=WITHIN_S)
-
     def is_whole() -> bool:
         return fleet.control("status").returncode == 0
 
-    eventually(is_whole, WITHIN_S)
+    other = [sys.executable, "-c", OTHER, cluster.address]
+    subprocess.run([*other, "up"], check=True, timeout=WITHIN_S)
+    try:
+        eventually(is_whole, WITHIN_S)
+    finally:
+        subprocess.run([*other, "down"], check=True, timeout=WITHIN_S)
     assert 2 == len(json.loads(fleet.control("status", "-o", "json").stdout))
     fewer = fleet.control("status", "--expect=3")
     assert (1, True) == (fewer.returncode, "2 of 3 servers are ready" in fewer.stderr)
