@@ -11,6 +11,7 @@ import hashlib
 from typing import Any, Iterable, Mapping, Sequence
 
 from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.signature import READABLE
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 KEY_BYTES = 32
@@ -23,10 +24,11 @@ class Keys:
     def of(self, body: RequestBody) -> bytes:
         """Return the key of a request without references, else b"".
 
-        Large tensors are still to be placed, and whoever does that has their bytes.
+        Large tensors are still to be placed, and whoever does that has their bytes. What lies on a
+        GPU has no key.
         """
         for tensor in body.inputs:
-            if len(tensor.data) > INLINE_BYTES:
+            if len(tensor.data) > INLINE_BYTES or type(tensor.data) not in READABLE:
                 return b""
         return self.of_parts(body.outputs, [self.of_tensor(t, t.data) for t in body.inputs])
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
 from zmqtriton_floor.arena import PAGE, is_size_sealed
-from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable
 from zmqtriton_floor.wire import Block, Reference, make
 
 #: A segment: its owner and the owner's number for it.
@@ -322,6 +322,14 @@ def check_inside(reference: Reference, segment_size: int | None) -> None:
         raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
     if min(reference[:5]) < 0 or reference.offset + reference.size > segment_size:
         raise ProtocolError("a tensor that is not inside of its segment")
+
+
+def too_small(output: str, room: int, size: int) -> InternalError:
+    """Return the error for an output that is larger than its place in a client's region."""
+    return InternalError(
+        f"shared memory size specified with the request for output '{output}' ({room} bytes) "
+        f"should be at least {size} bytes to hold the results"
+    )
 
 
 def _read(descriptor: int, start: int, end: int) -> Any:

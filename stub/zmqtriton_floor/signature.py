@@ -22,6 +22,8 @@ _BATCH_NOTE = (
 )
 
 _name_of = operator.attrgetter("name")
+#: Data that are here, and not where a reference or a frontend's region says.
+READABLE = (bytes, bytearray, memoryview)
 
 
 class Input(NamedTuple):
@@ -187,7 +189,7 @@ class Signature:
         data = tensor.data
         is_elsewhere = type(data) is Reference
         if declaration.datatype == BYTES:
-            if not is_elsewhere:  # whoever maps them looks into the strings
+            if type(data) in READABLE:  # whoever maps the others looks into the strings
                 check_elements(tensor, self.model)
             return
         if declaration.fixed_size is not None:

@@ -82,6 +82,7 @@ HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor
 ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since somebody reads none
 WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
 BYTE_WINDOW = 16384  # its reader is a client, for whom STREAM_WINDOW_BYTES hold, too
+UNREAD_STRINGS = 32768  # inputs are where its frontend cannot read them: the stub checks strings
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 STREAM_WINDOW_BYTES = 8 << 20  # with BYTE_WINDOW; one that exceeds them is the last to leave
 FINAL = 1  # a flag of an outcome and of a reply
@@ -585,13 +586,14 @@ class HostInstance(NamedTuple):
 
 
 class AddRegion(NamedTuple):
-    """Registers a client's shared memory region; carries its descriptor."""
+    """Registers a client's shared memory region; carries its descriptor, unless it is a GPU's."""
 
     number: Count  # never reused; names are
     name: Name
     offset: Count  # of the region in the descriptor's file
     size: Count
     can_be_mapped: Flags = 0  # by stubs: nobody can truncate it who could not kill them anyway
+    gpu: Number = -1  # that it lies on; -1: none
 
 
 class LogSettings(NamedTuple):

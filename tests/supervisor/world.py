@@ -82,6 +82,7 @@ class SupervisorHarness:
             settings,
             lambda: b"0123456789abcdef",
             used_gpu_share=used_share,
+            gpus=policy.pop("gpus", ()),
             max_instances=policy.pop("max_instances", float("inf")),
             log_lines=lambda *arguments: self.log_lines(*arguments),
         )
@@ -134,6 +135,8 @@ class SupervisorHarness:
         self.open_regions: set[int] = set()
         #: Those that requests use.
         self.used_regions: set[int] = set()
+        #: Stubs that have closed regions open.
+        self.region_readers: set[int] = set()
         #: What the broker has counted.
         self.model_stats: list[dict[str, Any]] = []
         #: Memory of a stub, by model.
@@ -307,8 +310,9 @@ class SupervisorHarness:
                     self.open_regions.add(number)
                 opened = self.region_error or self.can_map_regions
                 self._schedule(lambda: self.core.plan.answer(ticket, opened))
-            case actions.CloseRegion(number):
+            case actions.CloseRegion(number, ticket):
                 self.open_regions.discard(number)
+                self._schedule(lambda: self.core.plan.answer(ticket, self.region_readers))
             case actions.MeasureMemory(ticket, processes):
                 sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
                 report = MemoryReport(sizes, self.available_bytes)

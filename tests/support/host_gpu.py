@@ -23,6 +23,8 @@ from zmqtriton_stub.memory.gpu import Span
 
 ROOM = 1 << 30
 STREAM = 77
+#: The size of a cudaIpcMemHandle_t.
+HANDLE_BYTES = 64
 
 
 class HostGpu:
@@ -55,10 +57,17 @@ class HostGpu:
         return ROOM
 
     def export(self, number: int, address: int) -> bytes:
-        return self.allocated[address][1].name.encode()
+        return b"host\0" + self.raw_handle(address)
+
+    def raw_handle(self, address: int) -> bytes:
+        """Return the bytes by which a client lends its memory."""
+        return self.allocated[address][1].name.encode().ljust(HANDLE_BYTES, b"\0")
 
     def open(self, handle: bytes) -> tuple[int, int, int]:
-        path = self._directory / handle.decode("ascii", "replace")
+        raw = handle.partition(b"\0")[2]
+        if len(raw) != HANDLE_BYTES:
+            raise Unavailable("the handle is not CUDA's")
+        path = self._directory / raw.rstrip(b"\0").decode("ascii", "replace")
         try:
             memory = _map(path)
         except (OSError, ValueError) as error:

@@ -343,8 +343,10 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if key != own} | dict(extra)
     if not _is_installed():
         # Set only where it must be: models inherit it, and should see no code of the server.
-        roots = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends", "addons"))
-        environment["PYTHONPATH"] = roots
+        roots = [str(ROOT / root) for root in (".", "stub", "frontends", "addons")]
+        if "PYTHONPATH" in extra:
+            roots.append(extra["PYTHONPATH"])
+        environment["PYTHONPATH"] = os.pathsep.join(roots)
     return environment
 
 

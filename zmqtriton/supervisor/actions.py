@@ -193,12 +193,18 @@ class OpenRegion(NamedTuple):
     file: str
     offset: int
     size: int
+    #: Of memory on a GPU, which has no file: by which processes of models open it.
+    handle: bytes = b""
 
 
 class CloseRegion(NamedTuple):
-    """Close a client's shared memory, so that no other process gets its descriptor."""
+    """Close a client's shared memory, so that no other process gets its descriptor.
+
+    The answer, if there is a ticket, has the processes of models that had it open: they are told.
+    """
 
     number: int
+    ticket: int = 0
 
 
 class PrepareToListen(NamedTuple):

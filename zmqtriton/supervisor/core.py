@@ -88,6 +88,7 @@ class Core:
             self._acknowledgements,
             self._peers.serving_serials,
             is_allowed=policy.allow_client_shm,
+            gpus=info.gpus,
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
         parts = CoreParts(plan, policy, info, self, self._introductions, audience, self._counts)

@@ -95,6 +95,7 @@ class EventRouter:
         for helper in self._helpers:
             helper.process_ended(serial, reason, last_words)
         self._readiness.stub_ended(serial)
+        self._regions.stub_ended(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
 
     def process_frozen(self, serial: int) -> None:
@@ -162,6 +163,8 @@ class EventRouter:
         event = stub_event(message)
         if event is not None:
             self._tell_stub(serial, event)
+        elif isinstance(message, wire.Synced):
+            self._regions.stub_confirmed(serial, message.number)
         elif isinstance(message, wire.CallResult):
             is_helpers = any(helper.handle_result(serial, message) for helper in self._helpers)
             if not is_helpers:

@@ -12,7 +12,7 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from zmqtriton import systemd
@@ -104,7 +104,7 @@ class Service:
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
         self._log_ring = log_ring.attach()
-        server = self._server_info()
+        server = self._server_info(gpus)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
@@ -142,13 +142,14 @@ class Service:
         )
         self._signals = own_process.Signals(self._core.stop_requested, self.runner.reopen_log)
 
-    def _server_info(self) -> ServerInfo:
+    def _server_info(self, gpus: Sequence[int]) -> ServerInfo:
         runtime, storage = self._claims.runtime, self._claims.storage
         return ServerInfo(
             str(runtime.path),
             process_settings(self._options, runtime, storage, self._listeners),
             lambda: os.urandom(_TOKEN_BYTES),
             used_gpu_share=used_memory_share,
+            gpus=gpus,
             max_instances=own_process.max_instances(),
             options=describe_options(self._options, bound_ports(self._listeners)),
             max_finalizing=capacity.max_computing(),

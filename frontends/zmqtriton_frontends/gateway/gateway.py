@@ -189,12 +189,16 @@ class Gateway:
         """
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
-                async with aclosing(self.stream(request.without_places())) as items:
+                lending = request.without_places()
+                if claim.is_on_gpu:
+                    lending = lending.with_claim(claim, lends_files=False)
+                async with aclosing(self.stream(lending)) as items:
                     async for item in items:
                         yield item.changed(claim.store)
             return
         own_id = await self._send(request)
-        stream = ResponseStream(self._loop, own_id, request.arrivals)
+        has_places = request.claim is not None
+        stream = ResponseStream(self._loop, own_id, request.arrivals, has_places=has_places)
         del request  # its tensors may be large, and this may last
         self._replies[own_id] = stream
         self._streams.add(stream)
@@ -343,8 +347,8 @@ class Gateway:
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
         kind = type(message)
-        if kind is wire.AddRegion and descriptors:
-            self.catalogue.regions.add(message, descriptors.pop())
+        if kind is wire.AddRegion and (descriptors or message.gpu >= 0):
+            self.catalogue.regions.add(message, descriptors.pop() if descriptors else -1)
         elif kind in SEGMENT_MESSAGES:
             self.payload.segments.receive(message, descriptors)
         elif kind in self._of_supervisor:

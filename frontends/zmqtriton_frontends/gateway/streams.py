@@ -214,9 +214,16 @@ class ResponseStream:
     """A request with any number of responses, until its final one has come or nobody waits."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, own_id: int, arrivals: Arrivals | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        own_id: int,
+        arrivals: Arrivals | None = None,
+        *,
+        has_places: bool = False,
     ) -> None:
+        """Set up; with `has_places` outputs may be written where its client wants them."""
         self.own_id = own_id
+        self._has_places = has_places
         self.reader = Reader(arrivals=arrivals)
         #: The last response was popped.
         self.has_ended = False
@@ -261,7 +268,8 @@ class ResponseStream:
         if not body:
             return StreamItem(None, None, is_final)
         try:
-            return StreamItem(read_response(body), None, is_final)
+            response = read_response(body, has_places=self._has_places)
+            return StreamItem(response, None, is_final)
         except ProtocolError as error:
             return StreamItem(None, error, is_final)
 

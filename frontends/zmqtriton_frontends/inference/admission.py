@@ -19,7 +19,12 @@ from zmqtriton_frontends.inference.catalogue import (
     ModelVersion,
 )
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, Claim, RegionSlice
+from zmqtriton_frontends.inference.client_regions import (
+    NO_PLACES,
+    Claim,
+    RegionSlice,
+    flags_of_inputs,
+)
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log
@@ -77,15 +82,18 @@ class CheckedRequest(NamedTuple):
         """Return the same request for a frontend that writes outputs to clients' memory itself."""
         return self._replace(places=NO_PLACES)
 
-    def with_claim(self, claim: Claim) -> CheckedRequest:
+    def with_claim(self, claim: Claim, *, lends_files: bool = True) -> CheckedRequest:
         """Return the same request, whose stub writes outputs to clients' memory where it can.
 
-        The same as it is if it may be answered while its stub executes it, since nobody writes
-        there after the answer, or if others want its answer, too.
+        Not to files if it may be answered while its stub executes it, since nobody writes there
+        after the answer, or if others want its answer, too. To a GPU in any case, and then its
+        answer is nobody else's.
         """
-        if self.options.deadline_ns or self.canary is not None or self.model.is_hashed:
-            return self
-        return self._replace(claim=claim)
+        is_early = self.options.deadline_ns or self.canary is not None or self.model.is_hashed
+        claim.lends_files = lends_files and not is_early
+        if claim.is_on_gpu:
+            return self._replace(claim=claim, canary=None, cache_key=b"")
+        return self._replace(claim=claim) if claim.lends_files else self
 
     def with_stages(self, stages: Stages) -> CheckedRequest:
         """Return the same request, which asks the broker for its stages."""
@@ -130,6 +138,7 @@ def prepare(
         for tensor in body.inputs:
             if type(tensor.data) is RegionSlice:
                 body = catalogue.regions.fill(body)
+                options = options._replace(flags=options.flags | flags_of_inputs(body))
                 break
         admission = model.signature.check(body)
     except ZmqTritonError as error:

@@ -5,6 +5,7 @@ Nothing here is mapped, so that a client that truncates its memory gets an error
 the process. A stub maps a region that is lent to it: its inputs are read there, and its outputs
 written there, without a copy in between. All else is read when there is a place for it, and written
 when the answer has come. A region stays open as long as a request holds a claim on it.
+Memory of a GPU is always lent: nobody but the process of a model can read or write it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, PAGE
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
-from zmqtriton_floor.mappings import REGIONS_FROM
-from zmqtriton_floor.wire import Place, Reference, RequestBody, ResponseBody, Tensor, make
+from zmqtriton_floor.mappings import REGIONS_FROM, too_small
+from zmqtriton_floor.wire import (
+    UNREAD_STRINGS,
+    Place,
+    Reference,
+    RequestBody,
+    ResponseBody,
+    Tensor,
+    make,
+)
 
 #: The largest element, and what processors copy at a time.
 _ALIGNMENT = 64
@@ -55,6 +64,8 @@ class Region:
     is_leaving: bool = False
     #: How many references to it were made.
     lent: int = 0
+    is_closed: bool = False
+    is_on_gpu: ClassVar[bool] = False
 
     def position(self, place: RegionSlice) -> int:
         """Return a position within the file. Raises InvalidArgument for one beyond the region."""
@@ -110,12 +121,41 @@ class Region:
             ) from None
 
     def close(self) -> None:
+        self.is_closed = True
         os.close(self.descriptor)
-        self.descriptor = -1
 
     def _cut_short(self) -> InvalidArgument:
         return InvalidArgument(
             f"shared memory region '{self.name}' is smaller than when it was registered"
+        )
+
+
+class RegionOnGpu(Region):
+    """Memory of a GPU, which has no file."""
+
+    is_on_gpu = True
+
+    def check_end(self, end: int) -> None:
+        """Leave the check to the process that opens it and learns its true size."""
+
+    def is_same_file(self, other: Region) -> bool:
+        return other is self
+
+    def read(self, position: int, view: memoryview) -> None:
+        if view:
+            raise InternalError(self._untouchable())
+
+    def write(self, place: RegionSlice, data: Any) -> None:
+        if len(data):
+            raise InternalError(self._untouchable())
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _untouchable(self) -> str:
+        return (
+            f"shared memory region '{self.name}' lies on a GPU, where nobody but the model that "
+            "reads an input or makes an output can reach it"
         )
 
 
@@ -131,10 +171,11 @@ class Regions:
     # ---------------------------------------------------------- told by the gateway
 
     def add(self, message: wire.AddRegion, descriptor: int) -> None:
-        """Add a region and take over its descriptor."""
-        number, name, offset, size, can_be_mapped = message
+        """Add a region and take over its descriptor; one on a GPU has none."""
+        number, name, offset, size, can_be_mapped, gpu = message
         place = number, name, descriptor, offset, size
-        region = Region(*place, bool(can_be_mapped), self._close_unused)
+        kind = Region if gpu < 0 else RegionOnGpu
+        region = kind(*place, bool(can_be_mapped), self._close_unused)
         self._by_number[number] = self._by_name[name] = region
 
     def remove(self, number: int) -> None:
@@ -189,6 +230,7 @@ class Regions:
         contents = RegionContents(region, region.position(place), place.size)
         # strings are looked into before they are sent
         is_later = place.size > INLINE_BYTES and datatype != BYTES
+        is_later = is_later or (region.is_on_gpu and place.size > 0)
         data = contents if is_later else contents.read()
         return make(Tensor, (name, datatype, shape, data))
 
@@ -212,6 +254,12 @@ def _not_found(name: str) -> NotFound:
     return NotFound(f"Unable to find shared memory region: '{name}'")
 
 
+def flags_of_inputs(body: RequestBody) -> int:
+    """Return the flags of a request with these inputs, for those that nobody here can read."""
+    on_gpu = [t for t in body.inputs if type(t.data) is RegionContents and t.data.is_on_gpu]
+    return UNREAD_STRINGS if on_gpu else 0
+
+
 class RegionContents:
     """Bytes of a region that are still to be read; a tensor's data until then.
 
@@ -228,6 +276,10 @@ class RegionContents:
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def is_on_gpu(self) -> bool:
+        return self.region.is_on_gpu
+
     def lend(self, owner: int, before: Loan | None) -> Reference | None:
         """Lend the bytes to be mapped, with a claim on the region.
 
@@ -236,7 +288,8 @@ class RegionContents:
         InvalidArgument if the client has truncated its memory.
         """
         region, position, size = self.region, self._position, self._size
-        if not region.can_be_mapped or position % _ALIGNMENT:
+        is_aligned = region.is_on_gpu or position % _ALIGNMENT == 0
+        if not (region.can_be_mapped and is_aligned):
             return None
         self._check_open()
         region.check_end(position + size)
@@ -260,7 +313,7 @@ class RegionContents:
         self.region.read(self._position, view)
 
     def _check_open(self) -> None:
-        if self.region.descriptor < 0:
+        if self.region.is_closed:
             raise _not_found(self.region.name)
 
     def __enter__(self) -> RegionContents:
@@ -283,6 +336,8 @@ class Claim:
         self._places = places
         #: The outputs that the stub writes itself, if it can.
         self._lent: set[str] = set()
+        #: Files are lent, too: nobody writes there after the answer.
+        self.lends_files = True
         for region, _ in places.values():
             region.claims += 1
 
@@ -291,6 +346,11 @@ class Claim:
 
     def __exit__(self, *error: object) -> None:
         self.give_back()
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """True if an output is written to a GPU, which nobody but its stub can do."""
+        return any(region.is_on_gpu for region, _ in self._places.values())
 
     def give_back(self) -> None:
         """End the claim; to be called once, where this is not used with `with`."""
@@ -305,12 +365,13 @@ class Claim:
         """
         loans = []
         for output, (region, place) in self._places.items():
-            if place.size <= INLINE_BYTES or not region.can_be_mapped:
+            is_large = place.size > INLINE_BYTES and self.lends_files
+            if not (region.can_be_mapped and (is_large or region.is_on_gpu)):
                 continue
             start = region.offset + place.offset
             fields = output, owner, REGIONS_FROM + region.number, start, place.size
             row = make(Place, fields)
-            if _overlaps(region, row, inputs):
+            if not region.is_on_gpu and _overlaps(region, row, inputs):
                 continue
             region.claims += 1
             self._lent.add(output)
@@ -339,10 +400,7 @@ class Claim:
         region, place = target
         size = len(data)
         if size > place.size:
-            raise InternalError(
-                f"shared memory size specified with the request for output '{name}' "
-                f"({place.size} bytes) should be at least {size} bytes to hold the results"
-            )
+            raise too_small(name, place.size, size)
         region.write(place, data)
         return Tensor(name, datatype, shape, b"")
 
@@ -352,6 +410,6 @@ def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
     start, end = place.offset, place.offset + place.size
     for other, lent in loans:
         is_apart = lent.offset + lent.size <= start or end <= lent.offset
-        if not is_apart and region.is_same_file(other):
+        if not (is_apart or other.is_on_gpu) and region.is_same_file(other):
             return True
     return False

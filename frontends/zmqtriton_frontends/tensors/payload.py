@@ -92,7 +92,9 @@ class Payload:
         return placed
 
     def _placement(self, request: CheckedRequest) -> Placement:
-        keys = self.keys if self.keys and request.model.is_hashed else None
+        # an answer that its stub writes elsewhere is not one for others
+        is_keyed = self.keys is not None and request.claim is None and request.model.is_hashed
+        keys = self.keys if is_keyed else None
         return Placement(self.arena, keys)
 
     def sent(self, own_id: int, placed: Placement) -> None:

@@ -48,12 +48,12 @@ class Placement:
         for tensor in inputs[len(placed) :]:
             name, datatype, shape, data = tensor
             size = len(data)
-            if size > INLINE_BYTES:
-                kind = type(data)
+            kind = type(data)
+            if size > INLINE_BYTES or kind is RegionContents:
                 reference: Reference | None = None
-                # what gets a key must not be a client's, which may change it
-                if kind is RegionContents and keys is None:
+                if kind is RegionContents:
                     reference = self._lend(data)
+                    keys = self._keys
                 elif kind is memoryview:
                     reference = self._locate(data)
                 if reference is None:
@@ -84,6 +84,10 @@ class Placement:
             region.give_back()
 
     def _lend(self, contents: RegionContents) -> Reference | None:
+        if contents.is_on_gpu:
+            self._keys = None  # nobody here can digest it
+        elif self._keys is not None:
+            return None  # what gets a key must not be a client's, which may change it
         reference = contents.lend(self._arena.owner, self.loans[-1] if self.loans else None)
         if reference is not None:
             self.loans.append((contents.region, reference))

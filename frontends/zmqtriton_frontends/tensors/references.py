@@ -11,12 +11,13 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
+from zmqtriton_frontends.inference.client_regions import RegionContents
 
 
 def is_large(body: RequestBody) -> bool:
     """True if a tensor of the request has to be placed."""
-    for tensor in body.inputs:  # noqa: SIM110 - any() calls a generator for each
-        if len(tensor.data) > INLINE_BYTES:
+    for tensor in body.inputs:
+        if len(tensor.data) > INLINE_BYTES or type(tensor.data) is RegionContents:
             return True
     return False
 
@@ -34,9 +35,13 @@ class PlacedBody(bytes):
     __slots__ = ()
 
 
-def read_response(body: bytes) -> ResponseBody:
-    """Read a response. Raises ProtocolError if it is malformed or has unchecked references."""
-    return wire.decode_response(body, may_refer=type(body) is PlacedBody)
+def read_response(body: bytes, *, has_places: bool = False) -> ResponseBody:
+    """Read a response. Raises ProtocolError if it is malformed or has unchecked references.
+
+    Outputs without data are right if the request `has_places`.
+    """
+    may_refer = type(body) is PlacedBody
+    return wire.decode_response(body, may_refer=may_refer, has_places=has_places)
 
 
 def references_of(response: ResponseBody) -> list[Reference]:

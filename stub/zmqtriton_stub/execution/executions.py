@@ -33,6 +33,8 @@ from zmqtriton_stub.model import Model, Responses
 
 _now_ns = time.monotonic_ns
 
+#: Requests whose inputs nobody has checked, or not all of them.
+_TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
 _CANCELLED = "request was cancelled"
 _NO_RESPONSE = (
     "Expected an 'InferenceResponse' object in the execute function return list, found type "
@@ -337,11 +339,12 @@ def _requests(
             if instance.memory is not None:
                 if flags & wire.UNCHECKED:
                     check_placed(inputs, flags)
-                    pending.places = []  # only frontends lend the memory of clients
+                    # only frontends lend the memory of clients
+                    pending.places = [] if pending.work.peer else pending.places
                 inputs, pending.blocks = instance.memory.open(
                     inputs, is_leased=False, takes_gpu=instance.takes_gpu
                 )
-            if flags & wire.UNCHECKED and instance.signature is not None:
+            if flags & _TO_CHECK and instance.signature is not None:
                 count = len(inputs) - instance.controls
                 _check(pending, body._replace(inputs=inputs[:count]), instance.signature)
             if flags & wire.PADDING:
@@ -371,7 +374,7 @@ def _check(pending: Pending, body: wire.RequestBody, signature: Signature) -> No
     try:
         signature.check(body)
     except InvalidArgument as error:
-        if pending.work.peer == wire.BROKER:
+        if pending.work.peer == wire.BROKER or not pending.work.flags & wire.UNCHECKED:
             raise
         where = f"Model {signature.model} - Error when running inference: "
         raise InvalidArgument(where + error.text) from None

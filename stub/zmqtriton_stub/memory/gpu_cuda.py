@@ -58,7 +58,9 @@ class Cuda:
         if len(rest) != _HANDLE_BYTES or not name.isascii():
             raise Unavailable("a tensor cannot be read: the handle is not CUDA's")
         with _errors():
-            gpu: int = _runtime.deviceGetByPCIBusId(name.decode())
+            # a client says the number of its GPU, another stub where that one is
+            is_number = name.isdigit()
+            gpu: int = int(name) if is_number else _runtime.deviceGetByPCIBusId(name.decode())
         with _on(gpu):
             address: int = _runtime.ipcOpenMemHandle(rest)
             try:
@@ -145,11 +147,15 @@ def _on(gpu: int) -> Iterator[None]:
 
 
 def _allocated(address: int) -> int:
-    """Return how many bytes begin there, according to CUDA's driver."""
+    """Return how many bytes are allocated from there on, according to CUDA's driver.
+
+    They need not begin there: CUDA opens the whole piece that it has cut small memory out of.
+    """
     cuda = ctypes.CDLL("libcuda.so.1")
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     pointers = ctypes.byref(base), ctypes.byref(size)
     code = cuda.cuMemGetAddressRange_v2(*pointers, ctypes.c_uint64(address))
-    if code or base.value != address:
+    end = base.value + size.value
+    if code or not base.value <= address < end:
         raise Unavailable("a tensor cannot be read: its memory is no allocation of CUDA's")
-    return size.value
+    return end - address

@@ -3,18 +3,20 @@
 Made by tensor_memory.py when the first such tensor comes or goes. What is sent is copied into the
 arena once, within the GPU; what arrives is read where it lies, by a handle that the supervisor gave
 us and that is opened once. Each block has one reader, so nobody sees what that one writes there.
+The memory of a client is no block: its tensors are read and written where the client has them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Callable, Iterable, Sequence, Tuple
+from typing import Any, Callable, Iterable, Sequence, Tuple
 
 from zmqtriton_floor.arena import Arena, block_of
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.mappings import check_inside
-from zmqtriton_floor.wire import Block, CreateSegment, Reference, Tensor
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
+from zmqtriton_floor.mappings import REGIONS_FROM, check_inside, too_small
+from zmqtriton_floor.wire import Block, CreateSegment, Place, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Driver, Span
 
@@ -135,6 +137,28 @@ class Borrowed:
             if (owner, segment) not in self._segments:
                 self._segments[owner, segment] = _Segment(gpu.driver(), handle, size)
 
+    def add_region(self, owner: int, segment: int, handle: bytes, size: int) -> None:
+        """Open a client's memory. Raises InvalidArgument if it is not there, or smaller.
+
+        Raises Unsupported without a driver.
+        """
+        try:
+            gpu.driver()
+        except Unavailable as error:
+            raise Unsupported(error.text) from None
+        with self._lock:
+            try:
+                self.add(owner, segment, handle, size)
+            except Unavailable as error:
+                raise InvalidArgument(f"failed to open CUDA IPC handle: {error.text}") from None
+            true_size = self._segments[owner, segment].size
+            if true_size < size:
+                self.remove(owner, segment)
+                raise InvalidArgument(
+                    f"a CUDA shared memory region was registered with {size} bytes, and has "
+                    f"{true_size}"
+                )
+
     def has(self, owner: int, segment: int) -> bool:
         return (owner, segment) in self._segments
 
@@ -168,6 +192,28 @@ class Borrowed:
         address = segment.address + reference.offset
         return Span(segment.gpu, address, reference.size, _Keeper(view, self._end))
 
+    def write(self, reference: Reference, data: Any) -> None:
+        """Write to a client's memory, from a GPU or any buffer; it is complete on return.
+
+        Raises ProtocolError if the place is not there any more, Unavailable if the GPU fails.
+        """
+        with self._lock:
+            segment = self._segments.get((reference.owner, reference.segment))
+            check_inside(reference, None if segment is None else segment.size)
+            assert segment is not None
+            view = _View(segment, block_of(reference), is_leased=False)
+            segment.views.add(view)
+        driver, address = gpu.driver(), segment.address + reference.offset
+        try:
+            if type(data) is Span:
+                driver.copy(segment.gpu, address, data)
+            else:
+                driver.from_host(segment.gpu, address, data)
+        finally:
+            with self._lock:
+                segment.views.discard(view)
+                segment.close_if_unread()
+
     def _end(self, view: _View) -> None:
         """End a view over which nothing lies any more.
 
@@ -184,9 +230,10 @@ class Borrowed:
     def leave(self, blocks: Iterable[Block]) -> list[Block]:
         """Let the owner reuse these, except those still read here, which are returned.
 
-        These have to be leased before.
+        These have to be leased before. The memory of a client is the client's again.
         """
-        free, leased = set(blocks), []
+        free = {block for block in blocks if block.segment < REGIONS_FROM}
+        leased = []
         with self._lock:
             for view in self._views():
                 if view.block in free and not view.is_leased:
@@ -202,6 +249,23 @@ class Borrowed:
         return [v for s in self._segments.values() for v in list(s.views)]
 
 
+class WritableRegion:
+    """A client's memory, where outputs go."""
+
+    def __init__(self, borrowed: Borrowed) -> None:
+        self._borrowed = borrowed
+
+    def write(self, place: Place, data: Any) -> bool:
+        """Write an output to its place. Raises InternalError if that is too small."""
+        size = len(data)
+        if size > place.size:
+            raise too_small(place.output, place.size, size)
+        if size:
+            reference = Reference(place.owner, place.segment, 0, place.offset, size)
+            self._borrowed.write(reference, data)
+        return True
+
+
 class OnGpus:
     """Both sides of GPU memory, for tensor_memory.py."""
 
@@ -210,6 +274,10 @@ class OnGpus:
     ) -> None:
         self.lent = Lent(arena, register)
         self.borrowed = Borrowed(on_release)
+
+    def writable(self, owner: int, segment: int) -> WritableRegion | None:
+        """Return a client's memory that is open here; None for another segment."""
+        return WritableRegion(self.borrowed) if self.borrowed.has(owner, segment) else None
 
     def open(self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool) -> list[Tensor]:
         """Return the tensors, those on a GPU with their spans.
@@ -223,8 +291,18 @@ class OnGpus:
         opened = list(rows)
         spans = borrowed.open([rows[i].data for i in places], is_leased=is_leased)
         for i, span in zip(places, spans):
-            opened[i] = rows[i]._replace(data=span if takes_gpu else gpu.downloaded(span))
+            row = rows[i]
+            opened[i] = row._replace(data=_for_model(row.datatype, span, takes_gpu))
         return opened
+
+
+def _for_model(datatype: int, span: Span, takes_gpu: bool) -> Any:
+    """Return the data of a tensor where its model can read them."""
+    if not takes_gpu or datatype == BYTES:
+        return gpu.downloaded(span)
+    # a client may have put it anywhere, and kernels read whole elements
+    is_aligned = span.address % BY_NUMBER[datatype].size == 0
+    return span if is_aligned else gpu.copied(span, span.gpu)
 
 
 def _is_on(borrowed: Borrowed, row: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 They are mapped shared and writable here, beside the private mappings that inputs are read from, so
 models never get arrays over them. What cannot be written here goes with the answer, and the
-frontend writes it.
+frontend writes it. Memory of a GPU can be written nowhere else, so what is wrong with it is raised.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import errno
 import mmap
 import os
 from contextlib import suppress
-from typing import Any, Callable, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
 from zmqtriton_floor.arena import PAGE
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Place, Tensor
 from zmqtriton_stub.memory.gpu import Span
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.memory.gpu_memory import WritableRegion
 
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14
 
@@ -42,8 +45,11 @@ class _Mapped:
         if hasattr(self, "_descriptor"):
             os.close(self._descriptor)
 
-    def write(self, start: int, data: Any) -> bool:
-        """Write the data; False if there is no room for them."""
+    def write(self, place: Place, data: Any) -> bool:
+        """Write the data; False if there is no room for them, or if they are on a GPU."""
+        if type(data) is Span or len(data) > place.size:
+            return False
+        start = place.offset
         end = start + len(data)
         # the mapping is as long as the file was, which its client may have truncated since
         if end > len(self._memory) or end > os.fstat(self._descriptor).st_size:
@@ -73,12 +79,21 @@ class _Mapped:
 class RegionOutputs:
     """The regions that this process writes to."""
 
-    def __init__(self, mappings: Mappings, open_segment: Callable[[int, int], None]) -> None:
-        """Set up; `open_segment` adds a region to the mappings, or raises Unavailable."""
+    def __init__(
+        self,
+        mappings: Mappings,
+        open_segment: Callable[[int, int], None],
+        on_gpu: Callable[[int, int], WritableRegion | None],
+    ) -> None:
+        """Set up; `open_segment` opens a region, or raises Unavailable.
+
+        `on_gpu` returns one that is open and lies on a GPU, else None.
+        """
         self._mappings = mappings
         self._open_segment = open_segment
+        self._on_gpu = on_gpu
         #: None for what cannot be mapped for writing.
-        self._mapped: dict[_Name, _Mapped | None] = {}
+        self._mapped: dict[_Name, _Mapped | WritableRegion | None] = {}
 
     def store(self, places: Sequence[Place], rows: list[Tensor]) -> list[Tensor]:
         """Write outputs to their places; return the tensors, those that are written without data.
@@ -99,8 +114,6 @@ class RegionOutputs:
         self._mapped.pop((owner, segment), None)
 
     def _write(self, place: Place, data: Any) -> bool:
-        if type(data) is Span or len(data) > place.size:
-            return False
         name = place.owner, place.segment
         mapped = self._mapped.get(name)
         if mapped is None:
@@ -109,17 +122,19 @@ class RegionOutputs:
             mapped = self._map(name)
             if mapped is None:
                 return False
-        return mapped.write(place.offset, data)
+        return mapped.write(place, data)
 
-    def _map(self, name: _Name) -> _Mapped | None:
+    def _map(self, name: _Name) -> _Mapped | WritableRegion | None:
         try:
             if not self._mappings.has(*name):
                 self._open_segment(*name)
         except Unavailable:
             return None
         descriptor = self._mappings.descriptor(*name)
-        mapped = None
-        if descriptor >= 0:
+        mapped: _Mapped | WritableRegion | None = None
+        if descriptor < 0:
+            mapped = self._on_gpu(*name)
+        else:
             with suppress(OSError, ValueError):  # it may only be read, or is empty by now
                 mapped = _Mapped(descriptor)
         self._mapped[name] = mapped

@@ -13,7 +13,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_bytes
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
-from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
@@ -45,7 +45,10 @@ class TensorMemory:
         self.for_clients = ClientMemory(self.arena, _ENDLESS)
         self.mappings = Mappings(is_private=True, on_release=self._released)
         self.mappings.maps_regions = maps_regions
-        self.regions = RegionOutputs(self.mappings, self._map)
+        self.regions = RegionOutputs(
+            *(self.mappings, self._map),
+            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
+        )
         self.outputs = MadeOutputs(self._allocate, lambda: self.arena.leases)
         self.passing = TensorForwarding(self.mappings, self._lease_own)
         self.release: Callable[[wire.Release], None] = lambda message: None
@@ -297,7 +300,9 @@ class TensorMemory:
         if not answer[0].size:
             raise Unavailable("a tensor cannot be read: the process that sent it is gone")
         if answer[0].handle:
-            self._on_gpus().borrowed.add(owner, segment, answer[0].handle, answer[0].size)
+            borrowed = self._on_gpus().borrowed
+            add = borrowed.add if segment < REGIONS_FROM else borrowed.add_region
+            add(owner, segment, answer[0].handle, answer[0].size)
 
     def _released(self, blocks: list[Block]) -> None:
         self.release(wire.Release(blocks))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import subprocess
 import sys
 from collections.abc import Callable
@@ -499,4 +500,6 @@ def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     with pytest.raises(InvalidArgument):
         transport(gateway).call_unary("CudaSharedMemoryRegister", request)
 
-    assert [("regions.register", {"kind": "cuda", "name": "r"})] == gateway.calls
+    handle = base64.b64encode(b"x" * 64).decode()
+    details = {"raw_handle": handle, "device_id": 0, "byte_size": 8}
+    assert [("regions.register", {"kind": "cuda", "name": "r", **details})] == gateway.calls

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
 
-from tests.supervisor.world import Call, SupervisorHarness
+from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.regions import MAX_REGIONS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -213,7 +214,7 @@ def test_cuda_memory_is_not_supported(world: SupervisorHarness) -> None:
     assert [] == world.call("regions.status", cuda).result
     assert world.call("regions.status", {**cuda, "name": "r"}).error == (
         NotFound.number,
-        "Unable to find cuda shared memory region: 'r'",
+        "The region named 'r' is registered as system shared memory, not CUDA shared memory",
     )
     # Clients do this before they register anything; it must not touch what is no GPU's.
     assert world.call_as(world.serial("grpc"), "regions.unregister", cuda).result is None
@@ -273,3 +274,130 @@ def test_memory_that_cannot_be_opened_is_told_before_other_mistakes(
 @pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"name": 3}, {"key": 3}])
 def test_a_name_must_be_one(world: SupervisorHarness, changes: dict[str, Any]) -> None:
     assert register(world, **changes).error[0] == InvalidArgument.number
+
+
+# --------------------------------------------------------------- memory of a GPU
+
+
+HANDLE = bytes(range(64))
+CUDA = {
+    "kind": "cuda",
+    "name": "c",
+    "raw_handle": base64.b64encode(HANDLE).decode(),
+    "device_id": 1,
+    "byte_size": 64,
+}
+
+
+@pytest.fixture
+def gpus() -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m"), allow_client_shm=True, gpus=(0, 1)).start()
+    world.can_map_regions = True
+    world.fork_http_worker()
+    return world
+
+
+def call_of(world: SupervisorHarness, verb: str, **changes: Any) -> Call:
+    return world.call_as(world.serial("grpc"), f"regions.{verb}", {**CUDA, **changes})
+
+
+def test_memory_of_a_gpu_is_told_to_every_frontend_by_its_gpu(gpus: SupervisorHarness) -> None:
+    assert call_of(gpus, "register").result is None
+
+    for role in ("grpc", "http"):
+        assert [wire.AddRegion(1, "c", 0, 64, 1, 1)] == gpus.messages_to(role, wire.AddRegion)
+    entry = {"name": "c", "device_id": 1, "byte_size": 64}
+    assert [entry] == call_of(gpus, "status", name="").result
+    assert [entry] == call_of(gpus, "status").result
+    assert [] == status(gpus).result
+    assert status(gpus, "c").error == (
+        NotFound.number,
+        "The region named 'c' is registered as CUDA shared memory, not system shared memory",
+    )
+    assert call_of(gpus, "status", name="d").error == (
+        NotFound.number,
+        "Unable to find cuda shared memory region: 'd'",
+    )
+    # both kinds share their names
+    assert register(gpus, "c").error[0] == AlreadyExists.number
+    assert call_of(gpus, "register").error[0] == AlreadyExists.number
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        *(
+            (
+                {"raw_handle": handle},
+                "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+            )
+            for handle in ("", "###", "AAAA", base64.b64encode(bytes(65)).decode(), 5, None)
+        ),
+        *(
+            ({"device_id": gpu}, "failed to register shared memory region: invalid args")
+            for gpu in (-1, 2, 2**31, "0", None, True)
+        ),
+        *(
+            ({"byte_size": size}, "failed to register shared memory region 'c': invalid args")
+            for size in (0, -1, 2**63, "8", None)
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_memory_of_a_gpu_is_refused(
+    gpus: SupervisorHarness, changes: dict[str, Any], text: str
+) -> None:
+    assert call_of(gpus, "register", **changes).error == (InvalidArgument.number, text)
+
+    assert [] == call_of(gpus, "status", name="").result
+
+
+def test_each_kind_is_unregistered_by_itself(gpus: SupervisorHarness) -> None:
+    call_of(gpus, "register")
+    register(gpus)
+
+    for name in ("c", ""):
+        assert unregister(gpus, name).result is None
+        assert 1 == len(call_of(gpus, "status", name="").result)
+
+    assert [] == status(gpus).result
+    register(gpus)
+    for name in ("r", ""):
+        assert call_of(gpus, "unregister", name=name).result is None
+    assert ([], 1) == (call_of(gpus, "status", name="").result, len(status(gpus).result))
+
+
+def test_an_unregistration_waits_until_no_stub_has_the_memory_open(
+    gpus: SupervisorHarness,
+) -> None:
+    stub = gpus.serial("m_0_0")
+    call_of(gpus, "register")
+    gpus.used_regions.add(1)
+    gpus.region_readers.add(stub)
+    gpus.silent.add(stub)
+
+    call = call_of(gpus, "unregister")
+
+    assert {1} == gpus.open_regions
+    for role in ("http", "grpc"):
+        gpus.receive(gpus.serial(role), wire.RegionReleased(1))
+    assert set() == gpus.open_regions
+    assert call.answer is None
+    [sync] = [message for to, message in gpus.sent if to == stub and type(message) is wire.Sync][
+        -1:
+    ]
+    gpus.receive(stub, wire.Synced(sync.number))
+    assert call.result is None
+
+
+def test_an_unregistration_does_not_wait_for_a_stub_that_is_dead(gpus: SupervisorHarness) -> None:
+    stub = gpus.serial("m_0_0")
+    call_of(gpus, "register")
+    gpus.region_readers.add(stub)
+    gpus.silent.add(stub)
+    call = call_of(gpus, "unregister")
+    assert call.answer is None
+
+    gpus.kill_process(stub)
+
+    assert call.result is None

@@ -340,3 +340,18 @@ def test_another_death_is_no_regions_fault(world: World, regions: Regions) -> No
     assert killed == world.segments.explain_death(6, killed)
     assert BUS_ERROR == world.segments.explain_death(7, BUS_ERROR)
     assert not regions.is_suspect
+
+
+def test_the_handle_of_a_region_on_a_gpu_is_given_out_until_it_is_closed(world: World) -> None:
+    world.segments.add_region_on_gpu(1, 64, b"handle")
+    question = wire.OpenSegment(5, REGION)
+
+    for reader in (6, 7):
+        opened = wire.SegmentOpened(5, REGION, 64, b"handle")
+        assert (reader, opened, None) == world.tell(reader, question)
+    world.segments.process_died(7, 100.0)
+
+    assert {6} == world.segments.region_closed(1)
+    assert (6, wire.SegmentOpened(5, REGION, 0), None) == world.sent[-1]
+    assert (8, wire.SegmentOpened(5, REGION, 0), None) == world.tell(8, question)
+    assert set() == world.segments.region_closed(1)

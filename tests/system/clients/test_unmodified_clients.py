@@ -32,6 +32,7 @@ OPTIONS = [
 REQUESTS = 20
 #: the highest concurrency of the runs below
 MAX_AT_ONCE = 4
+CUDA_MEMORY = "--shared-memory=cuda"
 UNKNOWN = "Request for unknown model: 'nobody' is not found"
 
 
@@ -78,6 +79,8 @@ def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
         ("add_sub", "http", ("-b2", "--concurrency-range=2")),
         ("add_sub", "http", ("-a", "--shared-memory=system")),
         ("add_sub", "grpc", ("-a", "--request-rate-range=20", "--shared-memory=system")),
+        pytest.param("add_sub", "http", ("-a", CUDA_MEMORY), marks=pytest.mark.gpu),
+        pytest.param("add_sub", "grpc", ("-a", CUDA_MEMORY), marks=pytest.mark.gpu),
         ("add_sub", "grpc", ("-a", "--streaming", "--concurrency-range=4")),
         ("doubled", "http", ()),
         ("sequences", "http", ("--sequence-length=4", "--input-data=zero")),
@@ -87,6 +90,8 @@ def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
 def test_perf_analyzer_measures(
     server: Server, perf_analyzer: list[str], model: str, protocol: str, words: tuple[str, ...]
 ) -> None:
+    if CUDA_MEMORY in words and not pytest.importorskip("cupy").is_available():
+        pytest.skip("cupy finds no GPU")
     address = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
     before = server.statistics(model)["inference_stats"]
 

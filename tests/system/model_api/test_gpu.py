@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import tritonclient.http as http_client
 
-from tests.support import host_gpu
+from tests.support.gpus.servers import MEMORY, gpu_server
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -28,20 +27,11 @@ LARGE = np.arange(100_000, dtype=np.float32)
 SMALL = np.arange(10, dtype=np.float32)
 
 
-@pytest.fixture(scope="module", params=["files", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=MEMORY)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    memory = Path(host_gpu.__file__)
-    if request.param == "cuda":
-        cupy = pytest.importorskip("cupy")
-        if not cupy.is_available():
-            pytest.skip("cupy finds no GPU")
-        memory = memory.with_name("cuda_gpu.py")
-    server = Server(tmp_path_factory.mktemp("gpu") / "s", models=_MODELS, frontends=())
-    for model in _MODELS:
-        shutil.copy(memory, server.repository / model / "1" / "host_gpu.py")
-    with server:
+    with gpu_server(tmp_path_factory.mktemp("gpu") / "s", request.param, _MODELS) as server:
         yield server
 
 

@@ -20,6 +20,7 @@ from zmqtriton_floor.wire import (
     STREAM_WINDOW_BYTES,
     Block,
     Correlation,
+    Place,
     Reference,
     RequestBody,
     Tensor,
@@ -122,6 +123,8 @@ class EnsembleRun:
         self.is_decoupled = request.generation.is_decoupled
         self.request_id = body.request_id
         self.parameters = body.parameters
+        #: Where its client wants outputs, by their names.
+        self.places = {place.output: place for place in body.places}
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: The calls of members, by their requests, until the final answers of these.
         self.calls: dict[InflightRequest, Call] = {}
@@ -160,6 +163,17 @@ class EnsembleRun:
             return self.sequence
         changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
         return changed[-1] if changed else self.sequence
+
+    def places_of(self, step: Step) -> list[Place]:
+        """Return the places of a step's outputs that no other step reads, by the step's names.
+
+        What is written there does not come back.
+        """
+        return [
+            place._replace(output=output)
+            for output, name in step.outputs.items()
+            if (place := self.places.get(name)) and self.selection.uses(name) == 1
+        ]
 
     def named(self, error: ZmqTritonError) -> ZmqTritonError:
         """Return an error that says in which ensemble it came about."""

@@ -91,6 +91,8 @@ class EnsembleScheduler:
             body = wire.decode_request(data)
             if request.row.flags & wire.UNCHECKED:
                 _check(request, body)
+                if request.peer != BROKER:  # only frontends lend the memory of clients
+                    body = body._replace(places=[])
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
             return
@@ -269,7 +271,7 @@ class EnsembleScheduler:
         """Pass the outputs of a step on to their readers."""
         member, run, step = call.request, call.run, call.step
         try:
-            response = wire.decode_response(body)
+            response = wire.decode_response(body, has_places=bool(run.places))
             if not outcome.flags & wire.HAS_REFERENCES and _refers(response.outputs):
                 raise ProtocolError("the response references shared memory that it must not")
         except ProtocolError as error:
@@ -465,7 +467,8 @@ def _request(
             )
             tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
     outputs = run.selection.used_outputs[step.number]
-    body = wire.RequestBody(run.request_id, run.parameters, outputs, tensors)
+    places = run.places_of(step) if run.places else []
+    body = wire.RequestBody(run.request_id, run.parameters, outputs, tensors, places)
     size, key = signature.admit(tensors)
     flags, correlation = run.marks_for(wave, step.reads)
     priority, timeout_us = run_row.priority, run_row.timeout_us

@@ -1,24 +1,30 @@
 """Clients' shared memory: the registered regions, and the frontends that must know of a change.
 
 A registration is answered when every frontend has the region, an unregistration when none uses it
-any more. The service opens and closes the files. Does no I/O.
+any more, and no process of a model has memory of a GPU open. The service opens and closes the
+files. Does no I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton.supervisor.actions import CloseRegion, OpenRegion, Send
+from zmqtriton.supervisor.control.region_requests import (
+    RegionRequest,
+    read_name,
+    read_on_gpu,
+    read_on_host,
+)
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
-    InternalError,
     InvalidArgument,
     NotFound,
     Unsupported,
@@ -33,19 +39,6 @@ _DISABLED = (
 )
 #: Each region costs every frontend a descriptor and a mapping.
 MAX_REGIONS = 1024
-#: The limit for a file name, and for a segment of a URL.
-_MAX_NAME_BYTES = 255
-#: The names of Triton's own segments, and of semaphores: no client may write to those.
-_RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
-
-
-class RegionRequest(NamedTuple):
-    """A client's registration."""
-
-    name: str
-    key: str
-    offset: int
-    size: int
 
 
 @dataclass
@@ -53,26 +46,26 @@ class Region:
     number: int
     request: RegionRequest
     respond: Respond
-    #: What is wrong with the registration though its memory can be opened.
-    problem: ZmqTritonError | None = None
     is_open: bool = False
     #: By stubs.
     can_be_mapped: bool = False
 
     def describe(self) -> dict[str, Any]:
-        name, key, offset, size = self.request
+        name, key, offset, size, gpu, *_ = self.request
+        if self.request.is_on_gpu:
+            return {"name": name, "device_id": gpu, "byte_size": size}
         return {"name": name, "key": key, "offset": offset, "byte_size": size}
 
     def to_message(self) -> wire.AddRegion:
-        name, _, offset, size = self.request
-        return wire.AddRegion(self.number, name, offset, size, int(self.can_be_mapped))
+        name, _, offset, size, gpu, *_ = self.request
+        return wire.AddRegion(self.number, name, offset, size, int(self.can_be_mapped), gpu)
 
 
 @dataclass
 class UnregisteredRegion:
     """An unregistered region that requests of frontends may still read or write."""
 
-    name: str
+    request: RegionRequest
     frontends: set[int]
     on_released: list[Callable[[], None]] = field(default_factory=list)
 
@@ -85,11 +78,13 @@ class RegionRegistry:
         frontends: Callable[[], Collection[int]],
         *,
         is_allowed: bool,
+        gpus: Collection[int] = (),
     ) -> None:
         self._plan = plan
         self._acknowledgements = acknowledgements
         self._frontend_serials = frontends
         self._is_allowed = is_allowed
+        self._gpus = gpus
         self._has_warned = False
         self._last_number = 0
         #: By name, in the order of registration.
@@ -123,80 +118,76 @@ class RegionRegistry:
 
     def _handle_register(self, call: ControlCall) -> None:
         self._check_allowed(call.caller)
-        name, is_cuda = _kind(call)
-        if is_cuda:
+        name, is_on_gpu = _kind(call)
+        if is_on_gpu and not self._gpus:
             text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
             raise InvalidArgument(text)
-        self._register(call.arguments, call.answer)
+        self._register(call.arguments, is_on_gpu, call.answer)
 
     def _handle_unregister(self, call: ControlCall) -> None:
         self._check_allowed(call.caller)
-        name, is_cuda = _kind(call)
-        self._unregister(name, call.answer, is_cuda)
+        self._unregister(*_kind(call), call.answer)
 
-    def _status(self, name: str, is_cuda: bool) -> list[dict[str, Any]]:
-        listed = [r for r in self._regions.values() if r.is_open and not is_cuda]
-        rows = [r.describe() for r in listed if name in ("", r.request.name)]
+    def _status(self, name: str, is_on_gpu: bool) -> list[dict[str, Any]]:
+        listed = [r for r in self._regions.values() if r.is_open and name in ("", r.request.name)]
+        rows = [r.describe() for r in listed if r.request.is_on_gpu == is_on_gpu]
         if name and not rows:
-            kind = "cuda" if is_cuda else "system"
-            raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
+            kinds = ("CUDA", "system") if is_on_gpu else ("system", "CUDA")
+            if listed:
+                raise NotFound(
+                    f"The region named '{name}' is registered as {kinds[1]} shared memory, not "
+                    f"{kinds[0]} shared memory"
+                )
+            raise NotFound(f"Unable to find {kinds[0].lower()} shared memory region: '{name}'")
         return rows
 
-    def _register(self, arguments: dict[str, Any], answer: Respond) -> None:
-        """Register a region.
-
-        As in Triton, memory that cannot be opened is told before what else is wrong.
-        """
-        name, key = _texts(arguments)
+    def _register(self, arguments: dict[str, Any], is_on_gpu: bool, answer: Respond) -> None:
+        name = read_name(arguments)
         if name in self._regions:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
-        file = _file_name(key)
+        request = read_on_gpu(arguments, self._gpus) if is_on_gpu else read_on_host(arguments)
         if len(self._regions) + len(self._unregistered) >= MAX_REGIONS:
             raise InvalidArgument(
                 f"failed to register shared memory region '{name}': there are {MAX_REGIONS} already"
             )
-        problem: ZmqTritonError | None = None
-        try:
-            offset, size = _place(name, arguments)
-        except InvalidArgument as error:
-            problem, offset, size = error, 0, 0
         self._last_number = number = self._last_number + 1
         ticket = self._plan.expect(partial(self._on_opened, number))
-        request = RegionRequest(name, key, offset, size)
-        self._regions[name] = Region(number, request, answer, problem)
-        self._plan.enqueue(OpenRegion(ticket, number, name, key, file, offset, size))
+        self._regions[name] = Region(number, request, answer)
+        _, key, offset, size, _, file, handle, _ = request
+        self._plan.enqueue(OpenRegion(ticket, number, name, key, file, offset, size, handle))
 
     def _on_opened(self, number: int, opened: ZmqTritonError | bool) -> None:
         error = opened if isinstance(opened, ZmqTritonError) else None
         region = next((r for r in self._regions.values() if r.number == number), None)
         if region is None:  # unregistered in the meantime
             self._plan.enqueue(CloseRegion(number))
-        elif error is not None or region.problem is not None:
+        elif error is not None or region.request.problem is not None:
             del self._regions[region.request.name]
             if error is None:
                 self._plan.enqueue(CloseRegion(number))
-            region.respond(error or region.problem)
+            region.respond(error or region.request.problem)
         else:
             region.is_open, region.can_be_mapped = True, opened is True
             frontends = self._frontend_serials()
             self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
             self._acknowledgements.sync(frontends, lambda: region.respond(None))
 
-    def _unregister(self, name: str, answer: Respond, is_cuda: bool) -> None:
+    def _unregister(self, name: str, is_on_gpu: bool, answer: Respond) -> None:
         """Unregister a region, or all without a name.
 
         As in Triton, an unknown region counts as unregistered already.
         """
-        if is_cuda:
-            answer(None)
-            return
-        for region in [r for r in self._regions.values() if name in ("", r.request.name)]:
+
+        def is_named(request: RegionRequest) -> bool:
+            return request.is_on_gpu == is_on_gpu and name in ("", request.name)
+
+        for region in [r for r in self._regions.values() if is_named(r.request)]:
             del self._regions[region.request.name]
             if region.is_open:
                 self._begin_release(region)
             else:
                 region.respond(NotFound(f"shared memory region '{name}' was unregistered"))
-        waiting = [leaving for leaving in self._unregistered.values() if name in ("", leaving.name)]
+        waiting = [each for each in self._unregistered.values() if is_named(each.request)]
         left = len(waiting)
 
         def one_has_ended() -> None:
@@ -216,70 +207,51 @@ class RegionRegistry:
             *(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users))
         )
         if users:
-            self._unregistered[region.number] = UnregisteredRegion(region.request.name, users)
+            self._unregistered[region.number] = UnregisteredRegion(region.request, users)
         else:
             self._plan.enqueue(CloseRegion(region.number))
 
-    # ---------------------------------------------------------------- frontends
+    # ------------------------------------------------------------ other processes
 
     def region_released(self, serial: int, number: int) -> None:
         """Note that a frontend neither reads nor writes the region any more."""
         leaving = self._unregistered.get(number)
-        if leaving is None:
+        if leaving is None or serial not in leaving.frontends:
             return
-        leaving.frontends.discard(serial)
-        if not leaving.frontends:
-            del self._unregistered[number]
-            # not before: a stub opens it when the first request that refers to it is executed
+        leaving.frontends.remove(serial)
+        if leaving.frontends:
+            return
+        # not before: a stub opens it when the first request that refers to it is executed
+        if leaving.request.is_on_gpu:
+            # its client may free it only when nobody has it open
+            ticket = self._plan.expect(partial(self._on_closed, number))
+            self._plan.enqueue(CloseRegion(number, ticket))
+        else:
             self._plan.enqueue(CloseRegion(number))
-            for answer in leaving.on_released:
-                answer()
+            self._end_release(number)
+
+    def _on_closed(self, number: int, readers: Iterable[int]) -> None:
+        """Wait until the processes of models have closed memory of a GPU."""
+        self._acknowledgements.sync(readers, lambda: self._end_release(number))
+
+    def _end_release(self, number: int) -> None:
+        for answer in self._unregistered.pop(number).on_released:
+            answer()
 
     def frontend_died(self, serial: int) -> None:
         """Drop a dead frontend."""
         for number in list(self._unregistered):
             self.region_released(serial, number)
 
+    def stub_confirmed(self, serial: int, number: int) -> None:
+        """Note that a stub has done what it was told before a Sync with this number."""
+        self._acknowledgements.acknowledge(serial, number)
+
+    def stub_ended(self, serial: int) -> None:
+        """Note that a dead stub has nothing open."""
+        self._acknowledgements.peer_ended(serial)
+
 
 def _kind(call: ControlCall) -> tuple[str, bool]:
     """Return the name of the region, and whether it is on a GPU."""
     return call.arguments.get("name", ""), call.arguments.get("kind") == "cuda"
-
-
-def _texts(arguments: dict[str, Any]) -> tuple[str, str]:
-    """Return the name and the key of a registration."""
-    name: Any = arguments.get("name")
-    key: Any = arguments.get("key")
-    if type(name) is not str or type(key) is not str:
-        raise InvalidArgument("a shared memory region needs a name and a key")
-    return name, key
-
-
-def _place(name: str, arguments: dict[str, Any]) -> tuple[int, int]:
-    """Return the offset and the size of a region with this name."""
-    if not 0 < len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:
-        raise InvalidArgument("the name of a shared memory region must have 1 to 255 bytes")
-    offset: Any = arguments.get("offset")
-    size: Any = arguments.get("byte_size")
-    is_number = type(offset) is int and type(size) is int
-    if not is_number or offset < 0 or size <= 0 or offset + size >= 2**63:
-        raise InvalidArgument(f"failed to register shared memory region '{name}': invalid args")
-    return offset, size
-
-
-def _file_name(key: str) -> str:
-    """Return the file name that shm_open() would open for this key.
-
-    A key that is not for clients raises the same error as one that does not exist, so that nobody
-    can find out which names exist.
-    """
-    name = key.lstrip("/")
-    is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
-    is_short = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
-    if not is_name or not is_short or name.startswith(_RESERVED_PREFIXES):
-        raise open_error(key)
-    return name
-
-
-def open_error(key: str) -> InternalError:
-    return InternalError(f"Unable to open shared memory region: '{key}'")

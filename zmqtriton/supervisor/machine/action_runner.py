@@ -107,6 +107,8 @@ class ActionRunner:
             self._core.plan.answer(action.ticket, in_use)
         elif isinstance(action, actions.OpenRegion):
             self._core.plan.answer(action.ticket, failure)
+        elif isinstance(action, actions.CloseRegion):
+            self._core.plan.answer(action.ticket, frozenset())
 
     def reopen_log(self) -> None:
         """Open the log file anew: it may have been renamed."""
@@ -124,11 +126,18 @@ class ActionRunner:
         self._children.send(action.serial, message, descriptor)
 
     def _open_region(self, action: actions.OpenRegion) -> None:
-        self._core.plan.answer(action.ticket, self._region_files.open(action))
+        opened: ZmqTritonError | bool = True
+        if action.handle:
+            segments = self._children.segments
+            segments.add_region_on_gpu(action.number, action.size, action.handle)
+        else:
+            opened = self._region_files.open(action)
+        self._core.plan.answer(action.ticket, opened)
 
     def _close_region(self, action: actions.CloseRegion) -> None:
         self._region_files.close(action.number)
-        self._children.segments.region_closed(action.number)
+        readers = self._children.segments.region_closed(action.number)
+        self._core.plan.answer(action.ticket, readers)
 
     def _signal(self, action: actions.Signal) -> None:
         self._children.signal(action.serial, action.number, action.group)

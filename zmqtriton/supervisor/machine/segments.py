@@ -77,6 +77,8 @@ class SegmentRegistry:
         self._regions = regions
         #: By region, who has it mapped, and for whom.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
+        #: The sizes and handles of those that lie on a GPU.
+        self._region_handles: dict[int, tuple[int, bytes]] = {}
         #: The models of owners whose models are limited.
         self._model_of: dict[int, str] = {}
         #: How often a model's limit has been in the way.
@@ -180,6 +182,11 @@ class SegmentRegistry:
 
     def _open_client_region(self, serial: int, request: wire.OpenSegment) -> None:
         number = request.segment - REGIONS_FROM
+        on_gpu = self._region_handles.get(number)
+        if on_gpu is not None:
+            self._region_readers.setdefault(number, set()).add((serial, request.owner))
+            self._send(serial, wire.SegmentOpened(*request, *on_gpu), None)
+            return
         lent = None if self._regions is None else self._regions.lend(number)
         if lent is None:
             self._send(serial, wire.SegmentOpened(*request, 0), None)
@@ -191,10 +198,17 @@ class SegmentRegistry:
         self._send(serial, opened, lent.descriptor)
         os.close(lent.descriptor)
 
-    def region_closed(self, number: int) -> None:
-        """Tell the readers of a closed region; they keep what they still read."""
-        for reader, owner in self._region_readers.pop(number, ()):
+    def add_region_on_gpu(self, number: int, size: int, handle: bytes) -> None:
+        """Keep the handle of a client's memory for the processes that will open it."""
+        self._region_handles[number] = size, handle
+
+    def region_closed(self, number: int) -> set[int]:
+        """Tell the readers of a closed region, and return them; they keep what they still read."""
+        self._region_handles.pop(number, None)
+        readers = self._region_readers.pop(number, set())
+        for reader, owner in readers:
             self._send(reader, wire.SegmentOpened(owner, REGIONS_FROM + number, 0), None)
+        return {reader for reader, _ in readers}
 
     def explain_death(self, serial: int, reason: Reason) -> Reason:
         """Return the reason of a death, which may be clients' regions that have become shorter.

@@ -38,6 +38,8 @@ class ServerInfo(NamedTuple):
     new_token: Callable[[], bytes]
     #: The share of a GPU's memory that is in use; None if unknown.
     used_gpu_share: Callable[[int], float | None] = lambda gpu: None
+    #: The numbers of those that models may use.
+    gpus: Sequence[int] = ()
     max_instances: float = math.inf
     #: The command line, for people.
     options: Sequence[dict[str, Any]] = ()

@@ -1,10 +1,11 @@
 """Clients' shared memory: register, unregister, status. The supervisor acts; this translates.
 
-GPU memory cannot be registered, which the supervisor says in Triton's words.
+Memory of a GPU comes as a handle, which processes of models open.
 """
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -31,9 +32,12 @@ class SharedMemory:
 
     async def register(self, data: bytes, _call: Call) -> bytes:
         request = self._parse("Register", data)
-        details = {}
         if self._kind == "system":
             details = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
+        else:
+            handle = base64.b64encode(request.raw_handle).decode()
+            details = {"raw_handle": handle, "device_id": request.device_id}
+            details["byte_size"] = request.byte_size
         await self._ask("register", request.name, **details)
         return self._answer("Register")
 

@@ -1,6 +1,6 @@
 """The shared memory extensions: register, unregister, status. The supervisor acts; this translates.
 
-GPU memory cannot be registered, which the supervisor says in Triton's words.
+Memory of a GPU comes as a handle, which is judged by its form and opened by processes of models.
 """
 
 from __future__ import annotations
@@ -33,11 +33,8 @@ class SharedMemory:
     async def register(self, req: Request, resp: falcon.asgi.Response, region: str) -> None:
         body = await req.read_body(self._max_input_size)
         document = await json_documents.read(body, json_documents.parse)
-        if self._kind == "system":
-            await self._call("register", region, **_read(document))
-        else:
-            _check_handle(document)
-            await self._call("register", region)
+        read = _read if self._kind == "system" else _read_handle
+        await self._call("register", region, **read(document))
 
     async def register_nameless(self, req: Request, resp: falcon.asgi.Response) -> None:
         await req.read_body(self._max_input_size)
@@ -54,8 +51,8 @@ class SharedMemory:
         return await self._gateway.call(f"regions.{verb}", named)
 
 
-def _check_handle(document: Any) -> None:
-    """Raise InvalidArgument if the handle cannot be CUDA's."""
+def _read_handle(document: Any) -> dict[str, Any]:
+    """Return handle, device and size. Raises InvalidArgument if the handle cannot be CUDA's."""
     fields = document if type(document) is dict else {}
     for key in ("raw_handle", "byte_size"):
         if key not in fields:
@@ -68,10 +65,7 @@ def _check_handle(document: Any) -> None:
         size = 0
     if size != _HANDLE_BYTES:
         raise InvalidArgument("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
-    for key in ("device_id", "byte_size"):
-        value = fields.get(key, 0)
-        if type(value) is not int or value < 0:
-            raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
+    return {"raw_handle": text, **_numbers(fields, "device_id", "byte_size")}
 
 
 def _read(document: Any) -> dict[str, Any]:
@@ -82,10 +76,15 @@ def _read(document: Any) -> dict[str, Any]:
             raise InvalidArgument(f"Shared memory register request has no '{key}' field")
     if type(fields["key"]) is not str:
         raise InvalidArgument("attempt to access JSON non-string as string")
-    arguments = {"key": fields["key"], "offset": 0}
-    for key in ("offset", "byte_size"):
+    return {"key": fields["key"], **_numbers(fields, "offset", "byte_size")}
+
+
+def _numbers(fields: dict[str, Any], *keys: str) -> dict[str, int]:
+    """Return fields as numbers, 0 for a missing one. Raises InvalidArgument for other values."""
+    numbers = {}
+    for key in keys:
         value = fields.get(key, 0)
         if type(value) is not int or value < 0:
             raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
-        arguments[key] = value
-    return arguments
+        numbers[key] = value
+    return numbers

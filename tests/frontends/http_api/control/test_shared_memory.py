@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Iterator
@@ -89,6 +90,18 @@ def test_cuda_regions_are_the_supervisors_to_refuse(gateway: FakeGateway) -> Non
 
     assert (404, gateway.control_result.text) == (result.status_code, result.json["error"])
     assert [("regions.status", {"kind": "cuda", "name": "r"})] == gateway.calls
+
+
+def test_a_handle_of_a_gpu_is_passed_on(gateway: FakeGateway) -> None:
+    handle = base64.b64encode(bytes(64)).decode()
+    document = {"raw_handle": {"b64": handle}, "device_id": 1, "byte_size": 8}
+    path = "/v2/cudasharedmemory/region/r/register"
+
+    result = Client(gateway).request("POST", path, json.dumps(document).encode())
+
+    assert 200 == result.status_code
+    details = {"raw_handle": handle, "device_id": 1, "byte_size": 8}
+    assert [("regions.register", {"kind": "cuda", "name": "r", **details})] == gateway.calls
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""Servers whose models have a GPU: a real one, or files that stand for its memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support import host_gpu
+from tests.support.server import Server
+
+#: For fixtures: what is in the place of memory on a GPU.
+MEMORY = ["files", pytest.param("cuda", marks=pytest.mark.gpu)]
+_HOST_NVML = Path(__file__).parent / "host_nvml"
+#: What a model imports to use a GPU.
+_IMPORTED = "host_gpu"
+
+
+def gpu_server(
+    directory: Path, memory: str, models: Sequence[str], frontends: Sequence[str] = ()
+) -> Server:
+    """A server, not yet started, whose models have one of MEMORY; a skip if there is no GPU."""
+    source = Path(host_gpu.__file__)
+    environment: Mapping[str, str] = {"PYTHONPATH": str(_HOST_NVML)}
+    if memory == "cuda":
+        cupy = pytest.importorskip("cupy")
+        if not cupy.is_available():
+            pytest.skip("cupy finds no GPU")
+        source, environment = source.with_name("cuda_gpu.py"), {}
+    server = Server(directory, models=models, environment=environment, frontends=frontends)
+    for code in server.repository.glob("*/1/model.py"):
+        if _IMPORTED in code.read_text("utf-8"):
+            shutil.copy(source, code.with_name(f"{_IMPORTED}.py"))
+    return server

@@ -1,0 +1,368 @@
+"""Clients' CUDA shared memory over both protocols, with files in the place of a GPU's memory.
+
+The client's library, the frontends, the stubs that open the handles: everything but the calls to
+CUDA is real.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
+
+from tests.support.gpus.host_cuda import cuda_shared_memory
+from tests.support.gpus.servers import MEMORY, gpu_server
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_MODELS = ["gpu_made", "gpu_read", "gpu_read_cpu", "gpu_chain", "identity_fp32"]
+LARGE = np.arange(100_000, dtype=np.float32)
+SMALL = np.arange(10, dtype=np.float32)
+
+
+@pytest.fixture(scope="module", params=MEMORY)
+def memory(request: pytest.FixtureRequest) -> str:
+    """Return the name of what stands for memory on a GPU."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def server(memory: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("cuda") / "s"
+    with gpu_server(directory, memory, _MODELS, ("grpc",)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cuda(server: Server, memory: str) -> Iterator[Any]:
+    """tritonclient.utils.cuda_shared_memory."""
+    if memory == "cuda":
+        pytest.importorskip("cuda.bindings.runtime")
+        import tritonclient.utils.cuda_shared_memory as client_module
+
+        yield client_module
+        return
+    with cuda_shared_memory(server.scratch) as client_module:
+        yield client_module
+
+
+def _open_client(server: Server, protocol: str) -> Any:
+    if protocol == "http":
+        return http_client.InferenceServerClient(server.url[7:], network_timeout=60.0)
+    return grpc_client.InferenceServerClient(server.grpc_address)
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
+    with _open_client(server, request.param) as client:
+        yield client
+        client.unregister_cuda_shared_memory()
+
+
+class Regions:
+    """Memory of this client's on a GPU, registered with the server."""
+
+    def __init__(self, cuda: Any, client: Any) -> None:
+        self.cuda = cuda
+        self._client = client
+        self.handles: dict[str, Any] = {}
+
+    def create(self, name: str, array: Any, size: int = 0) -> Any:
+        """Create memory with this content and perhaps more room, and register it."""
+        handle = self.allocate(name, size or array.nbytes)
+        self.cuda.set_shared_memory_region(handle, [array])
+        raw = self.cuda.get_raw_handle(handle)
+        self._client.register_cuda_shared_memory(name, raw, 0, size or array.nbytes)
+        return handle
+
+    def allocate(self, name: str, size: int) -> Any:
+        handle = self.handles[name] = self.cuda.create_shared_memory_region(name, size, 0)
+        return handle
+
+    def read(self, name: str, array: Any) -> Any:
+        """Return the contents in the form of an array."""
+        return self.cuda.get_contents_as_numpy(self.handles[name], array.dtype, array.shape)
+
+    def close(self) -> None:
+        self._client.unregister_cuda_shared_memory()
+        for handle in self.handles.values():
+            self.cuda.destroy_shared_memory_region(handle)
+        self.handles.clear()
+
+
+@pytest.fixture
+def regions(cuda: Any, client: Any) -> Iterator[Regions]:
+    regions = Regions(cuda, client)
+    yield regions
+    regions.close()
+
+
+def _module_of(client: Any) -> Any:
+    return http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
+
+
+def _infer(
+    client: Any,
+    model: str,
+    source: tuple[str, str],
+    target: tuple[str, str],
+    count: int,
+    **changes: int,
+) -> Any:
+    """Ask with an input and an output in regions, each a tensor and its region."""
+    module, size = _module_of(client), 4 * count
+    tensor = module.InferInput(source[0], [count], "FP32")
+    tensor.set_shared_memory(source[1], size, changes.get("offset", 0))
+    output = module.InferRequestedOutput(target[0])
+    room = changes.get("room", size)
+    output.set_shared_memory(target[1], room, changes.get("output_offset", 0))
+    others = [module.InferRequestedOutput(name) for name in _OTHERS.get(model, ())]
+    return client.infer(model, [tensor], outputs=[output, *others])
+
+
+_OTHERS = {"gpu_read": ["ON_GPU", "OPENS"], "gpu_read_cpu": ["ON_GPU"], "gpu_chain": ["ON_GPU"]}
+
+
+@pytest.mark.row("C94")
+@pytest.mark.parametrize("array", [SMALL, LARGE], ids=["small", "large"])
+def test_a_model_reads_and_writes_memory_of_a_client_where_it_lies(
+    client: Any, regions: Regions, array: Any
+) -> None:
+    regions.create("in", array)
+    regions.create("out", np.zeros_like(array))
+
+    opens = []
+    for _ in range(3):
+        regions.cuda.set_shared_memory_region(regions.handles["in"], [array])
+        result = _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(array))
+
+        assert [1] == result.as_numpy("ON_GPU").tolist()
+        assert np.array_equal(array + 1, regions.read("out", array))
+        # it is no copy: the model has written into its input
+        assert np.array_equal(np.full_like(array, -1), regions.read("in", array))
+        opens.append(result.as_numpy("OPENS")[0])
+    # each handle is opened once, for all requests
+    assert opens[1:] == [opens[-1]] * 2
+
+
+@pytest.mark.row("C94")
+@pytest.mark.parametrize("model", ["gpu_made", "gpu_chain"])
+def test_a_model_that_takes_no_gpu_tensors_gets_a_copy_and_may_give_some(
+    client: Any, regions: Regions, model: str
+) -> None:
+    regions.create("in", LARGE)
+    regions.create("out", np.zeros_like(LARGE))
+    output, plus = {"gpu_made": ("Y", 1), "gpu_chain": ("Z", 2)}[model]
+
+    _infer(client, model, ("X", "in"), (output, "out"), len(LARGE))
+
+    assert np.array_equal(LARGE + plus, regions.read("out", LARGE))
+    assert np.array_equal(LARGE, regions.read("in", LARGE))
+
+
+def test_parts_of_one_region_are_tensors(client: Any, regions: Regions) -> None:
+    regions.create("all", np.concatenate([SMALL, np.zeros_like(SMALL)]))
+
+    _infer(
+        client,
+        "gpu_read_cpu",
+        ("Y", "all"),
+        ("Z", "all"),
+        5,
+        offset=20,
+        room=20,
+        output_offset=60,
+    )
+
+    contents = regions.read("all", np.zeros(20, np.float32)).tolist()
+    assert [*range(10), *[0.0] * 5, *[6.0, 7.0, 8.0, 9.0, 10.0]] == contents
+
+
+@pytest.mark.row("C94")
+def test_the_status_names_regions_of_their_kind(
+    server: Server, client: Any, regions: Regions
+) -> None:
+    regions.create("r", SMALL)
+
+    entry = {"name": "r", "device_id": 0, "byte_size": 40}
+    with _open_client(server, "http") as http, _open_client(server, "grpc") as grpc:
+        assert [entry] == http.get_cuda_shared_memory_status()
+        assert [entry] == http.get_cuda_shared_memory_status("r")
+        assert [] == http.get_system_shared_memory_status()
+        (region,) = grpc.get_cuda_shared_memory_status(as_json=True)["regions"].values()
+        # protobuf leaves out what is zero
+        assert {"name": "r", "byte_size": "40"} == region
+        for other in (http, grpc):
+            with pytest.raises(InferenceServerException) as refused:
+                other.get_system_shared_memory_status("r")
+            assert (
+                "The region named 'r' is registered as CUDA shared memory, not system shared memory"
+                == refused.value.message()
+            )
+            other.unregister_system_shared_memory()
+    with pytest.raises(InferenceServerException, match="region 'r' already in manager"):
+        client.register_system_shared_memory("r", "/none", 8)
+    with _open_client(server, "http") as http:
+        assert 1 == len(http.get_cuda_shared_memory_status())
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"offset": 40}, "Invalid offset for shared memory region: 'in'"),
+        ({"offset": 4}, "Invalid offset + byte size for shared memory region: 'in'"),
+        ({"output_offset": 44}, "Invalid offset + byte size for shared memory region: 'out'"),
+        (
+            {"room": 4},
+            "shared memory size specified with the request for output 'Z' (4 bytes) should be at "
+            "least 40 bytes to hold the results",
+        ),
+    ],
+)
+def test_what_does_not_fit_into_a_region_is_said(
+    client: Any, regions: Regions, changes: dict[str, int], text: str
+) -> None:
+    regions.create("in", SMALL)
+    regions.create("out", np.zeros(20, np.float32))
+
+    with pytest.raises(InferenceServerException) as refused:
+        _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(SMALL), **changes)
+
+    assert text == refused.value.message()
+    assert [0.0] * 20 == regions.read("out", np.zeros(20, np.float32)).tolist()
+
+
+@pytest.mark.row("C94")
+@pytest.mark.parametrize(
+    ("raw", "device", "size", "text"),
+    [
+        (bytes(63), 0, 8, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"),
+        (bytes(64), 1, 8, "failed to register shared memory region: invalid args"),
+        (bytes(64), 2**31, 8, "failed to register shared memory region: invalid args"),
+        (bytes(64), 0, 0, "failed to register shared memory region 'r': invalid args"),
+    ],
+)
+def test_a_registration_that_makes_no_sense_is_refused(
+    client: Any, raw: bytes, device: int, size: int, text: str
+) -> None:
+    with pytest.raises(InferenceServerException) as refused:
+        client.register_cuda_shared_memory("r", base64.b64encode(raw), device, size)
+
+    assert text == refused.value.message()
+
+
+@pytest.mark.row("C94")
+def test_a_handle_that_opens_nothing_fails_the_requests_that_use_it(
+    client: Any, regions: Regions
+) -> None:
+    regions.create("out", SMALL)
+    handle = regions.allocate("small", SMALL.nbytes)
+    client.register_cuda_shared_memory("none", base64.b64encode(b"x" * 64), 0, 1 << 20)
+    raw = regions.cuda.get_raw_handle(handle)
+    client.register_cuda_shared_memory("less", raw, 0, 1 << 30)
+
+    for name, text in (
+        ("none", "failed to open CUDA IPC handle"),
+        ("less", "a CUDA shared memory region was registered with 1073741824 bytes, and has"),
+    ):
+        for source, target in ((name, "out"), ("out", name)):
+            with pytest.raises(InferenceServerException, match=text) as refused:
+                _infer(client, "gpu_read", ("Y", source), ("Z", target), len(SMALL))
+            assert refused.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+    assert _infer(client, "gpu_read", ("Y", "out"), ("Z", "out"), len(SMALL))
+
+
+def test_a_model_whose_python_has_no_driver_says_so(
+    memory: str, client: Any, regions: Regions
+) -> None:
+    if memory == "cuda":
+        pytest.skip("it has one")
+    regions.create("r", SMALL)
+
+    with pytest.raises(InferenceServerException, match="where cupy finds one") as refused:
+        _infer(client, "identity_fp32", ("INPUT0", "r"), ("OUTPUT0", "r"), len(SMALL))
+
+    assert refused.value.status() in ("501", "StatusCode.UNIMPLEMENTED")
+
+
+def _mapped(server: Server, model: str) -> int:
+    """Count how many pieces of the memory in place of a GPU's a model has open."""
+    [pid] = server.stub_pids(model)
+    with open(f"/proc/{pid}/maps") as maps:
+        return sum(str(server.scratch) in line for line in maps)
+
+
+@pytest.mark.row("C94")
+def test_an_unregistered_region_is_closed_when_that_is_answered(
+    memory: str, server: Server, client: Any, regions: Regions
+) -> None:
+    if memory == "cuda":
+        pytest.skip("real memory cannot be seen from here")
+    before = _mapped(server, "gpu_read")
+    regions.create("in", LARGE)
+    regions.create("out", LARGE)
+    _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
+    assert before + 2 == _mapped(server, "gpu_read")
+
+    client.unregister_cuda_shared_memory("in")
+    assert before + 1 == _mapped(server, "gpu_read")
+    client.unregister_cuda_shared_memory()
+
+    assert before == _mapped(server, "gpu_read")
+    with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'in'"):
+        _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
+
+
+@pytest.mark.parametrize("role", ["stub", "http", "grpc"])
+def test_a_region_outlives_processes_of_the_server(server: Server, cuda: Any, role: str) -> None:
+    protocol = "grpc" if role == "http" else "http"
+    with _open_client(server, protocol) as client, closing(Regions(cuda, client)) as regions:
+        regions.create("in", LARGE)
+        regions.create("out", np.zeros_like(LARGE))
+        _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
+        pids = server.stub_pids("gpu_read") if role == "stub" else server.pids()[role][-1:]
+
+        os.kill(pids[0], signal.SIGKILL)
+
+        def is_served(protocol: str) -> bool:
+            cuda.set_shared_memory_region(regions.handles["in"], [LARGE])
+            with _open_client(server, protocol) as other:
+                try:
+                    _infer(other, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
+                except (InferenceServerException, OSError):
+                    return False
+            return np.array_equal(LARGE + 1, regions.read("out", LARGE))
+
+        for protocol in ("http", "grpc"):
+            eventually(partial(is_served, protocol), 60.0, "served again")
+
+
+def test_a_stream_reads_and_writes_there_too(server: Server, cuda: Any) -> None:
+    answers: list[Any] = []
+    with _open_client(server, "grpc") as client, closing(Regions(cuda, client)) as regions:
+        regions.create("in", SMALL)
+        regions.create("out", np.zeros_like(SMALL))
+        tensor = grpc_client.InferInput("Y", [len(SMALL)], "FP32")
+        tensor.set_shared_memory("in", SMALL.nbytes)
+        output = grpc_client.InferRequestedOutput("Z")
+        output.set_shared_memory("out", SMALL.nbytes)
+
+        client.start_stream(lambda result, error: answers.append((result, error)))
+        client.async_stream_infer("gpu_read", [tensor], outputs=[output])
+        client.stop_stream()
+
+        assert [None] == [error for _, error in answers]
+        assert np.array_equal(SMALL + 1, regions.read("out", SMALL))
