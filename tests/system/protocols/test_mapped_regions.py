@@ -286,7 +286,7 @@ def test_memory_that_is_cut_short_under_a_model_ends_its_stub_once(region: Regio
     assert status in (500, 503)
     text = "killed by SIGBUS, because its client has truncated shared memory: 'r'"
     assert text in answer["error"]
-    assert text in server.log_text()
+    eventually(lambda: text in server.log_text(), 30, "the log says so")
     os.truncate(PATH, 2 * SIZE)
     eventually(lambda: region.ask(1.5)[0] == 200, 30, "another stub")
     assert {2.5} == region.output()
