@@ -121,3 +121,44 @@ def test_two_readings_of_one_moment_are_one() -> None:
     load.add(Reading(1.0, 1100, 3, 2, 52.0))
 
     assert (0, 2) == (load.arrival_rate, load.waiting)
+
+
+def test_an_execution_that_takes_many_looks_is_counted_whole() -> None:
+    """The broker counts an execution as it goes on, and its request when it ends."""
+    load = Workload()
+    for look in range(1, 81):
+        at_s = look * 0.25
+        load.add(Reading(at_s, answered=int(at_s // 5), unanswered=1, waiting=0, busy_s=at_s))
+
+    assert pytest.approx(5, rel=0.1) == load.seconds_per_request
+    assert pytest.approx(1) == load.busy_instances
+
+
+def test_requests_that_would_wait_for_a_long_execution_get_another_instance() -> None:
+    limits = LIMITS._replace(queue_s=1.0)
+    target = InstanceTarget(limits)
+    instances = 1
+    for look in range(1, 25):
+        at_s = look * 0.25
+        instances = target.decide(Reading(at_s, int(at_s // 5), 1, 0, at_s), instances)
+    assert 1 == instances
+
+    instances = target.decide(Reading(6.25, 1, 2, 1, 6.25), instances)
+
+    assert instances > 1
+    assert "requests wait about" in target.reason
+
+
+def test_instances_stay_that_execute_for_longer_than_a_calm_takes() -> None:
+    """Nothing arrives, waits or ends: what is executed now keeps its instances."""
+    target = InstanceTarget(LIMITS._replace(down_after_s=30.0))
+    chosen = [
+        target.decide(Reading(at_s, 0, 4, 0, 4.0 * at_s), 4) for at_s in map(float, range(1, 120))
+    ]
+    assert {4} == set(chosen)
+
+    # When the executions have ended
+    for at_s in map(float, range(120, 200)):
+        count = target.decide(Reading(at_s, 4, 0, 0, 480.0), 4)
+
+    assert 1 == count

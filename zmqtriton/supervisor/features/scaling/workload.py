@@ -39,6 +39,8 @@ class Workload:
         #: The instances that were busy at a time.
         self.busy_instances = 0.0
         self._last: Reading | None = None
+        #: The execution time since requests were last answered: theirs, in part.
+        self._unanswered_busy_s = 0.0
         self._has_rates = False
 
     def add(self, reading: Reading) -> None:
@@ -49,6 +51,7 @@ class Workload:
             return
         answered, busy_s = reading.answered - last.answered, reading.busy_s - last.busy_s
         if answered < 0 or busy_s < 0:
+            self._unanswered_busy_s = 0.0
             return
         elapsed_s = reading.at_s - last.at_s
         arrived = max(0, answered + reading.unanswered - last.unanswered)
@@ -56,8 +59,11 @@ class Workload:
         self._has_rates = True
         self.arrival_rate += share * (arrived / elapsed_s - self.arrival_rate)
         self.busy_instances += share * (busy_s / elapsed_s - self.busy_instances)
+        self._unanswered_busy_s += busy_s
         if answered:
-            per_request_s = busy_s / answered
+            # executions may take many times the interval
+            per_request_s = self._unanswered_busy_s / answered
+            self._unanswered_busy_s = 0.0
             weight = share if self.seconds_per_request else 1.0
             self.seconds_per_request += weight * (per_request_s - self.seconds_per_request)
 
