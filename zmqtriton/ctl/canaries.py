@@ -10,7 +10,7 @@ import click
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.output import print_document, print_result, with_format
-from zmqtriton.ctl.selecting import MODEL
+from zmqtriton.ctl.selecting import MODEL, CommandGroup
 from zmqtriton.ctl.tables import print_table
 
 _HEADER = ("Model", "Stable", "Canary", "Phase", "Share", "Requests", "Failed", "Mean", "Since")
@@ -64,7 +64,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def canary() -> None:
     """Try a version of a model beside the one that serves, then promote or abort it."""
 

@@ -18,6 +18,7 @@ from zmqtriton.control_client.client import QUICK_TIMEOUT_S, NoServerError, conn
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
 from zmqtriton.ctl.output import print_document, print_note, print_result, with_format
 from zmqtriton.ctl.progress.live_line import LiveLine
+from zmqtriton.ctl.selecting import CommandGroup
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from zmqtriton.long_steps import StepProgress
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @click.option(
     "--environment-directory",
     default="",

@@ -9,9 +9,10 @@ import click
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.output import print_result, with_format
+from zmqtriton.ctl.selecting import CommandGroup
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def repository() -> None:
     """Add repositories to a running server, or remove them.
 

@@ -1,4 +1,4 @@
-"""The choice of a server and of a model on the command line, and the completion of names."""
+"""The choice of a command, a server and a model on the command line; completed or corrected."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ _THIS_MACHINE = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 _COMPLETE_WITHIN_S = 1.0
 
 
-class ServerGroup(click.Group):
-    """Commands of which each takes the choice of a server behind its name, too."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, move_to_front(args))
+class CommandGroup(click.Group):
+    """Commands; a name that none has is answered with a similar one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -34,6 +31,13 @@ class ServerGroup(click.Group):
             if not meant:
                 raise
             raise click.UsageError(f"{error.message} Did you mean '{meant}'?", ctx) from None
+
+
+class ServerGroup(CommandGroup):
+    """Commands of which each takes the choice of a server behind its name, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, move_to_front(args))
 
 
 def move_to_front(words: Sequence[str]) -> list[str]:

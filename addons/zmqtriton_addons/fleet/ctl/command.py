@@ -12,6 +12,7 @@ import click
 from zmqtriton.control_client import parse_headers
 from zmqtriton.ctl import (
     EXIT_REFUSED,
+    CommandGroup,
     RequestOptions,
     exit_on_error,
     print_document,
@@ -63,7 +64,7 @@ class Fleet(NamedTuple):
         return [NodeService(node, headers, within_s) for node in nodes]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @click.option(
     "-s",
     "--servers",
