@@ -1,14 +1,16 @@
 """`make walk`: models that are broken in one way each, one after the other, beside a good one.
 
 Who names the model and the cause: `zmqtriton-ctl explain` without a name, the first screen of the
-page, the alerts? What does each printed command do? The good one is asked all the time. Measures
-and prints; asserts nothing.
+page, the alerts? Does each printed command do what it says, and does the model serve when its fault
+is corrected? The good one is asked all the time. Measures and prints; asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
@@ -26,28 +28,28 @@ from tests.addons.tools.system import broken_models
 from tests.deploy import alerts
 from tests.support.browser import Browser
 from tests.support.server import Server
+from tests.support.waiting import eventually
 from tests.system.operations.commands import place
 
 _BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
 _CLIENTS, _PATIENCE_S = 4, 1.0
 _COMMAND_S = 20.0
 _WELL = "well"
-#: The text of a person's first screen, without scrolling.
-_SCREEN = """(() => {
-  const lines = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node; (node = walker.nextNode());) {
-    const range = document.createRange();
-    range.selectNodeContents(node);
-    const box = range.getBoundingClientRect();
-    if (box.width && box.top < innerHeight && node.parentElement.checkVisibility())
-      lines.push(node.textContent.trim());
-  }
-  return lines.join(" ");
-})()"""
+#: The rows of a model, if a person sees all of them without scrolling or a click.
+_SCREEN = """((name) => {
+  const rows = [...document.querySelectorAll('#rows tr:not(.reason)')];
+  const row = rows.find((each) => each.querySelector('a').textContent === name);
+  const seen = [row, row?.nextElementSibling].filter((each) =>
+    each?.checkVisibility() && each.getBoundingClientRect().bottom <= innerHeight);
+  return seen.map((each) => each.innerText).join(" ");
+})"""
+#: Verbs whose success means that the model serves.
+_LOADING = ("load", "reload", "restart")
+_COLUMNS = ("explain", "page", "alerts", "commands")
 
 
 class Fault(NamedTuple):
-    """A model, and words of which each must be in what is told of it: by explain, by the page."""
+    """A model, and words of its cause that must be in what is told: by explain, by the page."""
 
     model: str
     explained: str
@@ -59,7 +61,6 @@ class Fault(NamedTuple):
 
 
 _NOT_READY = ("ZmqtritonModelNotReady",)
-_SLOW, _STALE = ("ZmqtritonRequestsWait",), ("ZmqtritonLoadFailed",)
 _FAULTS = (
     Fault(
         "import_missing", "cannot import 'nothing_here'", "nothing_here", _NOT_READY, "exception"
@@ -69,29 +70,29 @@ _FAULTS = (
     Fault("file_missing", "model.py is missing", "model.py", _NOT_READY, "file_missing"),
     Fault("raises", "no weights at", "no weights at", _NOT_READY, "exception"),
     Fault("crashes", "SIGSEGV", "SIGSEGV", _NOT_READY, "crashed"),
-    Fault("exits", "with status 3", "3", _NOT_READY, "exited"),
+    Fault("exits", "with status 3", "status 3", _NOT_READY, "exited"),
     Fault("loads_slowly", "max_load_seconds", "max_load_seconds", _NOT_READY, "load_timeout"),
-    Fault("loads_long", "still loading", "LOADING", _NOT_READY),
+    Fault("loads_long", "still loading (model.py, line 8", "LOADING", _NOT_READY, "loading"),
     Fault("environment_missing", "/no/such", "/no/such", _NOT_READY, "environment_missing"),
     Fault("gpu_missing", "GPU", "GPU", _NOT_READY, "gpu_missing"),
     Fault("chain", "the disk is gone", "member", _NOT_READY, "member"),
     Fault("dies", "status 4", "status 4", ("ZmqtritonInstancesDie", *_NOT_READY), "exited"),
-    Fault("hungry", "max_memory_bytes", "memory", ("ZmqtritonQuotaExceeded",), "max_memory_bytes"),
     Fault(
-        "throttled", "its quota holds it back", "", ("ZmqtritonRequestsWait", "ZmqtritonModelHangs")
+        *("hungry", "max_memory_bytes", "max_memory_bytes"),
+        ("ZmqtritonQuotaExceeded",),
+        "max_memory_bytes",
     ),
-    Fault("crowded", "the queue is too short", "", ("ZmqtritonRequestsFail",), "REJECTED"),
-    Fault("hanging", "it hangs or is slow", "", ("ZmqtritonModelHangs",)),
+    Fault(
+        *("throttled", "max_executions_per_second is 0.05", "max_executions_per_second is 0.05"),
+        ("ZmqtritonRequestsWait", "ZmqtritonModelHangs"),
+        "max_executions_per_second is 0.05",
+    ),
+    Fault("crowded", "the queue is too short", "queue", ("ZmqtritonRequestsFail",), "REJECTED"),
+    Fault("hanging", "(model.py, line 8", "an execution takes", ("ZmqtritonModelHangs",)),
     Fault("fails", "no such column", "no such column", ("ZmqtritonRequestsFail",), "BACKEND"),
-    Fault("asks_itself", "deadlock", "", ("ZmqtritonModelHangs",)),
-    Fault(
-        "reload_fails",
-        "the last load failed",
-        "last load failed",
-        ("ZmqtritonLoadFailed",),
-        "exception",
-    ),
-    Fault("slow", "only", "", _SLOW),
+    Fault("asks_itself", "deadlock", "deadlock", ("ZmqtritonRequestsFail",), "BACKEND"),
+    Fault("reload_fails", "nothing_here", "nothing_here", ("ZmqtritonLoadFailed",), "exception"),
+    Fault("slow", "in the model", "requests wait", ("ZmqtritonRequestsWait",)),
     Fault("killed", "somebody has killed it", "SIGKILL", ("ZmqtritonInstancesDie",), "killed"),
 )
 _OPTIONS = (
@@ -101,9 +102,9 @@ _OPTIONS = (
 
 
 class Outcome(NamedTuple):
-    explained: str
-    on_page: str
-    alerted: str
+    """What is said in each column: "yes …" or "NO …"; and what each command has done."""
+
+    columns: tuple[str, ...]
     commands: list[str]
 
 
@@ -140,6 +141,9 @@ def _ask(server: Server, model: str, within_s: float) -> int:
         return 0
 
 
+# ------------------------------------------------------------------ the faults
+
+
 def _write(repository: Path) -> None:
     names = {fault.model for fault in _FAULTS} & broken_models.MODELS.keys()
     broken_models.write(repository, [*names, "member"])
@@ -155,6 +159,43 @@ def _copy(repository: Path, name: str, first: str) -> None:
     code = repository / name / "1" / "model.py"
     execute = "def execute(self, requests):\n"
     code.write_text(code.read_text().replace(execute, execute + first))
+
+
+def _state(server: Server, model: str) -> str:
+    _, entries = server.request_json("/v2/repository/index", {})
+    return next((e.get("state", "") for e in entries if e["name"] == model), "")
+
+
+def _begin(server: Server, fault: Fault) -> None:
+    """Bring the fault about."""
+    for name in ("member", "chain") if fault.model == "chain" else (fault.model,):
+        # it may load for ever
+        threading.Thread(target=server.control_model, args=("load", name), daemon=True).start()
+        settled = {"LOADING"} if name == "loads_long" else {"READY", "UNAVAILABLE"}
+        eventually(lambda name=name, settled=settled: _state(server, name) in settled, 30)
+    if fault.model == "reload_fails":
+        code = server.repository / fault.model / "1" / "model.py"
+        code.write_text("import nothing_here\n" + code.read_text())
+        server.control_model("load", fault.model)
+
+
+def _correct(server: Server, name: str) -> None:
+    """Have the model work as soon as it is loaded."""
+    shutil.rmtree(server.repository / name)
+    _copy(server.repository, name, "")
+
+
+def _end(server: Server, fault: Fault) -> str:
+    """Correct the fault and restart the model as advised; return how it serves then."""
+    model = fault.model
+    for name in ("member", "chain") if model == "chain" else (model,):
+        _correct(server, name)
+    done = _ctl(server, ["restart", model])
+    status = _ask(server, model, 30.0)
+    for name in (model, "member"):
+        server.control_model("unload", name)
+    eventually(lambda: _state(server, model) == "UNAVAILABLE", 30)
+    return "" if (done.returncode, status) == (0, 200) else f"{_said(done)}; then {status}"
 
 
 @contextmanager
@@ -175,17 +216,7 @@ def _asked(server: Server, model: str) -> Iterator[None]:
             has_ended.set()
 
 
-def _begin(server: Server, fault: Fault) -> None:
-    """Bring the fault about."""
-    names = ("member", "chain") if fault.model == "chain" else (fault.model,)
-    for name in names:
-        # it may load for ever
-        threading.Thread(target=server.control_model, args=("load", name), daemon=True).start()
-        time.sleep(2.0)
-    if fault.model == "reload_fails":
-        code = server.repository / fault.model / "1" / "model.py"
-        code.write_text("import nothing_here\n" + code.read_text())
-        server.control_model("load", fault.model)
+# ------------------------------------------------------------------ the walk
 
 
 def _walk(server: Server, fault: Fault, seconds: float, browser: Browser) -> Outcome:
@@ -198,23 +229,24 @@ def _walk(server: Server, fault: Fault, seconds: float, browser: Browser) -> Out
                 for pid in server.stub_pids("killed"):
                     psutil.Process(pid).kill()
         after, taken_s = alerts.page(server), time.monotonic() - begun_s
-        text, commands = _explained(server, fault)
-        shown = browser.evaluate(_SCREEN)
+        shown = browser.evaluate(f"{_SCREEN}({json.dumps(fault.model)})")
+        explained, advised = _explained(server, fault)
+        typed = [(command, _type(server, fault, command)) for command in advised]
     fired = [
         one
         for one in alerts.firing(before, after, taken_s, server.directory)
         if one.labels.get("model") == fault.model
     ]
-    outcome = Outcome(
-        text,
-        "yes" if fault.model in shown and fault.on_page in shown else "NO",
+    if wrong := _end(server, fault):
+        typed.append(("corrected and restarted", f"NO: {wrong}"))
+    failed = [command for command, what in typed if what.startswith("NO")]
+    columns = (
+        explained,
+        "yes" if fault.model in shown and fault.on_page in shown else f"NO: {shown!r}",
         _judge_alerts(fault, fired),
-        [f"{command}: {_type(server, command)}" for command in commands],
+        f"NO: {failed}" if failed or not advised else "yes",
     )
-    for name in (fault.model, "member"):
-        threading.Thread(target=server.control_model, args=("unload", name), daemon=True).start()
-    time.sleep(1.0)
-    return outcome
+    return Outcome(columns, [f"{command}: {what}" for command, what in typed])
 
 
 def _explained(server: Server, fault: Fault) -> tuple[str, list[str]]:
@@ -222,22 +254,27 @@ def _explained(server: Server, fault: Fault) -> tuple[str, list[str]]:
     first, *rest = done.stdout.splitlines() or [""]
     commands = [line.partition(": ")[2] for line in rest if line.startswith(("  next:", "  then:"))]
     is_named = first.startswith((f"{fault.model}:", "member:" if fault.model == "chain" else "\0"))
-    told = "yes" if is_named and fault.explained in done.stdout else f"NO: {first}"
-    return told, commands[:3]
+    is_told = is_named and fault.explained in done.stdout
+    return "yes" if is_told else f"NO: {done.stdout}", list(dict.fromkeys(commands))
 
 
 def _judge_alerts(fault: Fault, fired: list[alerts.Alert]) -> str:
-    names = sorted({one.name for one in fired})
     for one in fired:
         if one.name in fault.alerts and fault.in_alert in f"{one.labels} {one.text}":
             return f"yes: {one.name}"
-    return f"NO: {', '.join(names) or 'none'}"
+    return f"NO: {[(one.name, one.text) for one in fired]}"
+
+
+# ------------------------------------------------------------------ the commands
 
 
 def _ctl(server: Server, words: list[str]) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).parent / "zmqtriton-ctl"
+    return _run("zmqtriton-ctl", [place(server), *words])
+
+
+def _run(program: str, words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(program), place(server), *words],
+        [str(Path(sys.executable).parent / program), *words],
         capture_output=True,
         text=True,
         check=False,
@@ -245,22 +282,45 @@ def _ctl(server: Server, words: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _type(server: Server, command: str) -> str:
-    """Type a command that was printed; return what came of it."""
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return f"{done.returncode} {lines[-1][:100] if lines else ''}"
+
+
+def _type(server: Server, fault: Fault, command: str) -> str:
+    """Type a command that was printed while the fault lasts; return what came of it.
+
+    It may do what it says, or fail with the cause. What has served serves afterwards.
+    """
     program, *words = shlex.split(command)
-    if program != "zmqtriton-ctl":
-        return "not typed"
+    has_served = _state(server, fault.model) == "READY"
     try:
-        done = _ctl(server, [word for word in words if word != "--follow"])
+        if program == "zmqtriton-ctl":
+            done = _ctl(server, [word for word in words if word != "--follow"])
+        elif program == "zmqtriton":
+            done = _run(program, words)
+        else:
+            return "not typed"
     except subprocess.TimeoutExpired:
-        return f"takes longer than {_COMMAND_S:g} s"
-    said = (done.stderr or done.stdout).strip().splitlines()
-    return f"{done.returncode} {said[-1][:100] if said else ''}"
+        return f"NO: takes longer than {_COMMAND_S:g} s"
+    text = done.stdout + done.stderr
+    names_cause = fault.explained in text or fault.on_page in text
+    is_right = names_cause if done.returncode else bool(text.strip())
+    if has_served and not _comes_back(server, fault.model):
+        return f"NO: {_said(done)}, and it serves no longer"
+    return f"{'' if is_right else 'NO: '}{_said(done)}"
+
+
+def _comes_back(server: Server, model: str) -> bool:
+    try:
+        return eventually(lambda: _state(server, model) == "READY", 20)
+    except AssertionError:
+        return False
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=5.0, help="that each fault is watched")
+    parser.add_argument("--seconds", type=float, default=12.0, help="that each fault is watched")
     parser.add_argument("--only", default="", help="faults whose names hold this")
     arguments = parser.parse_args()
     faults = [fault for fault in _FAULTS if arguments.only in fault.model]
@@ -271,25 +331,22 @@ def main() -> None:
         browser_directory = Path(name) / "browser"
         browser_directory.mkdir()
         with server, Browser(browser_directory) as browser, Honest(server) as honest:
-            browser.call(
-                "Emulation.setDeviceMetricsOverride",
-                **{"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-            )
+            browser.set_viewport(1280, 900)
             browser.open(f"{server.url}/")
-            counts = dict.fromkeys(("explain", "page", "alerts"), 0)
+            counts = dict.fromkeys(_COLUMNS, 0)
             for fault in faults:
                 _print(fault, _walk(server, fault, arguments.seconds, browser), counts)
             print(f"{counts} of {len(faults)}")
         print(f"beside them {honest.answered} answered, {honest.failed} failed")
 
 
-def _print(fault: Fault, outcome: Outcome, counts: dict[str, Any]) -> None:
-    told = outcome.explained, outcome.on_page, outcome.alerted
-    for place_, text in zip(counts, told, strict=True):
-        counts[place_] += text.startswith("yes")
-    print(f"{fault.model:20} explain {told[0]}, page {told[1]}, alerts {told[2]}", flush=True)
-    for line in outcome.commands:
-        print(f"{'':20}   {line}", flush=True)
+def _print(fault: Fault, outcome: Outcome, counts: dict[str, int]) -> None:
+    for column, text in zip(_COLUMNS, outcome.columns, strict=True):
+        counts[column] += text.startswith("yes")
+    line = ", ".join(f"{c} {t}" for c, t in zip(_COLUMNS, outcome.columns, strict=True))
+    print(f"{fault.model:20} {line}", flush=True)
+    for command in outcome.commands:
+        print(f"{'':20}   {command}", flush=True)
 
 
 if __name__ == "__main__":

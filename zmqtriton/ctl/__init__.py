@@ -18,7 +18,8 @@ _NAMES = {
     "inferring.requests": "PreparedRequest",
     "output": "form_option print_document print_error print_note with_format",
     "progress.live_line": "LiveLine",
-    "selecting": "MODEL",
+    "selecting": "MODEL CommandGroup",
+    "stacks": "read_stacks",
     "status": "needs_attention",
     "tables": "format_duration print_table",
 }
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
         with_format,
     )
     from zmqtriton.ctl.progress.live_line import LiveLine
-    from zmqtriton.ctl.selecting import MODEL
+    from zmqtriton.ctl.selecting import MODEL, CommandGroup
+    from zmqtriton.ctl.stacks import read_stacks
     from zmqtriton.ctl.status import needs_attention
     from zmqtriton.ctl.tables import format_duration, print_table
 else:

@@ -34,21 +34,22 @@ def stacks(context: click.Context, model: str, form: str) -> None:
 
     Nothing is interrupted, and a process that hangs shows where.
     """
-    processes = run_with_client(context, lambda client: _read_stacks(client, model))
+    processes = run_with_client(context, lambda client: read_stacks(client, model))
     if form == "table":
         _print_stacks(processes)
     else:
         print_document(form, processes)
 
 
-def _read_stacks(client: Client, model: str) -> list[dict[str, Any]]:
-    """Return each process with the lines that it has written."""
+def read_stacks(client: Client, model: str, within_s: float = _WITHIN_S) -> list[dict[str, Any]]:
+    """Return each process with the lines that it has written in this time."""
     after = client.call("logs", {"model": "", "lines": 1}, QUICK_TIMEOUT_S)["last"]
     stubs = client.call("stacks", {"model": model}, QUICK_TIMEOUT_S)
     if not stubs:
         check_name(client, model)
         raise NotFound(f"no process of model '{model}' runs")
-    written = _collect_stacks(client, model, after, {stub["pid"] for stub in stubs})
+    pids = {stub["pid"] for stub in stubs}
+    written = _collect_stacks(client, model, after, pids, within_s)
     return [
         {**stub, "lines": [line["text"] for line in written if line["pid"] == stub["pid"]]}
         for stub in stubs
@@ -62,9 +63,11 @@ def _print_stacks(processes: list[dict[str, Any]]) -> None:
             click.echo(f"  {text}")
 
 
-def _collect_stacks(client: Client, model: str, after: int, pids: set[int]) -> list[dict[str, Any]]:
+def _collect_stacks(
+    client: Client, model: str, after: int, pids: set[int], within_s: float
+) -> list[dict[str, Any]]:
     """Collect the lines of stacks that these processes have written."""
-    deadline_s = time.monotonic() + _WITHIN_S
+    deadline_s = time.monotonic() + within_s
     stack_lines: list[dict[str, Any]] = []
     changed_s = time.monotonic()
     while time.monotonic() < deadline_s:

@@ -82,10 +82,10 @@ export class Detail {
     setText(this.title, model.name);
     setText(this.version, model.version && `v${model.version}`);
     this.#setState(word, kind);
-    const reason = model.reason ?? "";
+    const reason = model.reason || model.trouble || "";
     setText(this.reason, reason);
     this.reason.hidden = !reason;
-    this.reason.dataset.kind = kind;
+    this.reason.dataset.kind = model.trouble ? "busy" : kind;
     this.#setFacts([
       ["in the queue", short(model.pending)],
       ["in flight", short(model.in_flight)],

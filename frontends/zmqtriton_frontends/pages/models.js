@@ -1,5 +1,5 @@
-// The table of models: one row for each version, found by name or state, in the server's order or by a
-// figure, the greatest first.
+// The table of models: one row for each version, found by name or state. Trouble comes first, and otherwise
+// the server's order; or a figure, the greatest first.
 
 import { element, setText } from "./api.js";
 import { NOTHING, bytes, percent, short, stateOf, sum } from "./words.js";
@@ -10,7 +10,7 @@ const COLUMNS = 4;
 const WORDS = { good: "ready", busy: "changing", bad: "failed", off: "not loaded or asleep" };
 /** The order by state: trouble comes first. */
 const SEVERITY = { bad: 3, busy: 2, unknown: 1, good: 0, off: -1 };
-const FAILS = 2.5;
+const FAILS = 2.5, TROUBLE = 2.2;
 
 export const keyOf = ({ name, version }) => `${encodeURIComponent(name)}/${encodeURIComponent(version)}`;
 
@@ -47,8 +47,9 @@ class Row {
     setText(this.state, word);
     this.state.dataset.kind = this.text.dataset.kind = kind;
     // All of it stands where the model is shown alone; that of many that sleep would say nothing.
-    const reason = environment?.step ?? (word === "ASLEEP" ? "" : model.reason ?? "");
+    const reason = environment?.step ?? (word === "ASLEEP" ? "" : model.reason || model.trouble || "");
     this.hasReason = Boolean(reason);
+    if (model.trouble) this.text.dataset.kind = "busy";
     setText(this.text, reason);
     const ready = processes.filter(({ state }) => state === "READY").length;
     setText(this.instances, processes.length ? `${ready} of ${processes.length}` : NOTHING);
@@ -61,7 +62,7 @@ class Row {
     setText(this.failures, short(model.failures_per_s));
     this.failures.dataset.kind = model.failures_per_s > 0 ? "bad" : "good";
     this.figures = {
-      state: model.failures_per_s > 0 ? Math.max(SEVERITY[kind], FAILS) : SEVERITY[kind],
+      state: Math.max(SEVERITY[kind], model.failures_per_s > 0 ? FAILS : model.trouble ? TROUBLE : -1),
       rate: model.requests_per_s, failures: model.failures_per_s,
       waiting: model.pending, memory, cpu,
     };
@@ -77,7 +78,7 @@ class Row {
 export class ModelTable {
   #rows = new Map();
   #chosen = "";
-  #sort = "name";
+  #sort = "state";
   #found = null;
 
   constructor(section) {

@@ -42,6 +42,8 @@ def test_an_instance_is_busy_while_it_executes(world: BrokerHarness) -> None:
     after = occupancy(world)
 
     assert (30, 50) == (amid["busy_ns"], after["busy_ns"])
+    assert 30 == amid["oldest_execution_ns"]
+    assert "oldest_execution_ns" not in after
     assert (1, 0) == (amid["unanswered"], after["unanswered"])
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from tests.supervisor.models.test_loading import LOAD_M, change, loaded
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.models.model_report import is_loaded
+from zmqtriton.supervisor.models.model_report import is_loaded, troubles
 
 
 def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
@@ -67,3 +67,12 @@ def test_the_index_says_why_what_serves_was_not_replaced() -> None:
     change(world, fingerprint="1")
     assert world.call("load", LOAD_M).result is None
     assert served == world.index(), "what was there is back"
+
+
+def test_a_version_that_still_loads_is_not_ready_for_that_cause() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
+    world.call("load", LOAD_M)
+
+    cause = {"model": "m", "version": "1", "what": "version", "cause": "LOADING"}
+    assert [cause] == list(troubles(world.core.models["m"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from tests.system.protocols.front_page import (
     choose,
     look_at,
     part,
+    reason,
     row,
     shown,
     state,
@@ -61,6 +63,7 @@ def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
     )
     failing = f"{row('tokens')}.querySelector('.failing')"
     browser.wait_for(f"{failing}.textContent === '143'")
+    browser.click("th [data-sort=name]")
     assert shown(browser).index("tokens") > 0
 
     # When somebody takes the tile that is red
@@ -99,13 +102,36 @@ def test_trouble_comes_first_by_state(browser: Browser) -> None:
     )
     browser.wait_for(f"{state('tokens')} === 'UNAVAILABLE'")
 
-    browser.click("th [data-sort=state]")
-
     names = shown(browser)
     assert ["tokens", "add_sub", "string_upper", "parrot", "raising"] == names
     browser.click("th [data-sort=state]")
+    assert sorted(names) == shown(browser)
     change_status(browser, "")
     browser.wait_for(f"{state('tokens')} === 'READY'")
+
+
+def test_a_model_that_serves_says_its_trouble_in_the_list_before_all_others(
+    browser: Browser,
+) -> None:
+    trouble = "an execution takes 12 s already, and no request is answered meanwhile"
+    change_status(
+        browser,
+        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; });"
+        " status.models.find(({ name }) => name === 'tokens').trouble = " + json.dumps(trouble),
+    )
+
+    browser.wait_for(f"{reason('tokens')} === {json.dumps(trouble)}")
+    assert "tokens" == shown(browser)[0]
+    look_at(browser, "tokens")
+    browser.wait_for(
+        f"document.querySelector('#detail-reason').innerText === {json.dumps(trouble)}"
+    )
+
+    # When it is over
+    change_status(browser, "status.models.forEach((model) => { model.trouble = ''; })")
+    browser.wait_for(f"{row('tokens')}.nextSibling.hidden")
+    assert sorted(shown(browser)) == shown(browser)
+    change_status(browser, "")
 
 
 def test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again(

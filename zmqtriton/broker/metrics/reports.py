@@ -110,6 +110,8 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["last_error"] = error
     entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
     entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
+    if oldest_ns := max((one.busy_ns(now_ns) for one in scheduler.instances.values()), default=0):
+        entry["zmqtriton"]["oldest_execution_ns"] = oldest_ns
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
     if scheduler.rate is not None:

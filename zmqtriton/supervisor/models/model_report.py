@@ -71,6 +71,9 @@ def troubles(model: Model) -> Iterator[dict[str, str]]:
             what = "load" if state is ModelState.READY else "version"
             cause = str(reason.innermost.kind)
             yield {"model": model.name, "version": str(number), "what": what, "cause": cause}
+        elif state is ModelState.LOADING:
+            cause = state.value
+            yield {"model": model.name, "version": str(number), "what": "version", "cause": cause}
 
 
 def _judged(model: Model) -> Iterator[tuple[int | str, ModelState, Reason | None]]:

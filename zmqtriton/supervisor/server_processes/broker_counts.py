@@ -15,7 +15,7 @@ from zmqtriton_floor import wire
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: What not every version has.
-_OF_SOME = ("pace", "trial", "unawaited", "executing_ns", "last_error")
+_OF_SOME = ("pace", "trial", "unawaited", "executing_ns", "oldest_execution_ns", "last_error")
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +14,23 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl import MODEL, needs_attention, print_document, run_with_client, with_format
+from zmqtriton.ctl import (
+    MODEL,
+    needs_attention,
+    print_document,
+    read_stacks,
+    run_with_client,
+    with_format,
+)
 from zmqtriton.findings import Finding, Severity
-from zmqtriton_addons.tools.explaining.findings import Facts, find_all, no_models
-from zmqtriton_floor.errors import NotFound
+from zmqtriton_addons.tools.explaining.findings import Facts, find_all, has_work, no_models
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _LOG_LINES = 1000
 #: In this time something should have ended.
 _SECOND_LOOK_S = 1.0
+#: A process that is stopped writes no stacks.
+_STACKS_WITHIN_S = 1.0
 #: The order in which models are shown, and the place of a finding that is no trouble.
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _NOTE = _SEVERITIES.index(Severity.NOTE)
@@ -122,13 +132,20 @@ class _Server:
         has_failed = any(row.get("faults") for row in counts)
         places = [Path(each) / model for each in self.status.get("repositories", ())]
         readable = [place for place in places if os.access(place, os.R_OK | os.X_OK)]
-        return replace(
+        facts = replace(
             facts,
-            later=self._later if any(row.get("unanswered") for row in counts) else None,
+            later=self._later if any(map(has_work, counts)) else None,
             log=self._log(model) if has_failed or not is_overview else (),
             problems=_check(readable) if self.is_unready(model) else (),
             directories=[str(place) for place in readable],
         )
+        return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+
+    def _stacks(self, model: str) -> list[str]:
+        with suppress(ZmqTritonError):  # its processes may have ended meanwhile
+            processes = read_stacks(self._client, model, _STACKS_WITHIN_S)
+            return [line for process in processes for line in process["lines"]]
+        return []
 
     @cached_property
     def _later(self) -> Any:

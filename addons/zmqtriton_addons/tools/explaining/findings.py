@@ -17,6 +17,7 @@ from zmqtriton_addons.tools.explaining.causes import (
     explain_text,
     reason_of,
 )
+from zmqtriton_addons.tools.explaining.places import find_place
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -29,6 +30,8 @@ _WORTH_MENTIONING_MS = 10.0
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
 _RECENT_S = 600.0
 _SMALL_SHARE = 0.01
+#: Counters that grow when something ends; not those of clients that leave.
+_ENDS = ("succeeded", "faults", "executions")
 _PACE, _MEMORY = "max_executions_per_second", "max_memory_bytes"
 
 Document = Mapping[str, Any]
@@ -46,6 +49,8 @@ class Facts:
     status: Document = field(default_factory=dict)
     #: The status a moment later, where requests are being executed.
     later: Document | None = None
+    #: What its processes write of their threads, where a request or a load stands still.
+    stacks: Sequence[str] = ()
     #: Lines of the log about the model, oldest first.
     log: Sequence[Document] = ()
     #: What a check of the directory finds, where it can be read.
@@ -64,6 +69,14 @@ class Facts:
     def serves(self) -> bool:
         """True if a version of the model is ready, which no advice may put at risk."""
         return any(e.get("state") == "READY" for e in self.index if e["name"] == self.model)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if a request or a load may hang, so that its place is worth a look."""
+        is_loading = any(entry.get("state") == "LOADING" for entry in self.entries)
+        return bool(is_loading and _stubs(self)) or any(
+            _stands_still(self, row) for row in self.rows("counts")
+        )
 
     @property
     def word(self) -> str:
@@ -228,7 +241,8 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
         advice = "--model-load-thread-count says how many are loaded at a time."
         return note(text, advice, "zmqtriton-ctl models")
     long = facts.now_s - min(since)
-    text = f"{whose}not ready: it is still loading, since {format_duration(long)}"
+    place = find_place(facts.stacks)
+    text = f"{whose}not ready: it is still loading{place}, since {format_duration(long)}"
     if long > _LONG_LOAD_S:
         text += ", and may hang"
     advice = "This shows the line that it is at; max_load_seconds is how long it may take."
@@ -335,12 +349,15 @@ def _is_of_a_death(text: str) -> bool:
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if row.get("pending") and any(q["quota"] == _PACE for q in facts.rows("quotas")):
         return  # the quota is told
-    held = row.get("unanswered", 0)
-    if held and facts.later is not None and _stands_still(facts, row):
-        text = (
-            f"it hangs or is slow: {_count(held, 'request')} in work, and none has ended meanwhile"
+    if _stands_still(facts, row):
+        place, held = find_place(facts.stacks), _count(row.get("unanswered", 0), "request")
+        long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
+        since = f", one execution for {long}" if long != "0s" else ""
+        text = f"it hangs or is slow{place}: {held} in work{since}, and none has ended meanwhile"
+        advice = (
+            "This shows the line of code that each thread is at. The parameter "
+            "max_execution_seconds ends an execution that takes longer."
         )
-        advice = "This shows the line of code that each process is at."
         yield warning(text, advice, f"zmqtriton-ctl stacks {facts.word}")
         return
     if not row["succeeded"] or not row["executions"]:
@@ -361,9 +378,14 @@ def _stands_still(facts: Facts, row: Document) -> bool:
     later = facts.later or {}
     for other in later.get("counts") or ():
         if (other["model"], other["version"]) == (row["model"], row["version"]):
-            ended = ("succeeded", "failed", "executions")
-            return bool(other.get("unanswered")) and all(other[k] == row[k] for k in ended)
+            is_alike = all(other.get(key) == row.get(key) for key in _ENDS)
+            return is_alike and has_work(row) and has_work(other)
     return False
+
+
+def has_work(row: Document) -> bool:
+    """True of a version that executes or has requests; its clients may have left an execution."""
+    return bool(row.get("unanswered") or row.get("oldest_execution_ns"))
 
 
 def _more(facts: Facts) -> int:

@@ -24,6 +24,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control import operations
+from zmqtriton_frontends.http_api.control.troubles import trouble_of
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference.restrictions import by_category
 
@@ -42,7 +43,7 @@ _LARGEST = 10**15
 _OF_MODELS = ("processes", "environments", "counts", "quotas", "drains", "troubles")
 _OF_SERVER = ("server", "malformed")
 #: The rates of a version that had no requests lately, and of one of which that is not known.
-_IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0}
+_IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 
 
@@ -99,6 +100,7 @@ class Status:
             for row in counts:
                 row.pop("last_error", None)
         document["models"] = _models(visible, counts, latest["rates"])
+        _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
     async def _latest(self) -> dict[str, Any]:
@@ -203,6 +205,34 @@ def _models(
             }
         )
     return rows
+
+
+def _add_troubles(document: Mapping[str, Any], now_s: float) -> None:
+    """Say of each version that is ready what its requests meet now, if that is known."""
+    counts, processes, quotas = (
+        _by_version(document.get(table)) for table in ("counts", "processes", "quotas")
+    )
+    for model in document["models"]:
+        of = model["name"], model["version"]
+        is_known = of in counts and model["requests_per_s"] is not None
+        model["trouble"] = (
+            trouble_of(
+                counts[of][0], model, processes.get(of, ()), quotas.get((of[0], ""), ()), now_s
+            )
+            if is_known and model["state"] == "READY"
+            else ""
+        )
+
+
+def _by_version(
+    rows: Iterable[Mapping[str, Any]] | None,
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Return the rows of each model and version; that is "" for all versions together."""
+    by_version: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows or ():
+        if "model" in row:
+            by_version.setdefault((row["model"], str(row.get("version", ""))), []).append(row)
+    return by_version
 
 
 def _counts(row: Mapping[str, Any] | None) -> dict[str, int | None]:

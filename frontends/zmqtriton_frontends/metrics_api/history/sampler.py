@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 #: A sample that takes longer is left out, so that they stay apart.
 _WITHIN_S = INTERVAL_S - 1
-_RATES = ("requests_per_s", "failures_per_s")
+_RATES = ("requests_per_s", "failures_per_s", "queue_ms")
 #: Nobody sets it, and it goes on while the machine sleeps.
 _CLOCK = time.CLOCK_BOOTTIME
 #: A row of the supervisor's answer: the pid, the model or "", the version.
@@ -115,10 +115,14 @@ class Sampler:
         if self._busy_models is None:
             return {"processes": processes, "rates": None}
         rates = {
-            name: {key: round(getattr(sample, key), 3) for key in _RATES}
+            name: {key: _rounded(getattr(sample, key)) for key in _RATES}
             for name, sample in self._busy_models.items()
         }
         return {"processes": processes, "rates": rates}
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 3)
 
 
 def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:

@@ -316,7 +316,49 @@ def test_requests_that_stand_still_differ_from_those_that_wait() -> None:
     waits = first(Facts("m", index=[READY], status=waiting))
 
     assert "it hangs or is slow: 2 requests in work" in stands.text
+    assert "max_execution_seconds" in stands.advice
     assert "requests take 900.0 ms, and only 50.0 ms of that in the model" == waits.text
+
+
+def test_what_stands_still_is_told_with_its_place() -> None:
+    stacks = [
+        "Current thread 0x1 (most recent call first):",
+        '  File "/r/m/1/model.py", line 9 in execute',
+        '  File "/s/zmqtriton_stub/model.py", line 106 in execute',
+    ]
+    hanging = {"counts": [counts(unanswered=2)]}
+    hangs = Facts("m", index=[READY], status=hanging, later=hanging, stacks=stacks)
+    loading = {"name": "m", "version": "1", "state": "LOADING"}
+    loads = Facts(
+        "m",
+        index=[loading],
+        status={"processes": [stub("LOADING", started_s=7.0)]},
+        stacks=stacks,
+        now_s=9.0,
+    )
+
+    assert "it hangs or is slow (model.py, line 9, in execute): 2 requests" in first(hangs).text
+    assert "it is still loading (model.py, line 9, in execute), since 2s" in first(loads).text
+    assert hangs.is_stuck
+    assert loads.is_stuck
+
+
+def test_a_model_hangs_also_if_its_clients_have_left_it() -> None:
+    before = counts(failed=8, failures={"CANCELED": 8}, oldest_execution_ns=12_000_000_000)
+    after = {**before, "unanswered": 3, "failed": 9, "failures": {"CANCELED": 9}}
+    facts = Facts("m", index=[READY], status={"counts": [before]}, later={"counts": [after]})
+
+    said = "it hangs or is slow: 0 requests in work, one execution for 12s, and none has ended"
+    assert said in first(facts).text
+
+
+def test_the_place_is_looked_for_only_where_something_stands_still() -> None:
+    before = {"counts": [counts(unanswered=2)]}
+    after = {"counts": [counts(unanswered=2, succeeded=1)]}
+
+    assert not Facts("m", index=[READY], status=before, later=after).is_stuck
+    assert not Facts("m", index=[READY], status=before).is_stuck
+    assert not Facts("m", index=[{**READY, "state": "LOADING"}]).is_stuck
 
 
 def test_a_canary_a_lost_broker_and_a_stopping_server_are_told() -> None:

@@ -141,9 +141,9 @@ def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> 
 
     eventually(full, 60, "the queue is full")
     tells(server, "crowded", "the queue is too short")
-    tells(server, "hanging", "it hangs or is slow: 1 request")
+    tells(server, "hanging", "it hangs or is slow (model.py, line 8, in execute): 1 request")
     tells(server, "throttled", "its quota holds it back")
-    tells(server, "loads_long", "it is still loading")
+    tells(server, "loads_long", "it is still loading (model.py, line 8, in initialize), since")
 
 
 def test_a_model_that_waits_for_a_request_is_explained_if_asked_for(server: Server) -> None:

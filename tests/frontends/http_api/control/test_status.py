@@ -122,6 +122,26 @@ def test_each_model_has_its_counts_and_rates_and_null_where_they_are_unknown() -
     assert [[None, None, 0.5, 0.25]] * 2 == figures()
 
 
+def test_a_model_that_serves_has_its_trouble_in_a_line() -> None:
+    gateway = Gateway()
+    counted = {**FOUND["counts"][0], "oldest_execution_ns": 12_000_000_000}
+    pace = {"model": "good", "quota": "max_executions_per_second", "limit": 0.5}
+
+    def troubles() -> list[str]:
+        return [model["trouble"] for model in get(gateway, STATUS).json["models"]]
+
+    assert ["", "", ""] == troubles()
+    gateway.answers["status"] = {**FOUND, "counts": [counted]}
+    said = "an execution takes 12 s already, and no request is answered meanwhile; 2 in the queue"
+    assert ["", said, ""] == troubles()
+    gateway.answers["status"] = {**FOUND, "quotas": [pace]}
+    assert "its quota holds 2 requests back: max_executions_per_second is 0.5" == troubles()[1]
+
+    # When nothing is known of its rates
+    gateway.answers["latest"]["rates"] = None
+    assert ["", "", ""] == troubles()
+
+
 @pytest.mark.parametrize(
     ("settings", "may_load", "may_restart"),
     [

@@ -63,7 +63,9 @@ def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None
 
     asyncio.run(sampler.sample())
     document = ask(sampler, "latest")
-    assert {"m:1": {"requests_per_s": 1.0, "failures_per_s": 0.0}} == document["rates"]
+    assert {"m:1": {"requests_per_s": 1.0, "failures_per_s": 0.0, "queue_ms": 0.0}} == document[
+        "rates"
+    ]
     assert {str(os.getpid())} == document["processes"].keys()
 
     gateway.answer = Unavailable("no broker")
