@@ -19,6 +19,9 @@ class Load:
     def begin(self) -> None:
         self._journal.append(f"{self._name} begins")
 
+    def give_up(self, why: Reason) -> None:
+        raise NotImplementedError
+
     def cancel(self, why: Reason) -> None:
         self._journal.append(f"{self._name}: {why.text}")
 

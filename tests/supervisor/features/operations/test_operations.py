@@ -85,6 +85,20 @@ def test_a_load_that_hangs_is_begun_again_and_what_serves_goes_on(world: Supervi
     assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
 
 
+def test_a_first_load_that_hangs_is_begun_again() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
+    hanging = world.call("load", {"model": "m"})
+    del world.stub_behaviours["m"]
+
+    done = world.call("restart", {"model": "m"})
+
+    assert 0 == done.result
+    assert "it was restarted by an operator" in hanging.error[1]
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()]
+    assert "reason" not in world.index()[0]
+
+
 def test_an_instance_that_hangs_as_it_comes_back_is_ended(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     world.kill_process(world.serial("m_0_0")).advance(1.0)

@@ -20,6 +20,8 @@ class QueuedLoad(Protocol):
 
     def cancel(self, why: Reason) -> None: ...
 
+    def give_up(self, why: Reason) -> None: ...
+
     def drop_version(self, number: int) -> None: ...
 
 
@@ -75,11 +77,11 @@ class LoadQueue:
             load.cancel(why)
 
     def cancel_current(self, why: Reason) -> bool:
-        """Cancel the running load, if one runs, and begin the next; return whether one ran."""
+        """Give up the running load, if one runs, and begin the next; return whether one ran."""
         load = self._current
         if load is None:
             return False
-        load.cancel(why)
+        load.give_up(why)
         return True
 
     def stop(self) -> None:

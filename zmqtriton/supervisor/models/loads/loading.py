@@ -353,6 +353,14 @@ class ModelLoad(GenerationOwner):
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
         self.end(Unavailable(f"load failed for model '{name}': {texts or why.text}"))
 
+    def give_up(self, why: Reason) -> None:
+        """Cancel the load; its versions were not loaded, for this reason, and the next may begin."""
+        for number in self._generations:
+            version = self._model.versions[number]
+            if version.transition(states.GenerationFailed(), why):
+                self._model.publish(version)
+        self.cancel(why)
+
     def drop_version(self, number: int) -> None:
         """Go on without a version that is being unloaded."""
         has_change = self._changes.pop(number, None) is not None or number in self._changing
