@@ -555,34 +555,6 @@ def test_the_doctor_judges_a_server_that_is_older_than_itself(server: FakeServer
     assert any(text.startswith("the server is zmqtriton 1.2.3, and this") for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["staus"], "status"),
-        (["log"], "logs"),
-        (["canary", "statsu"], "status"),
-        (["env", "prepar"], "prepare"),
-        (["repository", "registr"], "register"),
-        pytest.param(["fleet", "statsu"], "status", marks=pytest.mark.addons),
-    ],
-)
-def test_a_command_that_there_is_not_is_answered_with_a_similar_one(
-    server: FakeServer, words: list[str], meant: str
-) -> None:
-    result = run(*words)
-
-    assert 2 == result.exit_code
-    assert f"Did you mean '{meant}'?" in result.output
-
-
-def test_a_command_that_is_like_none_is_answered_with_no_guess(server: FakeServer) -> None:
-    result = run("canary", "xyzzy")
-
-    assert 2 == result.exit_code
-    assert "No such command 'xyzzy'" in result.output
-    assert "Did you mean" not in result.output
-
-
 @pytest.mark.parametrize(("variable", "is_coloured"), [("", True), ("1", False)])
 def test_no_color_is_respected(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, variable: str, is_coloured: bool

@@ -1,4 +1,4 @@
-"""Names that no model has, and servers with no models or very many."""
+"""Names that no model or command has, and servers with no models or very many."""
 
 from __future__ import annotations
 
@@ -36,6 +36,34 @@ def test_a_name_that_no_model_has_is_told_with_the_one_that_was_meant(
 
     assert (1, "") == (refused.exit_code, refused.stdout)
     assert "error: there is no model 'resnt'; did you mean 'resnet'?\n" == refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["staus"], "status"),
+        (["log"], "logs"),
+        (["canary", "statsu"], "status"),
+        (["env", "prepar"], "prepare"),
+        (["repository", "registr"], "register"),
+        pytest.param(["fleet", "statsu"], "status", marks=pytest.mark.addons),
+    ],
+)
+def test_a_command_that_there_is_not_is_answered_with_a_similar_one(
+    server: FakeServer, words: list[str], meant: str
+) -> None:
+    result = run(*words)
+
+    assert 2 == result.exit_code
+    assert f"Did you mean '{meant}'?" in result.output
+
+
+def test_a_command_that_is_like_none_is_answered_with_no_guess(server: FakeServer) -> None:
+    result = run("canary", "xyzzy")
+
+    assert 2 == result.exit_code
+    assert "No such command 'xyzzy'" in result.output
+    assert "Did you mean" not in result.output
 
 
 def test_a_model_that_has_written_nothing_has_no_lines(server: FakeServer) -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,13 +167,17 @@ def _state(server: Server, model: str) -> str:
     return next((e.get("state", "") for e in entries if e["name"] == model), "")
 
 
+def _is_settled(server: Server, model: str, states: set[str]) -> bool:
+    return _state(server, model) in states
+
+
 def _begin(server: Server, fault: Fault) -> None:
     """Bring the fault about."""
     for name in ("member", "chain") if fault.model == "chain" else (fault.model,):
         # it may load for ever
         threading.Thread(target=server.control_model, args=("load", name), daemon=True).start()
         settled = {"LOADING"} if name == "loads_long" else {"READY", "UNAVAILABLE"}
-        eventually(lambda name=name, settled=settled: _state(server, name) in settled, 30)
+        eventually(partial(_is_settled, server, name, settled), 30)
     if fault.model == "reload_fails":
         code = server.repository / fault.model / "1" / "model.py"
         code.write_text("import nothing_here\n" + code.read_text())
@@ -321,9 +326,9 @@ def _comes_back(server: Server, model: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=12.0, help="that each fault is watched")
-    parser.add_argument("--only", default="", help="faults whose names hold this")
+    parser.add_argument("--only", nargs="*", default=[""], help="faults whose names hold one")
     arguments = parser.parse_args()
-    faults = [fault for fault in _FAULTS if arguments.only in fault.model]
+    faults = [one for one in _FAULTS if any(part in one.model for part in arguments.only)]
     with tempfile.TemporaryDirectory() as name:
         options = [*_OPTIONS, f"--runtime-directory={name}/run"]
         server = Server(Path(name) / "server", options=options)

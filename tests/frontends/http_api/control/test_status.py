@@ -16,7 +16,7 @@ from zmqtriton_floor.settings.frontends import Restriction
 
 STATUS, HISTORY, LOGS = (f"/v2/zmqtriton/{what}" for what in ("status", "history", "logs"))
 PROCESS: dict[str, Any] = {"started_s": 1000.0, "restarts": 0, "last_reason": ""}
-FOUND = {
+FOUND: dict[str, Any] = {
     "server": {"id": "s", "ready": "1 of 2 model versions are ready"},
     "processes": [
         {**PROCESS, "role": "supervisor", "pid": 1},
