@@ -35,6 +35,7 @@ from tests.system.operations.commands import place
 _BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
 _CLIENTS, _PATIENCE_S = 4, 1.0
 _COMMAND_S = 20.0
+_FIGURES_S = 15.0
 _WELL = "well"
 #: The rows of a model, if a person sees all of them without scrolling or a click.
 _SCREEN = """((name) => {
@@ -85,10 +86,12 @@ _FAULTS = (
     ),
     Fault(
         *("throttled", "max_executions_per_second is 0.05", "max_executions_per_second is 0.05"),
-        ("ZmqtritonRequestsWait", "ZmqtritonModelHangs"),
+        ("ZmqtritonQuotaHoldsBack", "ZmqtritonModelHangs"),
         "max_executions_per_second is 0.05",
     ),
-    Fault("crowded", "the queue is too short", "queue", ("ZmqtritonRequestsFail",), "REJECTED"),
+    Fault(
+        "crowded", "the queue is too short", "max_requests", ("ZmqtritonRequestsFail",), "REJECTED"
+    ),
     Fault("hanging", "(model.py, line 8", "an execution takes", ("ZmqtritonModelHangs",)),
     Fault("fails", "no such column", "no such column", ("ZmqtritonRequestsFail",), "BACKEND"),
     Fault("asks_itself", "deadlock", "deadlock", ("ZmqtritonRequestsFail",), "BACKEND"),
@@ -103,7 +106,7 @@ _OPTIONS = (
 
 
 class Outcome(NamedTuple):
-    """What is said in each column: "yes …" or "NO …"; and what each command has done."""
+    """Each column as "yes" or "NO" with more, and the effect of each command."""
 
     columns: tuple[str, ...]
     commands: list[str]
@@ -234,7 +237,7 @@ def _walk(server: Server, fault: Fault, seconds: float, browser: Browser) -> Out
                 for pid in server.stub_pids("killed"):
                     psutil.Process(pid).kill()
         after, taken_s = alerts.page(server), time.monotonic() - begun_s
-        shown = browser.evaluate(f"{_SCREEN}({json.dumps(fault.model)})")
+        shown = _shown(browser, fault)
         explained, advised = _explained(server, fault)
         typed = [(command, _type(server, fault, command)) for command in advised]
     fired = [
@@ -252,6 +255,15 @@ def _walk(server: Server, fault: Fault, seconds: float, browser: Browser) -> Out
         f"NO: {failed}" if failed or not advised else "yes",
     )
     return Outcome(columns, [f"{command}: {what}" for command, what in typed])
+
+
+def _shown(browser: Browser, fault: Fault) -> str:
+    """Return what the page shows of the model; figures of five seconds come after that time."""
+    until_s, shown = time.monotonic() + _FIGURES_S, ""
+    while fault.on_page not in shown and time.monotonic() < until_s:
+        time.sleep(0.5)
+        shown = browser.evaluate(f"{_SCREEN}({json.dumps(fault.model)})")
+    return shown
 
 
 def _explained(server: Server, fault: Fault) -> tuple[str, list[str]]:

@@ -276,7 +276,7 @@ class Core:
                 generation = self.generations.find(row)
                 is_client = peer.role != "stub" and not row.flags & wire.RESENT
                 if self.limits.is_reached(generation, is_client):
-                    raise self._sequence_admission.overload(generation, row)
+                    raise self._sequence_admission.overload(generation, row, now_ns)
                 if row.flags & wire.HAS_REFERENCES:
                     self.blocks.check_question(row, body, self.instances.get(serial))
             except ZmqTritonError as error:
@@ -301,7 +301,8 @@ class Core:
         try:
             self.limits.tokens.admit(serial, request.row, self.peers, now_ns)
         except ZmqTritonError as error:
-            request.generation.statistics.record_rejection(statistics.TOKEN)
+            counters = request.generation.statistics
+            counters.record_rejection(statistics.TOKEN, error.text, now_ns)
             self.answers.reject(serial, request.row.id, error)
             return False
         return True

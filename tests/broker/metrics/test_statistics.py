@@ -50,7 +50,8 @@ def test_a_refusal_tells_the_limit_that_was_reached(
     generation: Any = SimpleNamespace(max_requests=None, unanswered=in_model, statistics=counters)
 
     assert limits.is_reached(generation, is_client=True)
-    limits.refuse(generation)
+    limits.refuse(generation, 7)
 
+    assert (f"Exceeds maximum queue size ({limit})", 7) == counters.last_error
     assert {limit: 1} == counters.own()["refusals"]
     assert (1, 1) == (limits.refused, counters.failures["REJECTED"])

@@ -19,10 +19,7 @@ class Load:
     def begin(self) -> None:
         self._journal.append(f"{self._name} begins")
 
-    def give_up(self, why: Reason) -> None:
-        raise NotImplementedError
-
-    def cancel(self, why: Reason) -> None:
+    def cancel(self, why: Reason, *, has_failed: bool = False) -> None:
         self._journal.append(f"{self._name}: {why.text}")
 
     def drop_version(self, number: int) -> None:

@@ -152,10 +152,11 @@ class ModelStatistics:
         """Add the time of an insertion to those of a request that missed the cache."""
         self.cache_miss.add(0, insertion_ns)
 
-    def record_rejection(self, limit: str) -> None:
-        """Count a request that was never admitted."""
+    def record_rejection(self, limit: str, text: str, now_ns: int) -> None:
+        """Count a request that was never admitted, and why."""
         self.fail.add(1, 0)
         self.failures[REJECTED] += 1
+        self.last_error = text, now_ns
         self.record_refusal(limit)
 
     def record_refusal(self, limit: str) -> None:

@@ -64,10 +64,11 @@ class Limits:
             limit = self._max_model_requests
         return self.unanswered >= self._max_requests or 0 < limit <= generation.unanswered
 
-    def refuse(self, generation: Generation) -> Unavailable:
+    def refuse(self, generation: Generation, now_ns: int) -> Unavailable:
         """Count a request that there is no room for; return its error."""
         self.refused += 1
-        generation.statistics.record_rejection(self._limit_reached(generation))
+        limit = self._limit_reached(generation)
+        generation.statistics.record_rejection(limit, f"{OVERLOADED} ({limit})", now_ns)
         return Unavailable(OVERLOADED)
 
     def _limit_reached(self, generation: Generation) -> str:

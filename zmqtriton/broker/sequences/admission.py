@@ -106,10 +106,10 @@ class SequenceAdmission:
         if generation.is_retired:
             self._answers.check_drained(generation)
 
-    def overload(self, generation: Generation, row: wire.Request) -> Unavailable:
+    def overload(self, generation: Generation, row: wire.Request, now_ns: int) -> Unavailable:
         """Return the error of a request that there is no room for; its sequence cannot go on."""
         scheduler = self._schedulers[generation.number]
-        error = scheduler.refusal(self._limits.refuse(generation))
+        error = scheduler.refusal(self._limits.refuse(generation, now_ns))
         if scheduler.sequences is not None and not generation.is_iterative:
             scheduler.sequences.close_after_refusal(row.correlation, error)
             if row.flags & wire.SEQUENCE_START:

@@ -9,7 +9,9 @@ from typing import Any
 from zmqtriton.supervisor.models.model import NO_VERSION, Model
 from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
-from zmqtriton_floor.reasons import AT_REST, Reason
+from zmqtriton_floor.reasons import AT_REST, Kind, Reason
+
+_OF_MEMBERS = frozenset((Kind.MEMBER_NOT_LOADED, Kind.MEMBER_NOT_READY))
 
 
 def is_ready(model: Model, version: int) -> bool:
@@ -69,11 +71,17 @@ def troubles(model: Model) -> Iterator[dict[str, str]]:
     for number, state, reason in judged:
         if reason is not None and reason.kind not in AT_REST:
             what = "load" if state is ModelState.READY else "version"
-            cause = str(reason.innermost.kind)
+            cause = _cause_of(reason)
             yield {"model": model.name, "version": str(number), "what": what, "cause": cause}
         elif state is ModelState.LOADING:
             cause = state.value
             yield {"model": model.name, "version": str(number), "what": "version", "cause": cause}
+
+
+def _cause_of(reason: Reason) -> str:
+    """Return the kind of the cause; of an ensemble whose member lacks that, as its own is there."""
+    of_member = (one.kind for one in reason.chain if one.kind in _OF_MEMBERS)
+    return str(next(of_member, reason.innermost.kind))
 
 
 def _judged(model: Model) -> Iterator[tuple[int | str, ModelState, Reason | None]]:

@@ -16,6 +16,8 @@ _RECENT_DEATH_S = 60.0
 #: An execution that takes longer, while nothing else ends, and a longer wait in the queue.
 _LONG_S = 5.0
 _LONG_WAIT_MS = 500.0
+#: A line has room for so many.
+_MOST = 2
 _PACE = "max_executions_per_second"
 #: Deaths that somebody has asked for.
 _ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
@@ -26,18 +28,19 @@ Row = Mapping[str, Any]
 def trouble_of(
     counts: Row, rates: Row, processes: Iterable[Row], quotas: Iterable[Row], now_s: float
 ) -> str:
-    """Return the worst of a version's troubles, or "".
+    """Return the worst two of a version's troubles, or "".
 
     `counts` are the broker's; without `last_error` the reader may not see the texts of errors.
     `rates` are those of the last seconds. The processes and quotas are those of the version.
     """
-    return (
-        _failure(counts, rates, now_s)
-        or _death(processes, now_s)
-        or _pace(counts, quotas)
-        or _hang(counts, rates)
-        or _wait(rates)
+    troubles = (
+        _failure(counts, rates, now_s),
+        _death(processes, now_s),
+        _pace(counts, quotas),
+        _hang(counts, rates),
+        _wait(rates),
     )
+    return "; ".join([*filter(None, troubles)][:_MOST])
 
 
 def _failure(counts: Row, rates: Row, now_s: float) -> str:

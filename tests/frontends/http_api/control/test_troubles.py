@@ -80,6 +80,17 @@ def test_a_long_execution_is_trouble_if_nothing_is_answered_meanwhile() -> None:
     assert "" == trouble(counts(oldest_execution_ns=2_000_000_000))
 
 
+def test_of_several_troubles_two_are_told_and_failures_first() -> None:
+    full = error("Exceeds maximum queue size (max_requests)")
+    long = counts(pending=1, oldest_execution_ns=7_000_000_000, last_error=full)
+    rates = {"failures_per_s": 20.0, "queue_ms": 900.0}
+
+    assert (
+        "requests fail: Exceeds maximum queue size (max_requests); an execution takes 7 s already, "
+        "and no request is answered meanwhile; 1 in the queue" == trouble(long, rates)
+    )
+
+
 def test_a_long_wait_in_the_queue_is_trouble() -> None:
     busy = {"requests_per_s": 3.0, "queue_ms": 900.0}
 

@@ -18,9 +18,7 @@ class QueuedLoad(Protocol):
 
     def begin(self) -> None: ...
 
-    def cancel(self, why: Reason) -> None: ...
-
-    def give_up(self, why: Reason) -> None: ...
+    def cancel(self, why: Reason, *, has_failed: bool = False) -> None: ...
 
     def drop_version(self, number: int) -> None: ...
 
@@ -77,11 +75,11 @@ class LoadQueue:
             load.cancel(why)
 
     def cancel_current(self, why: Reason) -> bool:
-        """Give up the running load, if one runs, and begin the next; return whether one ran."""
+        """Have the running load fail, if one runs, and begin the next; return whether one ran."""
         load = self._current
         if load is None:
             return False
-        load.give_up(why)
+        load.cancel(why, has_failed=True)
         return True
 
     def stop(self) -> None:

@@ -339,8 +339,15 @@ class ModelLoad(GenerationOwner):
 
     # ----------------------------------------------------------------- the end
 
-    def cancel(self, why: Reason = UNLOADED) -> None:
-        """Cancel the load: generations that are not swapped in yet end now."""
+    def cancel(self, why: Reason = UNLOADED, *, has_failed: bool = False) -> None:
+        """Cancel the load: generations that are not swapped in yet end now.
+
+        Versions of a load that has failed by this are not loaded, so that the next one may begin.
+        """
+        for number in self._generations if has_failed else ():
+            version = self._model.versions[number]
+            if version.transition(states.GenerationFailed(), why):
+                self._model.publish(version)
         self._context.preparations.cancel(self._preparing)
         self._preparing = 0
         self._inquiry.cancel()
@@ -352,14 +359,6 @@ class ModelLoad(GenerationOwner):
         numbers = sorted(generations)
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
         self.end(Unavailable(f"load failed for model '{name}': {texts or why.text}"))
-
-    def give_up(self, why: Reason) -> None:
-        """Cancel the load; its versions were not loaded, for this reason, and the next may begin."""
-        for number in self._generations:
-            version = self._model.versions[number]
-            if version.transition(states.GenerationFailed(), why):
-                self._model.publish(version)
-        self.cancel(why)
 
     def drop_version(self, number: int) -> None:
         """Go on without a version that is being unloaded."""
