@@ -12,6 +12,7 @@ from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_bluepri
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
+from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -100,6 +101,17 @@ def test_a_version_of_a_member_that_does_not_serve_is_named() -> None:
 
     text = "ensemble 'e' depends on 'm' whose required version 2 is not loaded."
     assert [("e", "1", f"UNAVAILABLE: Invalid argument: {text}")] == world.tables[0][:1]
+
+
+def test_the_cause_of_an_ensemble_is_its_member_which_has_its_own() -> None:
+    world = SupervisorHarness(ensemble("e", "z"), make_blueprint("z"))
+    world.stub_behaviours["z"] = "no luck"
+    world.start()
+
+    causes = {
+        name: [row["cause"] for row in troubles(world.core.models[name])] for name in ("e", "z")
+    }
+    assert {"e": ["MEMBER_NOT_LOADED"], "z": ["OTHER"]} == causes
 
 
 def test_a_circle_is_refused_and_holds_up_nobody() -> None:
