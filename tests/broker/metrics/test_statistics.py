@@ -55,3 +55,13 @@ def test_a_refusal_tells_the_limit_that_was_reached(
     assert (f"Exceeds maximum queue size ({limit})", 7) == counters.last_error
     assert {limit: 1} == counters.own()["refusals"]
     assert (1, 1) == (limits.refused, counters.failures["REJECTED"])
+
+
+def test_a_refusal_for_the_parameter_of_a_model_names_that() -> None:
+    limits, counters = Limits(), ModelStatistics()
+    limits.configure(RequestLimits(max_requests=10, max_model_requests=3))
+    generation: Any = SimpleNamespace(max_requests=1, unanswered=1, statistics=counters)
+
+    limits.refuse(generation, 7)
+
+    assert ("Exceeds maximum queue size (the model's max_requests)", 7) == counters.last_error

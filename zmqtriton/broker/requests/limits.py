@@ -68,7 +68,9 @@ class Limits:
         """Count a request that there is no room for; return its error."""
         self.refused += 1
         limit = self._limit_reached(generation)
-        generation.statistics.record_rejection(limit, f"{OVERLOADED} ({limit})", now_ns)
+        is_own = limit == statistics.MAX_MODEL_REQUESTS and generation.max_requests is not None
+        name = "the model's max_requests" if is_own else limit
+        generation.statistics.record_rejection(limit, f"{OVERLOADED} ({name})", now_ns)
         return Unavailable(OVERLOADED)
 
     def _limit_reached(self, generation: Generation) -> str:
