@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -57,9 +58,19 @@ class Desk:
         self.run("ip link set lo up")
         # zmqtriton-ctl looks there, and would find servers of other tests.
         for place in ("/run", "/tmp"):
-            self.run(f"mount -t tmpfs desk {place}")
+            self._cover(place)
         # As on a terminal of a reader, but without the meter, and with a status for refusals.
         self.run('curl() { command curl -sS "$@"; }')
+
+    def _cover(self, place: str) -> None:
+        """Mount an empty directory at a place; a checkout that lies below stays where it is."""
+        commands = [f"mount -t tmpfs desk {place}"]
+        if ROOT.is_relative_to(place):
+            aside, root = self._directory / "checkout", shlex.quote(str(ROOT))
+            commands.insert(0, f"mkdir {aside} && mount --bind {root} {aside}")
+            commands.append(f"mkdir -p {root} && mount --move {aside} {root} && rmdir {aside}")
+        status, output = self.run(" && ".join(commands))
+        assert status == 0, output
 
     def _environment(self) -> dict[str, str]:
         scratch = self._directory / "tmp"
