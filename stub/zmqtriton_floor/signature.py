@@ -120,7 +120,7 @@ class Signature:
         """Return the admission of a request that its receiver checks; looks at no data."""
         is_batch = self.max_batch_size and inputs and inputs[0].shape
         key = self._key(inputs) if self._has_keys else 0
-        return Admission(inputs[0].shape[0] if is_batch else 0, key)
+        return make(Admission, (inputs[0].shape[0] if is_batch else 0, key))
 
     def rank(self, name: str) -> int:
         """Return the number of an input's dimensions, the batch included; 0 for an unknown one."""

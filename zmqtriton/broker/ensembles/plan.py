@@ -5,10 +5,11 @@ Made once for a generation, from a configuration that the supervisor has checked
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.reshaping import Reshaping
+from zmqtriton_floor.wire import Tensor
 
 #: Clients ask for few combinations of outputs. Beyond this number they are worked out each time.
 _MAX_SELECTIONS = 64
@@ -25,6 +26,15 @@ class Step(NamedTuple):
     #: By the model's output, the ensemble's tensor that it becomes.
     outputs: dict[str, str]
     reads: frozenset[str]
+
+    def named(self, outputs: Iterable[Tensor]) -> dict[str, Tensor]:
+        """Return those of its model's outputs that the ensemble uses, by the ensemble's names."""
+        made = {}
+        for tensor in outputs:
+            name = self.outputs.get(tensor.name)
+            if name is not None:
+                made[name] = tensor
+        return made
 
 
 class Selection(NamedTuple):

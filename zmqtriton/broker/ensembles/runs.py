@@ -6,8 +6,8 @@ here.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 
 from zmqtriton.broker.ensembles.plan import EnsemblePlan, Selection, Step
 from zmqtriton.broker.requests.inflight import InflightRequest
@@ -51,8 +51,9 @@ class TensorSet:
         self.is_sent = False
         self._selection = selection
         self._missing: dict[int, int] = {}
-        self._leased: Counter[Block] = Counter()
-        self._uses: Counter[Block] = Counter()
+        #: The leases of each block, and how many steps and clients are still to read it.
+        self._leased: dict[Block, int] = {}
+        self._uses: dict[Block, int] = {}
 
     def add(self, name: str, tensor: Tensor | None) -> list[Step]:
         """Add tensors, and return the steps that now have all their inputs."""
@@ -65,50 +66,74 @@ class TensorSet:
                 ready.append(step)
         return ready
 
-    def lease(self, blocks: list[Block], tensors: Iterable[tuple[str, Tensor]]) -> list[Block]:
+    def add_outputs(self, step: Step, made: Mapping[str, Tensor]) -> list[Step]:
+        """Add what a step has made, by the ensemble's names; return the steps that can begin.
+
+        An output that was not made is as an optional input that was not given.
+        """
+        ready: list[Step] = []
+        for name, tensor in made.items():
+            ready += self.add(name, tensor)
+        for own_name in self._selection.used_outputs[step.number]:
+            name = step.outputs[own_name]
+            if name not in made:
+                ready += self.add(name, None)
+        return ready
+
+    def lease(self, blocks: list[Block], tensors: Mapping[str, Tensor]) -> list[Block]:
         """Lease the blocks of new tensors; return the leases that no step needs."""
-        if not blocks:
-            return []
+        leased = self._leased
         for block in blocks:
-            self._leased[block] += 1
-        for name, tensor in tensors:
+            leased[block] = leased.get(block, 0) + 1
+        for name, tensor in tensors.items():
             read = tensor_block(tensor)
-            if read is not None and read in self._leased:
-                self._uses[read] += self._selection.uses(name)
-        return [lease for block in dict.fromkeys(blocks) for lease in self._drop(block, 0)]
+            if read is not None and read in leased:
+                self._uses[read] = self._uses.get(read, 0) + self._selection.uses(name)
+        unused = []
+        for block in dict.fromkeys(blocks):
+            unused += self._drop(block, 0)
+        return unused
 
     def release_inputs(self, step: Step) -> list[Block]:
         """Release the inputs of an answered step; return the leases that only it still needed."""
+        released: list[Block] = []
         if not self._leased:
-            return []
-        blocks = [tensor_block(self.tensors.get(name)) for name in step.reads]
-        return [lease for block in blocks if block for lease in self._drop(block, 1)]
+            return released
+        for name in step.reads:
+            block = tensor_block(self.tensors.get(name))
+            if block is not None:
+                released += self._drop(block, 1)
+        return released
 
     def _drop(self, block: Block, uses: int) -> list[Block]:
-        self._uses[block] -= uses
-        if self._uses[block] > 0:
+        left = self._uses.pop(block, 0) - uses
+        if left > 0:
+            self._uses[block] = left
             return []
-        del self._uses[block]
         return [block] * self._leased.pop(block, 0)
 
     @property
     def is_complete(self) -> bool:
         """True if all outputs are there."""
-        return all(name in self.tensors for name in self._selection.outputs)
+        return self.tensors.keys() >= set(self._selection.outputs)
 
     def take_leases(self, blocks: Iterable[Block]) -> list[Block]:
         """Take one lease of each leased output, to be passed on to the client."""
         if not self._leased:
             return []
-        taken = [block for block in dict.fromkeys(blocks) if self._leased[block] > 0]
-        self._leased.subtract(taken)
+        leased = self._leased
+        taken = [block for block in dict.fromkeys(blocks) if leased.get(block, 0) > 0]
+        for block in taken:
+            leased[block] -= 1
         return taken
 
     def take_all_leases(self) -> list[Block]:
         """Take all leases that are left."""
         if not self._leased:
             return []
-        left = list((+self._leased).elements())
+        left: list[Block] = []
+        for block, count in self._leased.items():
+            left += [block] * count
         self._leased.clear()
         return left
 
@@ -132,7 +157,7 @@ class EnsembleRun:
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
         #: By step: how many of its requests are unanswered, and the tensor sets that wait for a
         #: free place.
-        self.unanswered: Counter[int] = Counter()
+        self.unanswered: dict[int, int] = {}
         self.waiting: dict[int, deque[TensorSet]] = {}
         #: The first error of a step, and the reason that the statistics give for it.
         self.error: ZmqTritonError | None = None
@@ -202,7 +227,7 @@ class EnsembleRun:
 
     def has_room(self, step: Step) -> bool:
         limit = self.plan.max_at_once
-        return not limit or self.unanswered[step.number] < limit
+        return not limit or self.unanswered.get(step.number, 0) < limit
 
     def wait(self, wave: TensorSet, step: Step) -> None:
         """Queue a tensor set until a request of its step is answered.

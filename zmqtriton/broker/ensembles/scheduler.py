@@ -143,7 +143,9 @@ class EnsembleScheduler:
                 call.arrived += 1
                 self._pass_on(call)
         if is_final:
-            self._release(wave.release_inputs(call.step))
+            released = wave.release_inputs(call.step)
+            if released:
+                self._release(released)
             self._release_set(run, wave)
             next_wave = run.next_waiting(call.step)
             if next_wave is not None:
@@ -235,7 +237,7 @@ class EnsembleScheduler:
             member = InflightRequest(BROKER, row, body, generation, now_ns)
             member.parent = run.request
             run.calls[member] = Call(member, run, wave, step)
-            run.unanswered[step.number] += 1
+            run.unanswered[step.number] = run.unanswered.get(step.number, 0) + 1
             wave.holds += 1
             self._lifecycle.submit(member, now_ns)
 
@@ -285,18 +287,15 @@ class EnsembleScheduler:
         if member.generation.is_decoupled:
             wave = TensorSet(run.selection, call)
             run.tensor_sets.append(wave)
-        named = [(step.outputs[t.name], t) for t in response.outputs if t.name in step.outputs]
+        made = step.named(response.outputs)
         own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
         sequence = changed_marks(response.parameters, own) if response.parameters else own
         if sequence != run.sequence:
-            wave.sequences.update((name, sequence) for name, _ in named)
-        self._release(wave.lease(outcome.blocks, named))
+            wave.sequences.update(dict.fromkeys(made, sequence))
+        if outcome.blocks:
+            self._release(wave.lease(outcome.blocks, made))
         wave.holds += 1
-        made = dict(named)
-        used = (step.outputs[name] for name in run.selection.used_outputs[step.number])
-        # an output that was not made is as an optional input that was not given
-        tensors = [*named, *((name, None) for name in used if name not in made)]
-        for following in [s for name, tensor in tensors for s in wave.add(name, tensor)]:
+        for following in wave.add_outputs(step, made):
             self._spawn(run, wave, following, now_ns)
         if run.is_decoupled and run.error is None and wave.is_complete and not wave.is_sent:
             self._stream(run, wave, now_ns)
@@ -378,7 +377,9 @@ class EnsembleScheduler:
             self._lifecycle.respond(0, run.request, last, b"", now_ns)
         else:
             self._respond(run, root, outputs, wire.FINAL, now_ns)
-        self._release(root.take_all_leases())
+        left = root.take_all_leases()
+        if left:
+            self._release(left)
 
     def _stream(self, run: EnsembleRun, wave: TensorSet, now_ns: int) -> None:
         """Send one response of a decoupled ensemble."""
@@ -403,7 +404,7 @@ class EnsembleScheduler:
             "sequence_start": bool(marks & wire.SEQUENCE_START),
             "sequence_end": bool(marks & wire.SEQUENCE_END),
         }
-        body = wire.encode_body(wire.ResponseBody(parameters, tensors))
+        body = wire.encode_body(wire.make(wire.ResponseBody, (parameters, tensors)))
         flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
         outcome = wire.Outcome(*request.key, 0, "", flags, run.sent, blocks)
         run.add_sent(size_of(body, tensors) if run.has_byte_window else 0)
@@ -416,7 +417,10 @@ class EnsembleScheduler:
 
 
 def _refers(tensors: list[wire.Tensor]) -> bool:
-    return any(type(tensor.data) is wire.Reference for tensor in tensors)
+    for tensor in tensors:  # noqa: SIM110 - any() would enter a frame for each tensor
+        if type(tensor.data) is wire.Reference:
+            return True
+    return False
 
 
 def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
@@ -431,10 +435,11 @@ def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
     for name in run.selection.outputs:
         tensor = wave.tensors[name]
         if tensor is not None:
-            shape = fit_batch_dimension(
-                tensor.shape, plan.outputs[name], is_batching=plan.is_batching
-            )
-            tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
+            _, datatype, shape, data = tensor
+            rank = plan.outputs[name]
+            if len(shape) != rank:
+                shape = fit_batch_dimension(shape, rank, is_batching=plan.is_batching)
+            tensors.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
     return plan.reshaping.for_client(tensors) if plan.reshaping else tensors
 
 
@@ -461,11 +466,12 @@ def _request(
     for name, source in step.inputs:
         tensor = wave.tensors[source]
         if tensor is not None:
+            _, datatype, shape, data = tensor
             rank = signature.rank(name)
-            shape = fit_batch_dimension(
-                tensor.shape, rank, is_batching=signature.max_batch_size > 0
-            )
-            tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
+            if len(shape) != rank:
+                is_batching = signature.max_batch_size > 0
+                shape = fit_batch_dimension(shape, rank, is_batching=is_batching)
+            tensors.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
     outputs = run.selection.used_outputs[step.number]
     places = run.places_of(step) if run.places else []
     body = wire.RequestBody(run.request_id, run.parameters, outputs, tensors, places)
