@@ -195,9 +195,11 @@ def prepare(row: wire.Request, body: wire.RequestBody, memory: TensorMemory | No
             inputs, blocks = memory.place(
                 body.inputs, lambda data: passing.to_model(data, held, borrowed), placing
             )
-            body = body._replace(inputs=inputs)
-            if any(type(tensor.data) is wire.Reference for tensor in inputs):
-                row = row._replace(flags=row.flags | wire.HAS_REFERENCES)
+            body = wire.make(wire.RequestBody, (*body[:3], inputs, *body[4:]))
+            for tensor in inputs:
+                if type(tensor.data) is wire.Reference:
+                    row = row._replace(flags=row.flags | wire.HAS_REFERENCES)
+                    break
         if placing & wire.WANT_DIGESTS and memory is not None and memory.keys is not None:
             row = row._replace(cache_key=memory.keys.of_placed(body))
         return Prepared(row, wire.encode_body(body), blocks + borrowed, held)

@@ -47,10 +47,14 @@ def find_caller() -> Caller:
 
     What serves several requests may go on until the last of their deadlines.
     """
-    unanswered = [
-        one for one in served.get() if not (one.is_answered or one.work.flags & wire.PADDING)
-    ]
-    if not unanswered:
-        return NOBODY
-    deadlines = [one.work.deadline_ns for one in unanswered]
-    return Caller(max(deadlines) if all(deadlines) else 0, *unanswered[0].route)
+    caller, latest_ns = NOBODY, 0
+    for one in served.get():
+        work = one.work
+        if one.is_answered or work.flags & wire.PADDING:
+            continue
+        if caller is NOBODY:
+            latest_ns = work.deadline_ns
+            caller = Caller(latest_ns, *one.route)
+        elif latest_ns:
+            latest_ns = max(latest_ns, work.deadline_ns) if work.deadline_ns else 0
+    return caller if caller.deadline_ns == latest_ns else caller._replace(deadline_ns=latest_ns)

@@ -193,8 +193,11 @@ class InferenceRequest:
             fields = _Arguments(*arguments, **named)
         except TypeError as error:
             raise TypeError(f"InferenceRequest(): {error}") from None
-        required = (fields.inputs, fields.requested_output_names, fields.model_name)
-        if any(argument is _MISSING for argument in required):
+        if (
+            fields.inputs is _MISSING
+            or fields.requested_output_names is _MISSING
+            or fields.model_name is _MISSING
+        ):
             raise TypeError(
                 "InferenceRequest() needs inputs, requested_output_names and model_name"
             )

@@ -120,7 +120,8 @@ class BlsClient:
 
         With its final reply its blocks are freed and the held leases are released.
         """
-        question = BlsCall(row._replace(id=next(self._ids)), body, blocks, notify, held)
+        row = wire.make(wire.Request, (next(self._ids), *row[1:]))
+        question = BlsCall(row, body, blocks, notify, held)
         if self._socket is None:
             with self._lock:
                 self._has_asked = True
