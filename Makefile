@@ -1,6 +1,7 @@
 # Each target makes what it needs; the first one takes a minute, the next ones nothing.
 # `make test ARGS="-k options"` passes arguments on to pytest, `JOBS=1` tests one file at a time.
-PYTHON ?= python3
+# A build of pyenv gives way to the optimised Python of the system, if that is the same version.
+PYTHON ?= $(or $(shell python3 tools/optimized_python.py 2> /dev/null),python3)
 ARGS ?=
 JOBS ?= 4
 # A file stays with one process; tests/conftest.py has the order.

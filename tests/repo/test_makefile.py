@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tools import optimized_python
 
 
 @pytest.fixture
@@ -46,3 +49,35 @@ def test_no_target_takes_the_environment_of_another(checkout: Path) -> None:
     assert any(line.endswith(" .venv-ray") for line in of_ray)
     assert not [line for line in of_ray if line.endswith("--clear .venv")]
     assert [line for line in own if line.endswith("--clear .venv")]
+
+
+def test_an_optimised_python_of_the_system_is_taken_in_place_of_another_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = tmp_path / "bin" / "python{}.{}".format(*sys.version_info)
+    system.parent.mkdir()
+    monkeypatch.setattr(optimized_python, "SYSTEM", system.parent)
+    arguments = "--prefix=/opt"
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: arguments)
+    monkeypatch.setattr(sys, "base_prefix", "/opt")
+
+    without = optimized_python.choose()
+    system.write_text("#!/bin/sh\nexit 1\n")
+    system.chmod(0o755)
+    unable = optimized_python.choose()
+    system.write_text("#!/bin/sh\n")
+    able = optimized_python.choose()
+    arguments = "--enable-optimizations"
+
+    assert [sys.executable] * 2 == [without, unable]
+    assert str(system) == able
+    assert sys.executable == optimized_python.choose(), "it is optimised itself"
+
+
+def test_the_choice_is_a_program() -> None:
+    """Run as the Makefile does, in a Python that has nothing installed."""
+    command = [sys.executable, "-S", str(ROOT / "tools" / "optimized_python.py")]
+
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    subprocess.run([printed.rstrip("\n"), "-c", "import venv"], check=True)
