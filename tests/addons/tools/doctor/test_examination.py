@@ -11,6 +11,7 @@ from tests.addons.tools.doctor.findings import texts, write
 from zmqtriton.control_client.client import NoServerError, ServerSelector
 from zmqtriton.findings import Finding, Severity, error, note, warning
 from zmqtriton_addons.tools.doctor.examination import examine, list_subjects
+from zmqtriton_addons.tools.doctor.subjects import environments, servers
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.target import Server, Target, find_target
 
@@ -41,6 +42,25 @@ def test_errors_come_first() -> None:
     subjects = {"a": [note("3", ".")], "b": [warning("2", "."), error("1", ".")]}
 
     assert list(Severity) == [finding.severity for finding in examine(subjects)]
+
+
+def test_what_keeps_a_model_from_being_loaded_is_told_once(tmp_path: Path) -> None:
+    for model in ("torn", "odd"):
+        write(tmp_path / model / "config.pbtxt", "name: [")
+    troubles = [
+        ("torn", "not ready: config.pbtxt, line 1: odd"),
+        ("odd", "9 of 9 requests failed"),
+        ("other", "not ready: it raises"),
+    ]
+    subjects = {
+        "the models": servers.judge_models(troubles),
+        "the Pythons of the models": environments.judge_pythons([str(tmp_path)], {}),
+    }
+
+    said = [line.partition(" cannot be loaded")[0] for line in lines(examine(subjects))]
+
+    failed = ["warning: odd: 9 of 9 requests failed", "warning: other: not ready: it raises"]
+    assert ["error: model odd", "error: model torn", *failed] == said
 
 
 def test_there_are_many_subjects() -> None:

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,12 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
         environments.append((model, environment))
         problem = _problem_of(environment)
         if problem:
-            yield error(
+            finding = error(
                 f"model {model} has no usable Python: {problem}",
                 "Correct the model's parameters, or install what they name.",
                 f"zmqtriton-ctl env prepare {model}",
             )
+            yield replace(finding, model=model)
     building = [model for model, environment in environments if _is_built(environment)]
     if building and find_uv() is None:
         yield error(
@@ -60,11 +62,12 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
 
 
 def _unreadable(directory: Path, problem: Any) -> Finding:
-    return error(
+    finding = error(
         f"model {directory.name} cannot be loaded: {str(problem).splitlines()[0]}",
         "This shows all that is wrong with it.",
         f"zmqtriton check {shlex.quote(str(directory))}",
     )
+    return replace(finding, model=directory.name)
 
 
 def _read(

@@ -9,6 +9,7 @@ import shlex
 import socket
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ def judge_models(troubles: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Tell of each model in trouble, with the first that is to be said of it."""
     advice = "This says what to do:"
     for model, text in troubles[:_MAX_MODELS]:
-        yield warning(f"{model}: {text}", advice, f"zmqtriton-ctl explain {shlex.quote(model)}")
+        command = f"zmqtriton-ctl explain {shlex.quote(model)}"
+        finding = warning(f"{model}: {text}", advice, command)
+        # what is wrong with one that serves is another matter than its files
+        yield replace(finding, model=model) if text.startswith("not ready") else finding
     if len(troubles) > _MAX_MODELS:
         more = len(troubles) - _MAX_MODELS
         yield warning(f"{more} more models are in trouble", advice, "zmqtriton-ctl explain")
