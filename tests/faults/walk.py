@@ -94,7 +94,7 @@ _FAULTS = (
     ),
     Fault("hanging", "(model.py, line 8", "an execution takes", ("ZmqtritonModelHangs",)),
     Fault("fails", "no such column", "no such column", ("ZmqtritonRequestsFail",), "BACKEND"),
-    Fault("asks_itself", "deadlock", "deadlock", ("ZmqtritonRequestsFail",), "BACKEND"),
+    Fault("asks_itself", "deadlock", "deadlock", ("ZmqtritonModelRefusesRequests",), "deadlock"),
     Fault("reload_fails", "nothing_here", "nothing_here", ("ZmqtritonLoadFailed",), "exception"),
     Fault("slow", "in the model", "requests wait", ("ZmqtritonRequestsWait",)),
     Fault("killed", "somebody has killed it", "SIGKILL", ("ZmqtritonInstancesDie",), "killed"),

@@ -65,6 +65,7 @@ def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: BrokerHarne
     _says(pair, S, wire.WaitEdge(0, 1, 0))
 
     assert _is_refused(pair, S, 1, "m -> m")
+    assert {"deadlock": 1} == pair.core.generations.by_number[1].statistics.refusals
 
 
 def test_who_says_nothing_is_asked_again_and_less_and_less_often(pair: BrokerHarness) -> None:

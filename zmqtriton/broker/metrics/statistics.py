@@ -22,9 +22,10 @@ REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
 MAX_LATENCIES = 1024
 _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
 #: For which limit a request was refused, by the name under which it is set; memory is that of all
-#: waiting bodies.
+#: waiting bodies. A deadlock is refused whatever the limits are.
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
 QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
+DEADLOCK = "deadlock"
 
 
 class CountedRequest(Protocol):

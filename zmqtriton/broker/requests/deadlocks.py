@@ -148,4 +148,5 @@ class Deadlocks:
         names = self._graph.name_circle(request)
         where = f"Model {names[0]} - Error when running inference: "
         error = InvalidArgument(f"{where}BLS calls would deadlock: {' -> '.join(names)}")
+        request.generation.statistics.record_refusal(statistics.DEADLOCK)
         self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
