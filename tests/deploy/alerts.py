@@ -5,7 +5,8 @@
     for alert in firing(before, page(server), 5.0, tmp_path):
         assert alert.labels["model"] == "broken"
 
-What happened between two looks goes on for an hour: counters grow as fast, all else stays.
+What happened between two looks goes on for an hour: counters grow as fast, from 0 where they were
+not there, and all else stays.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def firing(before: Page, after: Page, seconds: float, directory: Path) -> list[A
         name, _, labels = series.partition("{")
         step = 0.0
         if name in after.counters:
-            step = (value - before.values.get(series, value)) / seconds * 60
+            step = (value - before.values.get(series, 0.0)) / seconds * 60
         values = f"{value:.6f}+{max(0.0, step):.6f}x{_MINUTES}"
         rows.append({"series": f"{name}{_labelled('{' + labels)}", "values": values})
     groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
