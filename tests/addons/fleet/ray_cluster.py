@@ -54,6 +54,9 @@ class RayCluster:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": str(self._directory),
             "RAY_raylet_start_wait_time_s": "180",
+            # as docs/fleet.md has it
+            "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+            "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
         }
         with (self._directory / "log").open("w") as log:
             if self._redis_port:
