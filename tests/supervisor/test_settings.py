@@ -34,7 +34,7 @@ _OWN = frozenset(
     load_model unload_idle_after model_memory_budget model_config_name model_load_thread_count
     model_load_retry_count instance_retry_secs model_namespacing enable_peer_access
     build_environments model_env environment_directory state_directory zmq_door_group
-    allow_client_shm
+    allow_client_shm trust_client_shm
     allow_sagemaker sagemaker_port sagemaker_safe_port_range allow_vertex_ai vertex_ai_port
     http_thread_count sagemaker_thread_count vertex_ai_thread_count grpc_infer_thread_count
     grpc_infer_allocation_pool_size grpc_max_response_pool_size cache_directory backend_directory
