@@ -27,6 +27,7 @@ from zmqtriton_addons.tools.explaining.findings import Facts, find_all, has_work
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _LOG_LINES = 1000
+_MINUTE_S = 60
 #: In this time something should have ended.
 _SECOND_LOOK_S = 1.0
 #: A process that is stopped writes no stacks.
@@ -135,6 +136,7 @@ class _Server:
         facts = replace(
             facts,
             later=self._later if any(map(has_work, counts)) else None,
+            last_minute=self._last_minute(model) if has_failed else {},
             log=self._log(model) if has_failed or not is_overview else (),
             problems=_check(readable) if self.is_unready(model) else (),
             directories=[str(place) for place in readable],
@@ -152,6 +154,12 @@ class _Server:
         """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
         return self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+
+    def _last_minute(self, model: str) -> Any:
+        arguments = {"seconds": _MINUTE_S, "model": model}
+        with suppress(ZmqTritonError):  # without metrics there is no history
+            return self._client.call("history", arguments, timeout_s=QUICK_TIMEOUT_S)
+        return {}
 
     def _log(self, model: str) -> Sequence[Any]:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}

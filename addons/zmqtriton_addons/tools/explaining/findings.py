@@ -51,6 +51,8 @@ class Facts:
     later: Document | None = None
     #: What its processes write of their threads, where a request or a load stands still.
     stacks: Sequence[str] = ()
+    #: The history of the model's last minute, where the server keeps one and requests have failed.
+    last_minute: Document = field(default_factory=dict)
     #: Lines of the log about the model, oldest first.
     log: Sequence[Document] = ()
     #: What a check of the directory finds, where it can be read.
@@ -320,13 +322,30 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
     if facts.is_overview and is_past:
         return
     if failures and not _is_of_a_death(failures[-1][1]):
-        share = f"{faults} of {_count(answered, 'request')} failed" if faults else "requests failed"
+        share = _share(facts, faults, answered) if faults else "requests failed"
         why = explain_text(facts.model, failures[-1][1])
         text = f"{share}, the last {_ago(facts, last_s)} because "
         yield _of(text, why._replace(commands=why.commands[:1]))
     elif faults and not any(stub.get("last_reason") for stub in _stubs(facts)):
-        text = f"{faults} of {_count(answered, 'request')} failed"
+        text = _share(facts, faults, answered)
         yield warning(text, "The log may say why.", _logs(facts))
+
+
+def _share(facts: Facts, faults: int, answered: int) -> str:
+    """Return how many requests have failed, and how many of the last minute if that is news."""
+    interval_s = facts.last_minute.get("interval_s", 0.0)
+    versions = [
+        columns
+        for name, columns in facts.last_minute.get("models", {}).items()
+        if not facts.version or name == f"{facts.model}:{facts.version}"
+    ]
+    succeeded, failed = (
+        round(interval_s * sum(rate or 0.0 for columns in versions for rate in columns[key]))
+        for key in ("requests_per_s", "failures_per_s")
+    )
+    share = f"{faults} of {_count(answered, 'request')} failed"
+    is_news = 0 < succeeded + failed < answered
+    return f"{share}, {failed} of {succeeded + failed} in the last minute" if is_news else share
 
 
 def _answered(row: Document) -> int:

@@ -235,6 +235,22 @@ def test_requests_that_fail_are_told_with_the_last_reason() -> None:
     assert words in failing.text
 
 
+def test_of_requests_that_fail_those_of_the_last_minute_are_told() -> None:
+    status = {"counts": [counts(failed=40, faults=40, succeeded=960)]}
+    columns = {"requests_per_s": [0.0, 0.4], "failures_per_s": [0.2, 1.8]}
+    minute = {"interval_s": 5.0, "models": {"m:1": columns, "m:2": columns}}
+    facts = Facts("m", index=[READY], status=status, last_minute=minute)
+    none = {key: [0.0, 0.0] for key in columns}
+
+    of_all, of_one = first(facts), first(replace(facts, version=1))
+    quiet = first(replace(facts, last_minute={"interval_s": 5.0, "models": {"m:1": none}}))
+
+    assert "40 of 1000 requests failed, 20 of 24 in the last minute" in of_all.text
+    assert "40 of 1000 requests failed, 10 of 12 in the last minute" in of_one.text
+    assert "40 of 1000 requests failed" in quiet.text
+    assert "minute" not in quiet.text
+
+
 LONG_BACK = [{"text": f"{FAILED}KeyError: 'x'", "time_s": 1000.0}]
 
 
