@@ -157,6 +157,24 @@ def _bases(node: ast.ClassDef) -> set[str]:
     return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
 
 
+def test_slots_have_different_names() -> None:
+    """Python takes a name twice, and keeps a place for each."""
+    slots = {
+        f"{source.module}:{node.lineno}": [
+            constant.value
+            for constant in ast.walk(node.value)
+            if isinstance(constant, ast.Constant)
+        ]
+        for source in sources()
+        for node in source.nodes
+        if isinstance(node, ast.Assign)
+        and [ast.unparse(target) for target in node.targets] == ["__slots__"]
+    }
+
+    assert slots
+    assert [] == [place for place, names in slots.items() if len(names) != len(set(names))]
+
+
 def test_named_tuples_have_no_other_base() -> None:
     """Python 3.10 refuses them when the module is imported, as in `NamedTuple, Generic[T]`."""
     assert [

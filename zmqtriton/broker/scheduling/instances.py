@@ -152,7 +152,6 @@ class Instance:
         "concurrency",
         "earlier",
         "executing_since_ns",
-        "executing_since_ns",
         "fenced_ns",
         "generation",
         "has_arrived",
