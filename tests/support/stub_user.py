@@ -1,7 +1,8 @@
 """Runs the server's models as another user: all of a session's, with `ZT_STUB_USER=nobody`.
 
-That user must reach the interpreter, which may lie in root's home. Such a server gets a view of the
-file system of its own, in which that home may be entered; the machine's stays as it is.
+That user must reach the interpreter, and those of models, which may lie in root's home. Such a
+server gets a view of the file system of its own, in which that home may be entered; the machine's
+stays as it is.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def why_not(user: str = "nobody") -> str:
 
 
 def within_reach(command: Sequence[str]) -> list[str]:
-    """The command, where needed in a view in which everybody reaches the interpreter."""
-    closed = _closed_directory(Path(os.path.realpath(sys.executable)))
+    """The command, where needed in a view in which everybody reaches the interpreters."""
+    interpreter, another = Path(os.path.realpath(sys.executable)), Path.home() / "interpreter"
+    closed = _closed_directory(interpreter) or _closed_directory(another)
     if closed is None:
         return list(command)
     return ["unshare", "--mount", "sh", "-c", _OPEN_HOME, "sh", str(closed), *command]
