@@ -1,7 +1,7 @@
 """Calls without TLS to a port that speaks it: their status says so.
 
-HTTP/2 as far as this takes: calls that come until the client has read that it should go are
-answered when they begin, and what they send is not kept. Does no I/O.
+HTTP/2 as far as this takes: calls are answered when they begin, and what they send is not kept.
+Does no I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _TOLD = call_headers.refusal_of(
     Unavailable.grpc_status,
     "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)",
 )
-#: Of one connection; what comes beyond them is reset, or not read.
+#: Of one connection; what comes beyond them is reset, or not read. The client is not told to go
+#: before: gRPC's own could lose a large call that it begins as it reads that, and cannot repeat.
 _MAX_ANSWERS = 100
 #: So much is read before the end of the answers is noticed.
 _STEP_BYTES = 4096
@@ -50,8 +51,7 @@ class PlainCalls:
 
     def _refuse(self, opening: Opening, connection: Connection, number: int) -> Refused:
         self._answers += 1
-        # before the answer, or who asks again as soon as it has that would do so here
-        connection.leave()
         if self._answers == _MAX_ANSWERS:
+            connection.leave()
             connection.refuse_streams()
         return Refused(opening, connection, number)
