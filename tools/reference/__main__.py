@@ -8,6 +8,7 @@ from tools.reference import (
     client_limits_page,
     command_lines_page,
     config_page,
+    figures_page,
     http_page,
     pb_utils_page,
 )
@@ -18,6 +19,7 @@ PAGES = {
     "client-limits.md": client_limits_page.page,
     "command-lines.md": command_lines_page.page,
     "config.md": config_page.page,
+    "figures.md": figures_page.page,
     "http.md": http_page.page,
     "pb-utils.md": pb_utils_page.page,
 }
