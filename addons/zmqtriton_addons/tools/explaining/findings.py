@@ -30,6 +30,8 @@ _WORTH_MENTIONING_MS = 10.0
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
 _RECENT_S = 600.0
 _SMALL_SHARE = 0.01
+#: Causes outside the model, for which an instance that is back need not be restarted again.
+_FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 #: Counters that grow when something ends; not those of clients that leave.
 _ENDS = ("succeeded", "faults", "executions")
 _PACE, _MEMORY = "max_executions_per_second", "max_memory_bytes"
@@ -264,14 +266,24 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     for stub in stubs:
         if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
             continue
-        explanation = explain_reason(facts.model, reason_of(stub))
-        fate = _fate(facts, stub)
-        yield _of(f"instance {stub['instance']} has died and {fate}: ", explanation)
+        reason = reason_of(stub)
+        finding = _of(
+            f"instance {stub['instance']} has died and {_fate(facts, stub)}: ",
+            explain_reason(facts.model, reason),
+        )
+        is_back = stub.get("state") == "READY"
+        if is_back and reason is not None and reason.kind in _FROM_OUTSIDE:
+            finding = _without(finding, f"zmqtriton-ctl restart {facts.word}")
+        yield finding
     ready = sum(stub.get("state") == "READY" for stub in stubs)
     if stubs and not has_given_up and ready < len(stubs):
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
         yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
+
+
+def _without(finding: Finding, command: str) -> Finding:
+    return replace(finding, commands=tuple(c for c in finding.commands if c != command))
 
 
 def _is_long_back(facts: Facts, stub: Document) -> bool:

@@ -224,6 +224,18 @@ def test_instances_that_have_died_are_told_with_their_reasons() -> None:
     assert "1 of 2 instances are ready, others are BACKOFF" == findings[1].text
 
 
+@pytest.mark.parametrize("reason", [SIGKILL, OUT_OF_MEMORY])
+def test_an_instance_that_was_killed_and_is_back_need_not_be_restarted(reason: Reason) -> None:
+    end = {"last_reason": reason.text, "why": reason.document()}
+
+    for state, needs_restart in (("READY", False), ("FAILED", True)):
+        died = stub(state, restarts=1, **end)
+        finding = first(Facts("m", index=[READY], status={"processes": [died, stub()]}))
+
+        assert needs_restart == ("zmqtriton-ctl reload m" in finding.commands)
+        assert "zmqtriton-ctl restart m" not in finding.commands
+
+
 def test_requests_that_fail_are_told_with_the_last_reason() -> None:
     text = f"{FAILED}KeyError: 'x'\\n\\nAt:\\n  m.py(3): execute"
     status = {"counts": [counts(failed=2, faults=2, succeeded=3)]}
