@@ -54,7 +54,9 @@ KINDS: dict[str, tuple[clients.MakePlan, str]] = {
     "grpc unary": (clients.grpc_unary, "grpc"),
     "grpc stream": (clients.grpc_stream, "grpc"),
     "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http"),
+    "grpc 600 KB": (functools.partial(clients.grpc_unary, floats=150_528), "grpc"),
     "shared memory 600 KB": (clients.http_shared, "http"),
+    "grpc shared memory 600 KB": (clients.grpc_shared, "grpc"),
 }
 _WARM, _REQUESTS = 300, 400
 

@@ -21,8 +21,10 @@ LIMITS = {
     "http json": (58, 60, 48),
     "grpc unary": (75, 60, 48),
     "grpc stream": (79, 60, 48),
-    "http binary 600 KB": (187, 122, 81),
-    "shared memory 600 KB": (168, 122, 81),
+    "http binary 600 KB": (153, 115, 71),
+    "grpc 600 KB": (258, 115, 71),
+    "shared memory 600 KB": (110, 60, 66),
+    "grpc shared memory 600 KB": (129, 60, 66),
 }
 #: What runs by the clock adds a little.
 SLACK = 2

@@ -14,7 +14,7 @@ PATIENCE_S = 1.0
 #: The limit of such copies in a process. Further clients keep the memory that they have.
 MAX_COPIED_BYTES = 256 << 20
 #: How much is written at a time; more only when most of it has gone.
-_STEP_BYTES = 4 << 20
+STEP_BYTES = 4 << 20
 
 
 class Piece(NamedTuple):
@@ -62,7 +62,7 @@ async def pieces(
                     if copied:
                         rest = memoryview(bytes(rest))
                         tail[:] = [bytes(data) for data in tail]
-                piece, rest = rest[:_STEP_BYTES], rest[_STEP_BYTES:]
+                piece, rest = rest[:STEP_BYTES], rest[STEP_BYTES:]
                 yield Piece(head, piece)
                 head = b""
                 del piece

@@ -263,14 +263,26 @@ class InferenceExchange(HttpInference):
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
-            sending = self._send_large(head, [text, *tail])
-            self._sending = asyncio.get_running_loop().create_task(sending)
+            self._begin_large(head, [text, *tail], size)
             return
         owner.channel.write(b"".join((head, text, *tail)) if tail else head + text)
         owner.answered()
 
+    def _begin_large(self, head: bytes, tail: list[bytes | memoryview], size: int) -> None:
+        owner = self._owner
+        if size <= large_answer.STEP_BYTES:
+            owner.channel.write_all((head, *tail))
+            if owner.channel.unread is None:  # the kernel has taken most of it
+                self._free()
+                owner.answered()
+                return
+            tail.clear()
+        sending = self._send_large(head, tail)
+        self._sending = asyncio.get_running_loop().create_task(sending)
+
     async def _send_large(self, head: bytes, tail: list[bytes | memoryview]) -> None:
         owner = self._owner
+        await owner.channel.drain()
         async with aclosing(large_answer.pieces(head, tail, time.monotonic)) as pieces:
             async for piece in pieces:
                 owner.channel.write_all(piece)
