@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import signal
+from functools import lru_cache
 from typing import Mapping, Sequence
 
 _SET_PDEATHSIG = 1
@@ -104,7 +105,7 @@ def show_arguments(start: int, end: int) -> bool:
     Only while the process has one thread: the end of the heap is set along with it.
     """
     layout = _layout()
-    layout.arg_start, layout.arg_end = start, end
+    layout.arg_start, layout.arg_end, layout.brk = start, end, _SBRK(0)
     size = ctypes.sizeof(layout)
     return bool(_LIBC.prctl(_SET_MM, _SET_MM_MAP, ctypes.byref(layout), size, 0) == 0)
 
@@ -134,7 +135,9 @@ class _Layout(ctypes.Structure):
     ]
 
 
+@lru_cache(maxsize=None)
 def _layout() -> _Layout:
+    """Return the layout but for the end of the heap; forks of this process have the same."""
     with open("/proc/self/stat", "rb") as file:
         # counted as in proc(5), where the name in parentheses, which may hold anything, is 2
         words = [b"", b"", b"", *file.read().rpartition(b")")[2].split()]
@@ -143,5 +146,4 @@ def _layout() -> _Layout:
     layout.start_data, layout.end_data, layout.start_brk = map(int, words[45:48])
     layout.arg_start, layout.arg_end = map(int, words[48:50])
     layout.env_start, layout.env_end = map(int, words[50:52])
-    layout.brk = _SBRK(0)
     return layout

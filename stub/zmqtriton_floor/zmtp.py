@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import select
 import socket
@@ -54,10 +55,15 @@ def _ready(kind: bytes) -> bytes:
     return bytes((_COMMAND, len(body))) + body
 
 
+def receive_buffer() -> mmap.mmap:
+    """Return a buffer to read into; its memory is taken as it is written, mostly a page."""
+    return mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 class Connection:
     """One end of a connection. Unwritten bytes wait here, in any amount."""
 
-    def __init__(self, end: socket.socket, own: bytes, other: bytes, piece: bytearray) -> None:
+    def __init__(self, end: socket.socket, own: bytes, other: bytes, piece: mmap.mmap) -> None:
         end.setblocking(False)
         with contextlib.suppress(OSError):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KEPT)
@@ -274,7 +280,7 @@ class Dealer(Connection):
             with contextlib.suppress(OSError):
                 end.connect(_path(address))
                 is_connected = True
-        super().__init__(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
+        super().__init__(end, b"DEALER", b"ROUTER", receive_buffer())
         if not is_connected:
             self.break_off()
         #: The last read took everything, so another one would have nothing. After the messages of
@@ -326,7 +332,7 @@ class Router:
         self._listener.listen(4096)
         self._listener.setblocking(False)
         self._epoll = epoll
-        self._piece = bytearray(_PIECE)
+        self._piece = receive_buffer()
         self.connections: set[Connection] = set()
         #: Connections whose peers are not known yet, oldest first, and until when they may be so.
         self._strangers: dict[Connection, int] = {}

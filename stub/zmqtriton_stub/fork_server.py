@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import hashlib
 import json
 import os
 import signal
@@ -22,15 +23,22 @@ from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.settings import codec
+from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.variables import stub_mark
 
 # loaded here once for all: what stubs load later, and their models at once
-from zmqtriton_stub import process  # noqa: F401
+from zmqtriton_stub import output, process  # noqa: F401
 from zmqtriton_stub.api import pb_utils  # noqa: F401
+from zmqtriton_stub.model import provide_api
 
 #: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
 #: process.
 _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+#: The messages that every stub receives.
+_RECEIVED = (
+    *(wire.Bootstrap, wire.LoadModel, wire.Initialize, wire.Welcome, wire.Execute, wire.Finalize),
+)
 
 
 def run(descriptor: int) -> list[str] | None:
@@ -57,6 +65,16 @@ def why_unfit() -> str:
     return ""
 
 
+def _make_ahead() -> None:
+    """Make what each stub would make for itself before it could load its model."""
+    for kind in _RECEIVED:
+        wire.SCHEMAS[kind.__name__].read  # noqa: B018 - compiled when it is first used
+    codec.decode(StubSettings, codec.encode(StubSettings()))
+    hashlib.sha256()
+    provide_api()
+    output.attribute()
+
+
 class ForkServer:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
@@ -70,6 +88,7 @@ class ForkServer:
         self._command_line.show([sys.executable, *sys.argv[:3]])
         for number, _ in _ORDERLY:
             signal.signal(number, signal.SIG_IGN)
+        _make_ahead()
         gc.collect()
         # otherwise a collection in a stub would write to every object, and copy its page
         gc.freeze()
@@ -121,9 +140,9 @@ class ForkServer:
         os.setpgid(0, 0)
         for number, handler in _ORDERLY:
             signal.signal(number, handler)
-        lifeline, progress, listener, output = descriptors
+        lifeline, progress, listener, writing = descriptors
         for stream in (1, 2):
-            os.dup2(output, stream)
+            os.dup2(writing, stream)
         request = json.loads(call.arguments)
         arguments = ["--lifeline", str(lifeline), "--progress", str(progress)]
         arguments += ["--listener", str(listener), request["model"], request["instance"]]
@@ -144,14 +163,18 @@ class ForkServer:
         if self._lifeline.ended or self._lifeline.is_backed_up:
             os._exit(1)  # nobody would ever talk to it
         self._lifeline.abandon()
-        _close((output, *(d for _, others in self._waiting for d in others)))
+        _close((writing, *(d for _, others in self._waiting for d in others)))
         return arguments
 
 
 def _set_oom_score(score: int) -> None:
     """Let the kernel choose a stub before the fork server when memory runs out."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(score))
+    with contextlib.suppress(OSError):
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        try:
+            os.write(descriptor, b"%d" % score)
+        finally:
+            os.close(descriptor)
 
 
 def _fork_and_leave() -> None:

@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Coroutine
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
@@ -230,8 +231,7 @@ def _import(load: wire.LoadModel) -> Any:
     name, extension = os.path.splitext(file)
     if extension != ".py":
         raise TritonModelException(f"Model name must end with '.py'. Model name is \"{file}\".")
-    for module in ("c_python_backend_utils", "triton_python_backend_utils"):
-        _provide(module)
+    provide_api()
     if load.package:
         backend_package.provide(load.package, directory)
     parent, package = os.path.split(directory)
@@ -239,7 +239,17 @@ def _import(load: wire.LoadModel) -> Any:
     if parent != load.directory:  # one file alone, or code shared by several models
         return _import_file(name, load.path)
     sys.path.append(parent)
+    _import_package(package, parent)
     return importlib.import_module(f"{package}.{name}")
+
+
+def _import_package(name: str, directory: str) -> None:
+    """Import the directory of a version, without a look at all of the path for it."""
+    spec = None if name in sys.modules else PathFinder.find_spec(name, [directory])
+    if spec is not None:
+        sys.modules[name] = package = importlib.util.module_from_spec(spec)
+        if spec.loader is not None:
+            spec.loader.exec_module(package)
 
 
 def _import_file(name: str, path: str) -> Any:
@@ -250,11 +260,14 @@ def _import_file(name: str, path: str) -> Any:
     return module
 
 
-def _provide(name: str) -> None:
-    """Provide our modules under these names, before those of the model's environment."""
-    module, load = _new_module(name, os.path.join(MODEL_PATH, name, "__init__.py"))
-    sys.modules[name] = module
-    load(module)
+def provide_api() -> None:
+    """Provide our modules under Triton's names, before those of the model's environment."""
+    for name in ("c_python_backend_utils", "triton_python_backend_utils"):
+        path = os.path.join(MODEL_PATH, name, "__init__.py")
+        if getattr(sys.modules.get(name), "__file__", None) != path:
+            module, load = _new_module(name, path)
+            sys.modules[name] = module
+            load(module)
 
 
 def _new_module(name: str, path: str) -> tuple[Any, Callable[[Any], None]]:

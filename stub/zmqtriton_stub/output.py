@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from typing import Any
 
 from zmqtriton_floor import logs
 from zmqtriton_stub.api import callers
@@ -18,10 +19,12 @@ _LATER_LINE = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 
 def attribute() -> None:
     """Have the lines that Python code prints in this process say which requests they are about."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = AttributedOutput(sys.stdout)
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = AttributedOutput(sys.stderr)
+    sys.stdout, sys.stderr = _attributed(sys.stdout), _attributed(sys.stderr)
+
+
+def _attributed(stream: Any) -> Any:
+    is_plain = isinstance(stream, io.TextIOWrapper) and type(stream) is not AttributedOutput
+    return AttributedOutput(stream) if is_plain else stream
 
 
 class AttributedOutput(io.TextIOWrapper):

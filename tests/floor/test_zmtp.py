@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import resource
 import select
 import socket
@@ -487,3 +488,18 @@ def test_a_stranger_may_not_announce_as_much_as_those_who_are_known(
     eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the end")
     for dealer in (friend, stranger):
         dealer.close()
+
+
+def _own_kib() -> int:
+    """Return the memory that this process shares with nobody."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return sum(map(int, re.findall(r"^Private_Dirty: +(\d+)", text, re.M)))
+
+
+def test_a_buffer_takes_memory_as_it_is_written() -> None:
+    before = _own_kib()
+
+    buffers = [zmtp.receive_buffer() for _ in range(64)]
+
+    assert 64 * (1 << 18) == sum(map(len, buffers))
+    assert _own_kib() - before < 4096  # a quarter of it

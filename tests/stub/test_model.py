@@ -57,6 +57,31 @@ def test_a_file_outside_of_a_version_is_itself_whatever_has_its_name(write_model
     assert _load(directory, "json.py")._class.text == "1"
 
 
+def test_the_version_s_directory_is_the_package_whatever_has_its_name(
+    write_model: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "site" / "1"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("NAME = 'other'")
+    monkeypatch.syspath_prepend(str(other.parent))
+
+    model = _load(write_model("class TritonPythonModel: name = __name__"))
+
+    assert model._class.name == "1.model"
+
+
+def test_a_version_s_directory_may_be_a_package_with_code(write_model: Write) -> None:
+    code = """
+        import sys
+        class TritonPythonModel:
+            name = sys.modules["1"].NAME
+    """
+    directory = write_model(code)
+    (directory / "1" / "__init__.py").write_text("NAME = __name__, __path__")
+
+    assert _load(directory)._class.name == ("1", [str(directory / "1")])
+
+
 def test_the_model_s_directories_come_last_on_the_path(write_model: Write) -> None:
     before = sys.path.copy()
 

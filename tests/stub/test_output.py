@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TextIO
 import pytest
 
 from zmqtriton_stub.api import callers
-from zmqtriton_stub.output import AttributedOutput
+from zmqtriton_stub.output import AttributedOutput, attribute
 
 
 @contextmanager
@@ -55,3 +56,15 @@ def test_what_is_no_text_is_refused_in_pythons_words(stream: TextIO, value: Any)
 def test_it_has_the_name_of_its_stream(stream: TextIO) -> None:
     with AttributedOutput(stream) as output:  # type: ignore[arg-type]
         assert (stream.name, stream.mode) == (output.name, output.mode)
+
+
+def test_a_stream_is_attributed_once(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    attribute()
+    first = sys.stdout
+    attribute()
+
+    assert isinstance(first, AttributedOutput)
+    assert first is sys.stdout

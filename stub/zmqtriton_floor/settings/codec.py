@@ -6,8 +6,10 @@ Both ends are of one version, so that whatever does not fit is an error of ours,
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import (
     Any,
+    Dict,
     Tuple,
     Type,
     TypeVar,
@@ -76,10 +78,15 @@ def _read_row(origin: Any, kinds: Tuple[Any, ...], value: Any, name: str) -> Any
     return origin(_read(kind, part, name) for kind, part in zip(kinds, value))
 
 
+@lru_cache(maxsize=None)  # to find it out is most of the work of decode()
+def _kinds_of(cls: Any) -> Dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _read_fields(cls: Any, value: Any, name: str) -> Any:
     if type(value) is not dict:
         raise SettingsError(f"{name}: {type(value).__name__} in place of an object")
-    kinds = get_type_hints(cls)
+    kinds = _kinds_of(cls)
     unknown = sorted(value.keys() - kinds.keys())
     missing = sorted(kinds.keys() - value.keys())
     if unknown or missing:

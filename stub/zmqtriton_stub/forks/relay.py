@@ -7,6 +7,7 @@ model's own code, so it is judged as if the model had asked in this process.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import select
 import socket
 import threading
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
-from zmqtriton_floor.zmtp import Connection
+from zmqtriton_floor.zmtp import Connection, receive_buffer
 from zmqtriton_stub.api.bls import open_reply, prepare
 from zmqtriton_stub.broker.bell import Bell
 from zmqtriton_stub.forks.calls import Calls
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_client import BlsClient
     from zmqtriton_stub.instance import Instance
 
-_PIECE = 1 << 18
 _NOT_SERVING = Unavailable("BLS is only supported during the 'execute' function.")
 
 
@@ -77,11 +77,12 @@ class Relay:
         self._lock = threading.Lock()
         self._is_running = False
         self._epoll: select.epoll | None = None
+        #: Made for the first connection: most models never fork.
+        self._piece: mmap.mmap | None = None
         #: Wakes the thread; there once that runs.
         self._bell: Bell | None = None
         #: The descriptor of the calls' client while some fork awaits replies; else -1.
         self._watched = -1
-        self._piece = bytearray(_PIECE)
 
     # ------------------------------------------------------------------ forks
 
@@ -191,6 +192,7 @@ class Relay:
             inlet.close()
         for _, _, data in ancillary:
             end = socket.socket(fileno=int.from_bytes(data[:4], "little"))
+            self._piece = self._piece or receive_buffer()
             child = _Fork(Connection(end, b"ROUTER", b"DEALER", self._piece))
             self._forks[child.connection.descriptor] = child
             self._watch(child.connection.descriptor)
