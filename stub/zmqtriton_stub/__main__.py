@@ -44,13 +44,14 @@ if not __package__:
 
 def main() -> int:
     arguments = sys.argv[1:]
+    shared = None
     if arguments[:1] == ["--fork-server"]:
         from zmqtriton_stub import fork_server
 
         born = fork_server.run(int(arguments[1]))
         if born is None:
             return 0
-        arguments = born
+        arguments, shared = born, fork_server.SHARED_MODULES
     if arguments[6:7] == ["--support"]:
         # after everything that the environment has, and before what lies beside the model
         sys.path.append(arguments[7])
@@ -73,7 +74,12 @@ def main() -> int:
             f"Install it with: {sys.executable} -m pip install pyzmq msgpack numpy\n"
         )
         return 3
-    return process.run(lifeline, progress, listener, name)
+    status = process.run(lifeline, progress, listener, name)
+    if shared is not None and status == 0:
+        from zmqtriton_stub import ending
+
+        ending.end(shared)
+    return status
 
 
 if __name__ == "__main__":

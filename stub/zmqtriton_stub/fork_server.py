@@ -28,13 +28,15 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.variables import stub_mark
 
 # loaded here once for all: what stubs load later, and their models at once
-from zmqtriton_stub import output, process  # noqa: F401
+from zmqtriton_stub import ending, output, process  # noqa: F401
 from zmqtriton_stub.api import pb_utils  # noqa: F401
 from zmqtriton_stub.model import provide_api
 
 #: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
 #: process.
 _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+#: The names of the modules that are in memory once.
+SHARED_MODULES = frozenset(sys.modules)
 #: The messages that every stub receives.
 _RECEIVED = (
     *(wire.Bootstrap, wire.LoadModel, wire.Initialize, wire.Welcome, wire.Execute, wire.Finalize),

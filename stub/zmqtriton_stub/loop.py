@@ -316,6 +316,7 @@ class Stub:
             self._instance.log("I", describe(error))
         self._link.close()
         self._instance.tracing.close()
+        self._model.forget()
 
     # ------------------------------------------------------------- executing
 

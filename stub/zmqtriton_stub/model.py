@@ -218,6 +218,10 @@ class Model:
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()
 
+    def forget(self) -> None:
+        """Let go of the model's instance, which ends now if nobody else has it."""
+        self._class = self._instance = self._execute = self.is_ready = None
+
 
 def import_class(load: wire.LoadModel) -> Any:
     """Return the class of model.py. Raises whatever its code does."""
