@@ -75,7 +75,7 @@ class CheckedRequest(NamedTuple):
     canary: Canary | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None
-    #: The regions that its stub may write outputs to itself.
+    #: The regions that its stub may write outputs to itself. The last field, for with_claim().
     claim: Claim | None = None
 
     def without_places(self) -> CheckedRequest:
@@ -93,7 +93,9 @@ class CheckedRequest(NamedTuple):
         claim.lends_files = lends_files and not is_early
         if claim.is_on_gpu:
             return self._replace(claim=claim, canary=None, cache_key=b"")
-        return self._replace(claim=claim) if claim.lends_files else self
+        if not claim.lends_files:
+            return self
+        return make(CheckedRequest, (*self[:-1], claim))  # as _replace(), by fewer calls
 
     def with_stages(self, stages: Stages) -> CheckedRequest:
         """Return the same request, which asks the broker for its stages."""
@@ -138,7 +140,9 @@ def prepare(
         for tensor in body.inputs:
             if type(tensor.data) is RegionSlice:
                 body = catalogue.regions.fill(body)
-                options = options._replace(flags=options.flags | flags_of_inputs(body))
+                flags = flags_of_inputs(body)
+                if flags:
+                    options = options._replace(flags=options.flags | flags)
                 break
         admission = model.signature.check(body)
     except ZmqTritonError as error:

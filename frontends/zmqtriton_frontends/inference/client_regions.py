@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, PAGE
@@ -36,8 +36,7 @@ _ALIGNMENT = 64
 MAX_READ_BYTES = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class RegionSlice:
+class RegionSlice(NamedTuple):
     """The place of a tensor in a region, in its place until the data are read."""
 
     region: str
@@ -226,7 +225,9 @@ class Regions:
 
     def _filled(self, tensor: Tensor) -> Tensor:
         name, datatype, shape, place = tensor
-        region = self._find(place.region)
+        region = self._by_name.get(place.region)
+        if region is None:
+            raise _not_found(place.region)
         contents = RegionContents(region, region.position(place), place.size)
         # strings are looked into before they are sent
         is_later = place.size > INLINE_BYTES and datatype != BYTES
@@ -238,16 +239,12 @@ class Regions:
         """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
         targets = {}
         for output, place in places.items():
-            region = self._find(place.region)
+            region = self._by_name.get(place.region)
+            if region is None:
+                raise _not_found(place.region)
             region.position(place)
             targets[output] = (region, place)
         return Claim(targets)
-
-    def _find(self, name: str) -> Region:
-        region = self._by_name.get(name)
-        if region is None:
-            raise _not_found(name)
-        return region
 
 
 def _not_found(name: str) -> NotFound:
@@ -256,8 +253,10 @@ def _not_found(name: str) -> NotFound:
 
 def flags_of_inputs(body: RequestBody) -> int:
     """Return the flags of a request with these inputs, for those that nobody here can read."""
-    on_gpu = [t for t in body.inputs if type(t.data) is RegionContents and t.data.is_on_gpu]
-    return UNREAD_STRINGS if on_gpu else 0
+    for tensor in body.inputs:
+        if type(tensor.data) is RegionContents and tensor.data.region.is_on_gpu:
+            return UNREAD_STRINGS
+    return 0
 
 
 class RegionContents:
@@ -276,10 +275,6 @@ class RegionContents:
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def is_on_gpu(self) -> bool:
-        return self.region.is_on_gpu
-
     def lend(self, owner: int, before: Loan | None) -> Reference | None:
         """Lend the bytes to be mapped, with a claim on the region.
 
@@ -291,7 +286,8 @@ class RegionContents:
         is_aligned = region.is_on_gpu or position % _ALIGNMENT == 0
         if not (region.can_be_mapped and is_aligned):
             return None
-        self._check_open()
+        if region.is_closed:
+            raise _not_found(region.name)
         region.check_end(position + size)
         region.claims += 1
         region.lent = block = region.lent + 1
@@ -338,8 +334,11 @@ class Claim:
         self._lent: set[str] = set()
         #: Files are lent, too: nobody writes there after the answer.
         self.lends_files = True
+        #: An output is written to a GPU, which nobody but its stub can do.
+        self.is_on_gpu = False
         for region, _ in places.values():
             region.claims += 1
+            self.is_on_gpu = self.is_on_gpu or region.is_on_gpu
 
     def __enter__(self) -> Claim:
         return self
@@ -347,23 +346,19 @@ class Claim:
     def __exit__(self, *error: object) -> None:
         self.give_back()
 
-    @property
-    def is_on_gpu(self) -> bool:
-        """True if an output is written to a GPU, which nobody but its stub can do."""
-        return any(region.is_on_gpu for region, _ in self._places.values())
-
     def give_back(self) -> None:
         """End the claim; to be called once, where this is not used with `with`."""
         for region, _ in self._places.values():
             region.give_back()
 
-    def lend(self, owner: int, inputs: Iterable[Loan]) -> list[tuple[Region, Place]]:
+    def lend(self, owner: int, inputs: Iterable[Loan]) -> tuple[list[Loan], list[Place]]:
         """Lend the places of large outputs to a stub, each with another claim on its region.
 
-        Those that overlap an input that is lent are left out: the model may read that while one of
+        Returns the loans and what they lend. Those that overlap an input that is lent are left out: the model may read that while one of
         its outputs is written.
         """
-        loans = []
+        loans: list[Loan] = []
+        places: list[Place] = []
         for output, (region, place) in self._places.items():
             is_large = place.size > INLINE_BYTES and self.lends_files
             if not (region.can_be_mapped and (is_large or region.is_on_gpu)):
@@ -376,7 +371,8 @@ class Claim:
             region.claims += 1
             self._lent.add(output)
             loans.append((region, row))
-        return loans
+            places.append(row)
+        return loans, places
 
     def store(self, response: ResponseBody) -> ResponseBody:
         """Write the outputs to their places; the response keeps them without data.
@@ -385,16 +381,18 @@ class Claim:
         """
         outputs = []
         for tensor in response.outputs:
-            outputs.append(self._store(tensor))
+            if tensor.data is not None:
+                outputs.append(self._store(tensor))
+                continue
+            name, datatype, shape, _ = tensor
+            if name not in self._lent:
+                raise InternalError(f"the model has sent no data for output '{name}'")
+            outputs.append(make(Tensor, (name, datatype, shape, b"")))
         return make(ResponseBody, (response.parameters, outputs))
 
     def _store(self, tensor: Tensor) -> Tensor:
         name, datatype, shape, data = tensor
         target = self._places.get(name)
-        if data is None:
-            if name not in self._lent:
-                raise InternalError(f"the model has sent no data for output '{name}'")
-            return make(Tensor, (name, datatype, shape, b""))
         if target is None:
             return tensor
         region, place = target

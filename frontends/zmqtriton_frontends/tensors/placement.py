@@ -47,9 +47,8 @@ class Placement:
         keys, placed = self._keys, self._inputs
         for tensor in inputs[len(placed) :]:
             name, datatype, shape, data = tensor
-            size = len(data)
             kind = type(data)
-            if size > INLINE_BYTES or kind is RegionContents:
+            if kind is RegionContents or len(data) > INLINE_BYTES:
                 reference: Reference | None = None
                 if kind is RegionContents:
                     reference = self._lend(data)
@@ -57,9 +56,9 @@ class Placement:
                 elif kind is memoryview:
                     reference = self._locate(data)
                 if reference is None:
-                    room = room or self._arena.allocate(size)
+                    room = room or self._arena.allocate(len(data))
                     if room is None:
-                        return size
+                        return len(data)
                     reference, data = self._put(data, room)
                     room = None
                 tensor = make(Tensor, (name, datatype, shape, reference))
@@ -68,9 +67,8 @@ class Placement:
                 self._parts.append(part)
             placed.append(tensor)
         if request.claim is not None:
-            loans = request.claim.lend(self._arena.owner, self.loans)
+            loans, places = request.claim.lend(self._arena.owner, self.loans)
             self.loans += loans
-            places = [place for _, place in loans]
         self.body = make(RequestBody, (request_id, parameters, outputs, placed, places))
         if keys is not None:
             self.cache_key = keys.of_parts(outputs, self._parts)
@@ -84,7 +82,7 @@ class Placement:
             region.give_back()
 
     def _lend(self, contents: RegionContents) -> Reference | None:
-        if contents.is_on_gpu:
+        if contents.region.is_on_gpu:
             self._keys = None  # nobody here can digest it
         elif self._keys is not None:
             return None  # what gets a key must not be a client's, which may change it

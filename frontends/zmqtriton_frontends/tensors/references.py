@@ -17,7 +17,7 @@ from zmqtriton_frontends.inference.client_regions import RegionContents
 def is_large(body: RequestBody) -> bool:
     """True if a tensor of the request has to be placed."""
     for tensor in body.inputs:
-        if len(tensor.data) > INLINE_BYTES or type(tensor.data) is RegionContents:
+        if type(tensor.data) is RegionContents or len(tensor.data) > INLINE_BYTES:
             return True
     return False
 

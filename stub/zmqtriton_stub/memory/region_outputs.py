@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 from zmqtriton_floor.arena import PAGE
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.wire import Place, Tensor
+from zmqtriton_floor.wire import Place, Tensor, make
 from zmqtriton_stub.memory.gpu import Span
 
 if TYPE_CHECKING:
@@ -100,12 +100,15 @@ class RegionOutputs:
 
         Whoever has lent the place writes the others.
         """
-        by_output = {place.output: place for place in places}
+        by_output: dict[str, Place] = {}
+        for place in places:  # a comprehension would be one call more
+            by_output[place.output] = place
         stored = []
         for row in rows:
-            place = by_output.get(row.name)
-            if place is not None and self._write(place, row.data):
-                row = Tensor(row.name, row.datatype, row.shape, None)
+            name, datatype, shape, data = row
+            target = by_output.get(name)
+            if target is not None and self._write(target, data):
+                row = make(Tensor, (name, datatype, shape, None))
             stored.append(row)
         return stored
 
