@@ -227,6 +227,8 @@ class Mappings:
         with self.lock:
             for reference in references:
                 segment = self._segments.get((reference.owner, reference.segment))
+                if segment is not None and reference.offset + reference.size > segment.size:
+                    segment = self._grown(reference, segment)
                 check_inside(reference, None if segment is None else segment.size)
                 block = make(Block, reference[:3])
                 blocks.append(block)
@@ -243,6 +245,20 @@ class Mappings:
             offset = reference.offset - start
             arrays.append(whole[offset : offset + reference.size])
         return arrays
+
+    def _grown(self, reference: Reference, segment: _Segment) -> _Segment:
+        """Map a region anew if its client had cut it short while it was mapped."""
+        descriptor, memory = segment.descriptor, segment.memory
+        if reference.segment < REGIONS_FROM or descriptor < 0:
+            return segment
+        with suppress(OSError, ValueError):  # memory is short
+            size = os.fstat(descriptor).st_size
+            if size > segment.size:
+                memory = memory if memory is _COPIED else _private(descriptor, size)
+                views, segment = segment.views, _Segment(memory, size, descriptor)
+                segment.views = views
+                self._segments[reference.owner, reference.segment] = segment
+        return segment
 
     def _open(self, block: Block, low: int, high: int, leased: list[Block]) -> tuple[int, Any]:
         """Return the offset of the array within the segment, and the array."""

@@ -16,7 +16,7 @@ import pytest
 from tests.floor.test_arena import segment
 from zmqtriton_floor.arena import PAGE, Allocation, Arena, block_of
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
 from zmqtriton_floor.wire import Block, Reference
 
 OWNER = 7
@@ -237,6 +237,30 @@ def test_a_file_that_could_be_cut_short_is_refused(pair: Pair, tmp_path: Path) -
             pair.mappings.add(OWNER, 1, descriptor)
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(descriptor)
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["mapped", "copied"])
+@pytest.mark.parametrize("size", [0, PAGE])
+def test_a_region_that_was_cut_short_when_it_was_opened_is_read_once_it_is_whole(
+    private: Pair, tmp_path: Path, size: int, is_copied: bool
+) -> None:
+    region, mappings = tmp_path / "region", private.mappings
+    region.write_bytes(b"a" * size)
+    mappings.add(OWNER, REGIONS_FROM, os.open(region, os.O_RDWR), is_copied=is_copied)
+    first = Reference(OWNER, REGIONS_FROM, 1, 0, PAGE)
+    kept = mappings.open([first])[0] if size else None
+    whole = Reference(OWNER, REGIONS_FROM, 2, 0, 3 * PAGE)
+    with pytest.raises(ProtocolError, match="not inside"):
+        mappings.open([whole])
+
+    region.write_bytes(b"b" * 3 * PAGE)
+    [array] = mappings.open([whole])
+
+    assert b"b" * 3 * PAGE == bytes(array)
+    mappings.detach([block_of(first)])
+    with region.open("r+b") as file:
+        file.write(b"c" * PAGE)
+    assert kept is None or b"c" not in bytes(kept)
 
 
 def test_an_empty_segment_is_refused(pair: Pair) -> None:
