@@ -139,10 +139,7 @@ def prepare(
             _check_parameters(body.parameters)
         for tensor in body.inputs:
             if type(tensor.data) is RegionSlice:
-                body = catalogue.regions.fill(body)
-                flags = flags_of_inputs(body)
-                if flags:
-                    options = options._replace(flags=options.flags | flags)
+                body, options = _fill(catalogue, body, options)
                 break
         admission = model.signature.check(body)
     except ZmqTritonError as error:
@@ -157,6 +154,13 @@ def prepare(
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))
     return request
+
+
+def _fill(catalogue: Catalogue, body: RequestBody, options: Options) -> tuple[RequestBody, Options]:
+    """Return the body with its inputs in regions, and the options with their flags."""
+    body = catalogue.regions.fill(body)
+    flags = flags_of_inputs(body)
+    return body, options._replace(flags=options.flags | flags) if flags else options
 
 
 _NO_OPTIONS = Options()

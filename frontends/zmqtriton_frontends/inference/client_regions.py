@@ -354,8 +354,8 @@ class Claim:
     def lend(self, owner: int, inputs: Iterable[Loan]) -> tuple[list[Loan], list[Place]]:
         """Lend the places of large outputs to a stub, each with another claim on its region.
 
-        Returns the loans and what they lend. Those that overlap an input that is lent are left out: the model may read that while one of
-        its outputs is written.
+        Return the loans, and what they lend. Those that overlap an input that is lent are left out:
+        the model may read that while one of its outputs is written.
         """
         loans: list[Loan] = []
         places: list[Place] = []

@@ -1,0 +1,82 @@
+"""An answer in the memory of its own request, which is kept without a lease until it is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frontends.tensors.test_payload import LARGE, World, run
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
+
+
+async def _place(world: World, own_id: int) -> Reference:
+    [tensor] = (await world.send(LARGE, own_id=own_id)).inputs
+    reference: Reference = tensor.data
+    return reference
+
+
+def _response(*references: Reference) -> ResponseBody:
+    return ResponseBody({}, [Tensor("OUT", 2, [one.size], one) for one in references])
+
+
+def test_a_request_s_memory_stays_until_nobody_reads_the_answer_in_it() -> None:
+    async def test(world: World) -> None:
+        reference = await _place(world, 7)
+        answer = _response(reference, reference._replace(size=100))
+
+        response = world.payload.open_now(answer, world.payload.keep(7))
+
+        assert response is not None
+        whole, part = (tensor.data for tensor in response.outputs)
+        del response
+        assert (LARGE, LARGE[:100]) == (bytes(whole), bytes(part))
+        del whole
+        assert 1 == world.payload.arena.used
+        del part
+        assert 0 == world.payload.arena.used
+        assert [] == world.released
+
+    run(test)
+
+
+def test_an_answer_that_nobody_wants_keeps_nothing() -> None:
+    async def test(world: World) -> None:
+        await _place(world, 7)
+
+        kept = world.payload.keep(7)
+        assert 1 == world.payload.arena.used
+        del kept
+
+        assert 0 == world.payload.arena.used
+        assert world.payload.keep(7) is None
+
+    run(test)
+
+
+def test_an_answer_in_the_memory_of_another_request_is_an_error() -> None:
+    async def test(world: World) -> None:
+        first, _ = await _place(world, 7), await _place(world, 8)
+
+        with pytest.raises(ProtocolError, match="not its request's"):
+            world.payload.open_now(_response(first), world.payload.keep(8))
+
+        assert 1 == world.payload.arena.used
+        assert [] == world.released
+
+    run(test)
+
+
+def test_the_next_broker_hears_nothing_of_it_and_frees_nothing() -> None:
+    async def test(world: World) -> None:
+        answer = _response(await _place(world, 7))
+        response = world.payload.open_now(answer, world.payload.keep(7))
+
+        [held] = world.payload.change_broker([])
+        world.payload.arena.leases.end_doubted()
+
+        assert [] == held.blocks
+        assert 1 == world.payload.arena.used
+        del response
+        assert 0 == world.payload.arena.used
+
+    run(test)
