@@ -129,7 +129,9 @@ class Sending:
             header = frames.HEADER.pack(size >> 8, size & 255, frames.DATA, 0, stream.id)
             self.write(b"".join((header, *pieces)))
             return
-        stream.outgoing.extend(memoryview(piece) for piece in pieces if piece)
+        for piece in pieces:
+            if piece:
+                stream.outgoing.append(memoryview(piece))
         stream.outgoing_bytes += size
         self.waiting_bytes += size
         self.has_room(stream)

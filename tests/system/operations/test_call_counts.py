@@ -22,7 +22,7 @@ LIMITS = {
     "grpc unary": (75, 60, 48),
     "grpc stream": (79, 60, 48),
     "http binary 600 KB": (134, 76, 70),
-    "grpc 600 KB": (243, 76, 70),
+    "grpc 600 KB": (222, 76, 70),
     "shared memory 600 KB": (95, 60, 64),
     "grpc shared memory 600 KB": (114, 60, 64),
 }

@@ -13,6 +13,8 @@ _MAX_FIELDS = 256
 
 #: ModelInferRequest.raw_input_contents: field 7, length and bytes.
 _RAW = 7 << 3 | 2
+#: Tags up to this one, those of the first fields, are a byte.
+_ONE_BYTE = 127
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -26,7 +28,9 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
         if position == end:
             return b"".join(rest), raw
         start = position
-        tag, position = varint_at(data, position)
+        tag, position = data[position], position + 1
+        if tag > _ONE_BYTE:
+            tag, position = varint_at(data, start)
         kind = tag & 7
         if kind == _BYTES:
             size, position = varint_at(data, position)
@@ -55,7 +59,9 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
     for _ in range(_MAX_FIELDS):
         if position >= end:
             return 0
-        tag, position = varint_at(beginning, position)
+        tag, position = beginning[position], position + 1
+        if tag > _ONE_BYTE:
+            tag, position = varint_at(beginning, position - 1)
         kind = tag & 7
         if kind in (_BYTES, _VARINT):
             size, position = varint_at(beginning, position)

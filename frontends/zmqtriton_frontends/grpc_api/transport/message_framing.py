@@ -60,7 +60,8 @@ class Unfinished:
 
     def end(self, size: int) -> None:
         """Count them no more: their message is complete, or will not be."""
-        self.remove(size)
+        if size:
+            self.remove(size)
         self.ended += 1
 
 
@@ -186,7 +187,7 @@ class Assembly:
         held = self._body.held_bytes
         if held > self._held:
             self._unfinished.add(held - self._held)
-        else:
+        elif held < self._held:
             self._unfinished.remove(self._held - held)
         self._held = held
 

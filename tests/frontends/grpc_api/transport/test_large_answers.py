@@ -45,7 +45,7 @@ class Mapped:
         self._memory: Memory | None = Memory(DATA)
         self.watched = weakref.ref(self._memory)
 
-    def open_now(self, response: ResponseBody) -> ResponseBody:
+    def open_now(self, response: ResponseBody, kept: object = None) -> ResponseBody:
         assert self._memory is not None
         view, self._memory = memoryview(self._memory), None
         return response._replace(outputs=[response.outputs[0]._replace(data=view)])
