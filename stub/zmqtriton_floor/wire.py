@@ -645,7 +645,7 @@ class WorkerForked(NamedTuple):
 class ConfigCompleted(NamedTuple):
     """auto_complete_config of the model has returned."""
 
-    config: Document
+    config: Document  # "" if the model has no such function
 
 
 class ModelLoaded(NamedTuple):

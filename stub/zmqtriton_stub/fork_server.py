@@ -35,6 +35,8 @@ from zmqtriton_stub.model import provide_api
 #: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
 #: process.
 _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+#: With the interpreter's lock, which both sides have then.
+_FORK = ctypes.PyDLL(None, use_errno=True).fork
 #: The names of the modules that are in memory once.
 SHARED_MODULES = frozenset(sys.modules)
 #: The messages that every stub receives.
@@ -114,7 +116,7 @@ class ForkServer:
         """Fork twice, so that the stub is an orphan, which the supervisor adopts."""
         gate, key = os.pipe()
         try:
-            between = os.fork()
+            between = _fork_briefly()
         except OSError as error:
             self._lifeline.send(
                 wire.CallResult(call.id, InternalError.number, f"cannot fork: {error}", "")
@@ -179,8 +181,17 @@ def _set_oom_score(score: int) -> None:
             os.close(descriptor)
 
 
+def _fork_briefly() -> int:
+    """Fork for a child that only forks again and ends: in its interpreter nothing is mended."""
+    child = int(_FORK())
+    if child < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return child
+
+
 def _fork_and_leave() -> None:
-    """Fork, and return in the child."""
+    """Fork, and return in the child, in which Python does what a fork needs."""
     try:
         child = os.fork()
     except OSError:

@@ -60,10 +60,10 @@ class Model:
         self._tasks: set[Task[Any]] = set()
 
     def complete(self) -> str:
-        """Return the configuration after the model's own auto_complete_config."""
-        config: Any = ModelConfig(self._load.config)
-        if hasattr(self._class, "auto_complete_config"):
-            config = self._class.auto_complete_config(config)
+        """Return the configuration after the model's own auto_complete_config; "" without one."""
+        if not hasattr(self._class, "auto_complete_config"):
+            return ""
+        config = self._class.auto_complete_config(ModelConfig(self._load.config))
         if not isinstance(config, ModelConfig):
             raise TritonModelException(
                 f"auto_complete_config function in model '{self._load.model}' must return a valid "

@@ -22,7 +22,7 @@ from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadCallback, LoadSlots, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
-from zmqtriton.supervisor.models.generation import Generation, discard_ended
+from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.models.loads.readings import ModelReadings
@@ -177,8 +177,7 @@ class Core:
     def take_actions(self) -> list[Action]:
         """Take the actions to perform now, in this order."""
         self._forget_the_ended()
-        used = [g.blueprint.directory for g in self.generations.values()]
-        self.staged_files.remove_unused(used)
+        self.staged_files.remove_unused(g.blueprint.directory for g in self.generations.values())
         self._features.tell(lambda each: each.advance())
         if self.is_stopping:
             self._stopping.advance()
@@ -217,7 +216,8 @@ class Core:
             self.stop()
 
     def _forget_the_ended(self) -> None:
-        discard_ended(self.generations)
+        for number in self._introductions.stubs.take_ended():
+            self.generations.pop(number, None)
         for name in self.startup.forget_gone():
             self._features.forget_model(name)
 

@@ -46,6 +46,7 @@ class EventRouter:
         self._models = models
         self._generations = generations
         self._peers = peers
+        self._stubs = introductions.stubs
         self._regions = regions
         self._helpers = helpers
         self._readiness = readiness
@@ -187,8 +188,6 @@ class EventRouter:
             self._status.messages_malformed(1)
 
     def find_stub(self, serial: int) -> tuple[Generation | None, Instance | None]:
-        for generation in self._generations.values():
-            instance = generation.instances.find(serial)
-            if instance is not None:
-                return generation, instance
-        return None, None
+        generation = self._generations.get(self._stubs.find(serial))
+        instance = None if generation is None else generation.instances.find(serial)
+        return (None, None) if instance is None else (generation, instance)

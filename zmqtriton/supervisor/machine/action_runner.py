@@ -157,7 +157,8 @@ class ActionRunner:
         self._background.gauge.measure(action.ticket, action.model_by_pid)
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
-        shutil.rmtree(action.path, ignore_errors=True)
+        if not self._core.is_stopping:  # else it goes with the runtime directory
+            shutil.rmtree(action.path, ignore_errors=True)
 
     def _list_repository(self, action: actions.ListRepository) -> None:
         listing: actions.RepositoryListing

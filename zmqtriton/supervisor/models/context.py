@@ -48,7 +48,8 @@ class LoadSlots:
         if timer is not None:
             timer.cancel()
             self._free += 1
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
+        else:
+            self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
         self._fill()
 
     def _fill(self) -> None:

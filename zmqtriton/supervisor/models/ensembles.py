@@ -56,6 +56,8 @@ class EnsembleMembers:
     def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
         self._models = models
         self._make = make
+        #: The models that have been ensembles, which few are.
+        self._ensembles: set[str] = set()
 
     # ---------------------------------------------------------------- loading
 
@@ -87,6 +89,7 @@ class EnsembleMembers:
         ensemble = blueprint.ensemble
         assert ensemble is not None
         name = blueprint.name
+        self._ensembles.add(name)
         members: dict[str, FinalConfig] = {}
         for index, (model, number) in enumerate(ensemble.steps):
             served = self._serving(model, -1)
@@ -157,8 +160,8 @@ class EnsembleMembers:
 
     def notify_ensembles(self, name: str) -> None:
         """Tell the ensembles that call a model that it has changed."""
-        for model in self._models.values():
-            model.member_changed(name)
+        for each in self._ensembles & self._models.keys():
+            self._models[each].member_changed(name)
 
     # -------------------------------------------------------------- unloading
 

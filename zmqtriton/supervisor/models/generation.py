@@ -125,6 +125,10 @@ class Generation:
         self.state = states.next_state(
             states.GENERATION_TRANSITIONS, self.state, event, f"{self.label} ({self.number})"
         )
+        if self.state is GenerationState.ENDED:
+            for instance in self.instances:
+                self._introductions.stubs.remove(instance.serial)
+            self._introductions.stubs.end(self.number)
 
     # ---------------------------------------------------------- what is asked
 
@@ -247,11 +251,16 @@ class Generation:
         """Take an event of one of the instances."""
         before, serial = instance.state, instance.serial
         instance.handle(event)
+        if instance.serial != serial:
+            self._introductions.stubs.remove(serial)
+            self._introductions.stubs.add(instance.serial, self.number)
         if isinstance(event, states.ProcessStarted):
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
             self._introductions.report_death(serial, instance.death_summary)
             log_death(self._plan, self.label, instance, event, before)
+            if instance.is_being_removed:
+                self._introductions.stubs.remove(serial)
         elif isinstance(event, states.ConfigCompleted):
             self._on_config_completed(instance, event.document)
         if instance.state is not before:
@@ -415,9 +424,3 @@ class Generation:
     def _fail(self, error: ZmqTritonError) -> None:
         self.owner.generation_failed(self, error)
         self.abort(error.reason)
-
-
-def discard_ended(generations: dict[int, Generation]) -> None:
-    """Drop the generations of which nothing is left."""
-    for number in [n for n, g in generations.items() if g.state is GenerationState.ENDED]:
-        del generations[number]

@@ -10,24 +10,25 @@ class InstanceLimit:
     def __init__(self, maximum: float) -> None:
         self.maximum = maximum
         self._counts: dict[int, int] = {}
+        self._total = 0
         #: The generations that end.
         self._leaving: set[int] = set()
 
     def claim(self, generation: int, instances: int) -> None:
         """Count the instances of a generation. Raises Unavailable if there would be too many."""
-        others = sum(count for number, count in self._counts.items() if number != generation)
+        others = self._total - self._counts.get(generation, 0)
         if others + instances > self.maximum:
             text = (
                 f"the limit of open files allows {self.maximum:g} instances; there are {others}, "
                 f"and the load needs {instances} more (see ulimit -n, LimitNOFILE)"
             )
             raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.maximum))
-        self._counts[generation] = instances
+        self._counts[generation], self._total = instances, others + instances
 
     def is_room_coming(self, instances: int) -> bool:
         """True if so many do not fit beside all others, but beside those that stay."""
-        staying = sum(n for number, n in self._counts.items() if number not in self._leaving)
-        return staying + instances <= self.maximum < sum(self._counts.values()) + instances
+        staying = self._total - sum(self._counts.get(number, 0) for number in self._leaving)
+        return staying + instances <= self.maximum < self._total + instances
 
     def leave(self, generation: int) -> None:
         """Take note that a generation ends; it counts until it has no process any more."""
@@ -35,5 +36,5 @@ class InstanceLimit:
 
     def release(self, generation: int) -> None:
         """Forget a generation that has no process any more."""
-        self._counts.pop(generation, None)
+        self._total -= self._counts.pop(generation, 0)
         self._leaving.discard(generation)

@@ -183,7 +183,7 @@ class Startup:
     def forget_gone(self) -> list[str]:
         """Forget the models that have ended and whose directories are gone; return their names."""
         models = self._server.models
-        if not self.is_over:
+        if not self.is_over or self._server.is_stopping:
             return []
         gone = [n for n, m in models.items() if m.history.is_directory_gone and m.has_ended]
         for name in gone:

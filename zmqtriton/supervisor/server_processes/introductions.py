@@ -21,6 +21,7 @@ from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgeme
 from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton.supervisor.settings import Settings
+from zmqtriton.supervisor.stub_index import StubIndex
 from zmqtriton_floor import wire
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
@@ -72,6 +73,7 @@ class Introductions:
         self.resources = ResourceClaims(
             server.settings, server.used_gpu_share, server.max_instances
         )
+        self.stubs = StubIndex()
         self.finalize_turns = FinalizeTurns(plan, server.max_finalizing, server.processor_use)
         #: The number of brokers so far.
         self._epoch = 0

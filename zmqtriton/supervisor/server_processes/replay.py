@@ -22,8 +22,11 @@ class BrokerReplay:
         self.expected_peers: dict[int, wire.ExpectPeer] = {}
         self._served: dict[int, wire.AddGeneration] = {}
         self._attached: dict[int, wire.AttachInstance] = {}
-        #: By the numbers of the generation and, if only that is retired, of the stub.
-        self._retired: dict[tuple[int, int], wire.Retire] = {}
+        #: The serials of those, by generation.
+        self._attached_to: dict[int, set[int]] = {}
+        #: Retired generations by number, and stubs of others by serial.
+        self._retired: dict[int, wire.Retire] = {}
+        self._retired_stubs: dict[int, wire.Retire] = {}
         #: The deaths of stubs that were attached.
         self._deaths: dict[int, wire.PeerDied] = {}
         #: Removed generations, oldest first.
@@ -48,26 +51,38 @@ class BrokerReplay:
 
     def _attach(self, message: wire.AttachInstance) -> None:
         self._attached[message.serial] = message
+        self._attached_to.setdefault(message.generation, set()).add(message.serial)
+
+    def _detach(self, serial: int) -> None:
+        attached = self._attached.pop(serial, None)
+        if attached is not None:
+            serials = self._attached_to[attached.generation]
+            serials.discard(serial)
+            if not serials:
+                del self._attached_to[attached.generation]
 
     def _retire(self, message: wire.Retire) -> None:
-        self._retired[message] = message
+        if message.serial:
+            self._retired_stubs[message.serial] = message
+        else:
+            self._retired[message.generation] = message
 
     def _remove(self, message: wire.RemoveGeneration) -> None:
         number = message.generation
         if number not in self._served:
             return
-        for entry in [entry for entry in self._retired if entry[0] == number]:
-            del self._retired[entry]
+        self._retired.pop(number, None)
+        for serial in [s for s, one in self._retired_stubs.items() if one.generation == number]:
+            del self._retired_stubs[serial]
         self._settled.discard(number)
         self._removed[number] = message
         if len(self._removed) > _ENDED:
             oldest = next(iter(self._removed))
             del self._removed[oldest], self._served[oldest]
-            for serial, attached in list(self._attached.items()):
-                if attached.generation == oldest:
-                    del self._attached[serial]
-                    if serial in self._deaths:
-                        self._forget_process(serial)
+            for serial in list(self._attached_to.get(oldest, ())):
+                self._detach(serial)
+                if serial in self._deaths:
+                    self._forget_process(serial)
 
     def _divide(self, message: wire.TrafficSplit) -> None:
         if message.stable:
@@ -82,10 +97,9 @@ class BrokerReplay:
             self._forget_process(message.serial)
 
     def _forget_process(self, serial: int) -> None:
-        for entries in (self.expected_peers, self._attached, self._deaths):
+        self._detach(serial)
+        for entries in (self.expected_peers, self._deaths, self._retired_stubs):
             entries.pop(serial, None)
-        for entry in [entry for entry in self._retired if entry[1] == serial]:
-            del self._retired[entry]
 
     def is_alive(self, serial: int) -> bool:
         return serial in self.expected_peers and serial not in self._deaths
@@ -94,13 +108,12 @@ class BrokerReplay:
         """Forget what a stub had begun, or all of a generation; a living process stays expected."""
         stubs = [settled.serial]
         if not settled.serial:
-            attached = self._attached.items()
-            stubs = [serial for serial, one in attached if one.generation == settled.generation]
-            if (settled.generation, 0) in self._retired:
+            stubs = [*self._attached_to.get(settled.generation, ())]
+            if settled.generation in self._retired:
                 self._settled.add(settled.generation)
         for serial in stubs:
-            self._attached.pop(serial, None)
-            self._retired.pop((settled.generation, serial), None)
+            self._detach(serial)
+            self._retired_stubs.pop(serial, None)
             if serial in self._deaths:
                 self._forget_process(serial)
 
@@ -109,7 +122,7 @@ class BrokerReplay:
         entries: list[dict[Any, Any]] = [
             *(self.expected_peers, self._served, self._attached, self._deaths, self._removed),
             self._splits,
-            {entry: one for entry, one in self._retired.items() if self._is_settled(entry)},
+            {number: one for number, one in self._retired.items() if number in self._settled},
         ]
         return [message for messages in entries for message in messages.values()]
 
@@ -118,11 +131,9 @@ class BrokerReplay:
 
         A broker that had not heard of a generation's requests yet would consider it drained.
         """
-        return [one for entry, one in self._retired.items() if not self._is_settled(entry)]
-
-    def _is_settled(self, entry: tuple[int, int]) -> bool:
-        """True if this retires a generation that no request is open in: others go elsewhere."""
-        return entry[0] in self._settled and not entry[1]
+        # those of settled ones have been told at once: no request is open in them
+        open_ones = [one for number, one in self._retired.items() if number not in self._settled]
+        return [*open_ones, *self._retired_stubs.values()]
 
 
 _NOTES: dict[type[Any], Callable[[BrokerReplay, Any], None]] = {

@@ -8,7 +8,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import Any
 
@@ -107,7 +107,7 @@ class ShutdownSequence:
                 lambda report: self._tell_in_flight(left_s, report["counts"] or [])
             )
             return
-        alive = self._alive()
+        alive = list(self._alive())
         text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
         self._plan.log("I", f"Timeout {left_s}: {text}")
         for each in alive:
@@ -130,9 +130,9 @@ class ShutdownSequence:
             self.phase = ShutdownPhase.UNLOADING
             self._plan.log("I", "All models are stopped, unloading models")
             self._report()
-            for generation in self._alive():
+            for generation in list(self._alive()):
                 self._retirements.retire_after_callers(generation)
-        if self.phase is ShutdownPhase.UNLOADING and not self._alive():
+        if self.phase is ShutdownPhase.UNLOADING and not any(self._alive()):
             self.phase = ShutdownPhase.FINISHING
             self._peers.stop_all(max(1, self._left_s) * 1000)
         # guests may be halted, and end when they like
@@ -141,6 +141,6 @@ class ShutdownSequence:
         ):
             self.exit_now(self._status)
 
-    def _alive(self) -> list[Generation]:
+    def _alive(self) -> Iterator[Generation]:
         generations = self._retirements.generations.values()
-        return [g for g in generations if g.state is not GenerationState.ENDED]
+        return (g for g in generations if g.state is not GenerationState.ENDED)

@@ -18,6 +18,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
@@ -74,9 +75,12 @@ class RuntimeDirectory:
         yet; those of requested loads are still in use.
         """
         Path(stream_path(str(self.path), serial)).unlink(missing_ok=True)
-        for path in Path(staging.folder(str(self.path))).glob(f"{serial}-*"):
-            if not is_held(str(path)):
-                shutil.rmtree(path, ignore_errors=True)
+        folder = staging.folder(str(self.path))
+        with suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                if name.startswith(f"{serial}-") and not is_held(path):
+                    shutil.rmtree(path, ignore_errors=True)
 
     def admit(self, group: int) -> None:
         """Let the stubs of this group in. Raises OSError."""

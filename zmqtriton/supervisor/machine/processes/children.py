@@ -123,6 +123,8 @@ class Children:
         self._listener = listener
         self._directory = directory
         self._children: dict[int, Child] = {}
+        #: The pids of those that this process reaps.
+        self._pids: set[int] = set()
         max_segments = descriptors.max_segments(descriptors.limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
         self.fork_server = ForkServer(self)
@@ -181,6 +183,7 @@ class Children:
         self, child: Child, process: Process, reading: int | None, stub: StubName | None
     ) -> None:
         child.process, child.pid = process, process.pid
+        self._pids.add(process.pid)
         try:
             self._watch_process(child, process, reading, stub)
         except OSError as error:
@@ -417,13 +420,11 @@ class Children:
         self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill what dead stubs have left in process groups of their own.
-
-        The kernel has made this process their parent.
-        """
-        living = self._children.keys() | self.fork_server.awaited_serials
-        pids = {child.pid for child in self._children.values()}
-        processes.kill_strays(self._directory, pids, living)
+        """Kill processes in other groups that dead stubs have left, which are ours now."""
+        may_come = self.fork_server.may_come
+        processes.kill_strays(
+            self._directory, self._pids, lambda one: one in self._children or may_come(one)
+        )
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         child = self._children.get(serial)
@@ -450,6 +451,7 @@ class Children:
 
     def _remove_child(self, child: Child, reason: wire.Reason) -> None:
         del self._children[child.serial]
+        self._pids.discard(child.pid)
         reason = self.segments.explain_death(child.serial, self.quotas.end(child, reason))
         self.segments.process_died(child.serial, time.monotonic())
         _unregister(self._selector, child.lifeline)

@@ -107,10 +107,9 @@ class ForkServer:
         """True if a process may have become a child of this one without being known yet."""
         return bool(self._pending)
 
-    @property
-    def awaited_serials(self) -> set[int]:
-        """The serials of stubs that may have been forked and are not known yet."""
-        return set(self._pending)
+    def may_come(self, serial: int) -> bool:
+        """Return whether a stub may have been forked that is not known yet."""
+        return serial in self._pending
 
     def start(self, spec: StubSpec) -> None:
         if not spec.environment.is_server_environment:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,16 +49,17 @@ def reap_orphans(children: Container[int]) -> None:
         os.waitpid(dead.si_pid, os.WNOHANG)
 
 
-def kill_strays(directory: str, children: Container[int], living: Container[int]) -> None:
+def kill_strays(
+    directory: str, children: AbstractSet[int], may_live: Callable[[int], bool]
+) -> None:
     """Kill adopted processes that descend from stubs that are dead, and their descendants.
 
-    `children` are the pids of children with a lifeline, `living` the serials of living stubs.
+    `children` are the pids of children with a lifeline, and `may_live` says whether the stub with
+    a serial may be alive.
     """
-    for pid in _child_pids():
-        if pid in children:
-            continue
+    for pid in set(_child_pids()) - children:
         mark = stub_mark.read(pid)
-        if mark is None or mark[0] != directory or mark[1] in living:
+        if mark is None or mark[0] != directory or may_live(mark[1]):
             continue
         with suppress(psutil.NoSuchProcess, ProcessLookupError):
             for process in psutil.Process(pid).children(recursive=True):
