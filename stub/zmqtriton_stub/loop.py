@@ -430,8 +430,7 @@ class Stub:
         """Return the descriptors that have something; the model's coroutines run meanwhile."""
         idle_s = None
         if self._memory.arena.segments:
-            self._memory.trim()
-            idle_s = self._memory.arena.next_trim_s()
+            idle_s = self._memory.trim()
         is_owing = self._link.pending or self._warmup.pending
         if is_owing and (idle_s is None or idle_s > self._collect_after_s):
             idle_s = self._collect_after_s

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_bytes
+from zmqtriton_floor.arena import IDLE_S, INLINE_BYTES, Allocation, Arena, block_bytes
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
@@ -58,6 +58,8 @@ class TensorMemory:
         self._gpus: OnGpus | None = None
         #: What is known about other models, and since when.
         self._model_facts: dict[tuple[str, str, int], tuple[float, bool]] = {}
+        #: When to look again for segments to give back.
+        self._trim_at_s = 0.0
         #: For requests to models with a cache; None if the server has no cache.
         self.keys: Keys | None = None
 
@@ -245,9 +247,19 @@ class TensorMemory:
                 if is_last_try or answer is None or not (idle or can_ask_for_less):
                     raise
 
-    def trim(self) -> None:
-        """Give back segments that have been empty for a while."""
+    def trim(self) -> float | None:
+        """Give back segments that have been empty for a while; return in how many seconds to again.
+
+        None: not before something has come. It looks no more often than that, since a look costs as
+        much as the memory of a request.
+        """
+        now_s = time.monotonic()
+        if now_s < self._trim_at_s:
+            return self._trim_at_s - now_s
         self._drop(self.arena.trim())
+        again_s = self.arena.next_trim_s()
+        self._trim_at_s = now_s + (IDLE_S if again_s is None else again_s)
+        return again_s
 
     def _drop(self, segments: list[wire.FreeSegment]) -> None:
         for segment in segments:

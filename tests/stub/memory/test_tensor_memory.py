@@ -7,7 +7,7 @@ import gc
 import mmap
 import os
 import threading
-from collections.abc import Callable
+import time
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tests.stub.fakes import FakeLink, body
 from tests.stub.supervisor import FakeSupervisor
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import block_of
+from zmqtriton_floor.arena import IDLE_S, block_of
 from zmqtriton_floor.cache_keys import Keys
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import Tensor
@@ -248,16 +248,34 @@ def test_what_was_empty_for_a_while_goes_back(
     _, blocks = world.memory.place([_row(LARGE.tobytes())])
     world.memory.free(blocks)
 
-    world.memory.trim()
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(world.memory.arena, "_clock", lambda: now_s)
+
+    assert IDLE_S == world.memory.trim()
+    now_s += 1
+    assert IDLE_S - 1 == pytest.approx(world.memory.trim())
     assert world.memory.arena.bytes
-    monkeypatch.setattr(world.memory.arena, "_clock", _later(world.memory.arena._clock))
-    world.memory.trim()
+    now_s += IDLE_S - 1
+    assert world.memory.trim() is None
 
     assert 0 == world.memory.arena.bytes
 
 
-def _later(clock: Callable[[], float]) -> Callable[[], float]:
-    return lambda: clock() + 100
+def test_memory_in_use_is_looked_at_once_in_a_while(
+    world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, blocks = world.memory.place([_row(LARGE.tobytes())])
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(world.memory.arena, "_clock", lambda: now_s)
+
+    assert world.memory.trim() is None  # nothing that has to be done before something comes
+    now_s += 1
+    world.memory.free(blocks)  # as what has come has made it
+    assert IDLE_S - 1 == pytest.approx(world.memory.trim())
+    now_s += IDLE_S
+    assert IDLE_S == world.memory.trim()
 
 
 @pytest.mark.parametrize("flags", [0, wire.WANT_DIGESTS])
