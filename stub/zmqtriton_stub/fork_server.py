@@ -23,14 +23,13 @@ from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_floor.settings import codec
-from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.variables import stub_mark
 
 # loaded here once for all: what stubs load later, and their models at once
 from zmqtriton_stub import ending, output, process  # noqa: F401
 from zmqtriton_stub.api import pb_utils  # noqa: F401
 from zmqtriton_stub.model import provide_api
+from zmqtriton_stub.rehearsal import rehearse
 
 #: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
 #: process.
@@ -39,10 +38,8 @@ _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal
 _FORK = ctypes.PyDLL(None, use_errno=True).fork
 #: The names of the modules that are in memory once.
 SHARED_MODULES = frozenset(sys.modules)
-#: The messages that every stub receives.
-_RECEIVED = (
-    *(wire.Bootstrap, wire.LoadModel, wire.Initialize, wire.Welcome, wire.Execute, wire.Finalize),
-)
+#: The messages of a broker that every stub receives.
+_RECEIVED = (wire.Welcome, wire.Execute)
 
 
 def run(descriptor: int) -> list[str] | None:
@@ -73,7 +70,8 @@ def _make_ahead() -> None:
     """Make what each stub would make for itself before it could load its model."""
     for kind in _RECEIVED:
         wire.SCHEMAS[kind.__name__].read  # noqa: B018 - compiled when it is first used
-    codec.decode(StubSettings, codec.encode(StubSettings()))
+    with contextlib.suppress(OSError):  # too few descriptors; a stub has fewer still
+        rehearse()
     hashlib.sha256()
     provide_api()
     output.attribute()
