@@ -105,6 +105,8 @@ class _Segment:
         self.number = number
         self.size = size
         self.memory = memory
+        #: Where that is in this process; 0 until it is needed.
+        self.address = 0
         self.is_pool = is_pool
         self.holes: list[tuple[int, int]] = [(0, size)]
         #: When it was last used, if it is empty.
@@ -192,7 +194,8 @@ class Arena:
             self._is_inside = True
             try:
                 self._apply_leases()
-                return self._allocate(size, self._those_of(gpu))
+                segments = self.segments if gpu == HOST else self._those_of(gpu)
+                return self._allocate(size, segments)
             finally:
                 self._is_inside = False
 
@@ -247,14 +250,16 @@ class Arena:
         with self._lock:
             for segment in self.segments.values():
                 if view.obj is segment.memory:
-                    offset = _address(view) - _address(segment.memory)
-                    return self._locate(segment, offset, view.nbytes)
-        return None
-
-    def _locate(self, segment: _Segment, offset: int, size: int) -> Reference | None:
-        for number, used in self._used.items():
-            if used.segment is segment and used.offset <= offset < used.offset + used.size:
-                return Reference(self.owner, segment.number, number, offset, size)
+                    break
+            else:
+                return None
+            if not segment.address:
+                segment.address = _address(segment.memory)
+            offset = _address(view) - segment.address
+            for number, (where, start, size) in self._used.items():
+                if where is segment and start <= offset < start + size:
+                    row = (self.owner, segment.number, number, offset, view.nbytes, b"")
+                    return make(Reference, row)
         return None
 
     # -------------------------------------------------------------- segments

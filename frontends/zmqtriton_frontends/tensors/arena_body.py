@@ -128,7 +128,8 @@ class ArenaBody:
     def whole(self) -> ArenaBuffer:
         """Return the message; to be called once, when all has come. The caller frees it."""
         room, self._room = self._room, None
-        self.drop()
+        self._is_dropped = True
+        self._stop_waiting()
         return room if room is not None else ArenaBuffer(self._early)
 
     def drop(self) -> None:
