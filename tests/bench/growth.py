@@ -44,6 +44,8 @@ class Figure(NamedTuple):
     idle_percent: float
     #: The CPU of all its processes for one request.
     cpu_us: float
+    #: From the request to stop until its last process has ended; 0: clients were there.
+    stop_s: float = 0.0
 
 
 def _processes(server: Server) -> list[psutil.Process]:
@@ -140,14 +142,20 @@ def _server(models: int = 1, instances: int = 1) -> Iterator[tuple[Server, float
             yield server, time.monotonic() - before
 
 
+def _with_stop(figure: Figure, server: Server) -> Figure:
+    before = time.monotonic()
+    server.stop(within_s=600)
+    return figure._replace(stop_s=time.monotonic() - before)
+
+
 def _models(size: int) -> Figure:
     with _server(models=size) as (server, ready_s):
-        return _measure("models", size, server, ready_s)
+        return _with_stop(_measure("models", size, server, ready_s), server)
 
 
 def _instances(size: int) -> Figure:
     with _server(instances=size) as (server, ready_s):
-        return _measure("instances", size, server, ready_s)
+        return _with_stop(_measure("instances", size, server, ready_s), server)
 
 
 def _connections(size: int) -> Figure:
@@ -178,14 +186,15 @@ def main() -> None:
     options = parser.parse_args()
     leaks.mark_session()
     rows = []
-    print(f"{'':12} {'':>6} {'ready s':>8} {'MiB':>8} {'idle %':>7} {'CPU us per request':>19}")
+    head = f"{'ready s':>8} {'MiB':>8} {'idle %':>7} {'CPU us per request':>19} {'stop s':>7}"
+    print(f"{'':12} {'':>6} {head}")
     for kind, (measure, sizes) in KINDS.items():
         for size in sizes if options.only in kind else ():
             row = measure(size)
             rows.append(row._asdict())
             print(
                 f"{kind:12} {size:6} {row.ready_s:8.1f} {row.memory_mib:8.0f} "
-                f"{row.idle_percent:7.2f} {row.cpu_us:19.1f}",
+                f"{row.idle_percent:7.2f} {row.cpu_us:19.1f} {row.stop_s:7.1f}",
                 flush=True,
             )
     if options.save:
