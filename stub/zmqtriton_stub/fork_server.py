@@ -75,6 +75,7 @@ def _make_ahead() -> None:
     hashlib.sha256()
     provide_api()
     output.attribute()
+    process.watch_for_crashes()
 
 
 class ForkServer:

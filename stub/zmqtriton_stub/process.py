@@ -57,9 +57,15 @@ def _prepare(name: str) -> None:
     )
     os.register_at_fork(after_in_child=instance.become_forked)
     output.attribute()
-    faulthandler.enable()
-    # for a process that is asked where it is: works without Python's help, so also where one hangs
-    faulthandler.register(signal.SIGURG)
+    watch_for_crashes()
+
+
+def watch_for_crashes() -> None:
+    """Write the stack of a crash to stderr, and of SIGURG; forks of this process do it, too."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable()
+        # for one that is asked where it is: works without Python's help, so also where it hangs
+        faulthandler.register(signal.SIGURG)
 
 
 def _ignore(number: int, frame: Any) -> None:
