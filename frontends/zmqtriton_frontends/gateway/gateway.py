@@ -325,7 +325,7 @@ class Gateway:
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:
             self.malformed += 1  # or a second answer, from a broker that has taken over
-            self.payload.discard(body)
+            self._discard(row, body)
             return
         reply, kept = self._replies[row.id], None
         if row.flags & wire.FINAL:
@@ -342,12 +342,15 @@ class Gateway:
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:
-            if kept is None:
-                self.payload.discard(body)
+            self._discard(row, body)
         elif row.code:
             reply.set_exception(from_number(row.code, row.text))
         else:
             reply.set_result(body, kept)
+
+    def _discard(self, row: wire.Reply, body: bytes) -> None:
+        if not row.flags & wire.FORWARDED:  # else nothing is leased
+            self.payload.discard(body)
 
     # --------------------------------------------------------------- control
 
