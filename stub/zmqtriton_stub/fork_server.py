@@ -38,6 +38,8 @@ _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal
 _FORK = ctypes.PyDLL(None, use_errno=True).fork
 #: The names of the modules that are in memory once.
 SHARED_MODULES = frozenset(sys.modules)
+#: Python 3.11 writes to the code of a function in each of its first eight calls.
+_REHEARSALS = 9
 #: The messages of a broker that every stub receives.
 _RECEIVED = (wire.Welcome, wire.Execute)
 
@@ -71,7 +73,8 @@ def _make_ahead() -> None:
     for kind in _RECEIVED:
         wire.SCHEMAS[kind.__name__].read  # noqa: B018 - compiled when it is first used
     with contextlib.suppress(OSError):  # too few descriptors; a stub has fewer still
-        rehearse()
+        for _ in range(_REHEARSALS):
+            rehearse()
     hashlib.sha256()
     provide_api()
     output.attribute()
