@@ -289,6 +289,24 @@ def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(
         world.core.results(S, wire.Results(outcomes, []), [], world.now)
 
 
+def test_of_a_large_batch_the_first_answers_may_leave_before_the_last_is_looked_at() -> None:
+    world = BrokerHarness()
+    world.add_frontend(F)
+    world.add_generation(config={"name": "m", "max_batch_size": 32, "dynamic_batching": {}})
+    world.infer(F, *(request(number)._replace(batch_size=1) for number in range(20)))
+    world.add_stub(S)
+    there: list[int] = []
+
+    def send() -> None:
+        there.append(len(world.core.outbox.replies.pop(F)))
+
+    world.core.on_some_replies = send
+    world.finish_batch(S)
+
+    assert [8, 8] == there
+    assert 4 == sum(len(world.finals(F, number)) for number in range(20))
+
+
 def test_a_token_opens_only_its_own_door(world: BrokerHarness) -> None:
     with pytest.raises(ProtocolError, match="token is wrong"):
         world.core.authenticate(wire.Hello(F, b"x" * 16, 1))

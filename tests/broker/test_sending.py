@@ -108,6 +108,29 @@ def test_a_release_goes_along_with_a_reply_too(world: World) -> None:
     assert [(OWNER, "Release"), (OWNER, "Replies")] == world.flush()
 
 
+def test_some_replies_may_leave_amid_a_turn(world: World) -> None:
+    world.outbox.replies[OWNER] = [REPLY]
+
+    world.sending.flush_some_replies()
+
+    assert [(OWNER, "Replies")] == world.routers.messages
+    assert 1 == world.routers.flushed
+    assert {} == world.outbox.replies
+
+
+@pytest.mark.parametrize("table", ["leases", "releases"])
+def test_replies_wait_for_the_end_of_the_turn_if_something_goes_with_them(
+    world: World, table: str
+) -> None:
+    getattr(world.outbox, table)[OWNER] = [BLOCK]
+    world.outbox.replies[OWNER] = [REPLY]
+
+    world.sending.flush_some_replies()
+
+    assert [] == world.routers.messages
+    assert (OWNER, "Replies") == world.flush()[-1]
+
+
 def test_a_release_does_not_wait_for_long(world: World) -> None:
     world.outbox.releases[OWNER] = [BLOCK]
     world.flush()

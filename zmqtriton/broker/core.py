@@ -42,6 +42,8 @@ from zmqtriton_floor.settings.broker import BrokerSettings
 _EXPIRED = Unavailable("Request timeout expired")
 
 _DEFAULTS = BrokerSettings()
+#: Of so many answers the first are sent while the others are looked at: their receivers can begin.
+_SOME_ANSWERS = 8
 
 
 class Core:
@@ -52,6 +54,8 @@ class Core:
 
     def __init__(self) -> None:
         self.outbox = outbox = Outbox()
+        #: Called amid many answers, when replies may be sent already.
+        self.on_some_replies: Callable[[], None] = lambda: None
         self.peers: dict[int, Peer] = {}
         self.instances: dict[int, Instance] = {}
         self.generations = generations = GenerationRegistry()
@@ -343,15 +347,17 @@ class Core:
         scheduler = self.generations.schedulers[instance.generation]
         instance.note_beginnings(message.executed, now_ns)
         # Each row is checked by itself, so that a malformed one does not cost the others.
-        for outcome, body in zip(message.outcomes, bodies, strict=True):
+        pairs = zip(message.outcomes, bodies, strict=True)
+        for number, (outcome, body) in enumerate(pairs, 1):
             request = instance.open_requests.get((outcome.peer, outcome.id))
             if request is None:
                 self._take_strange_outcome(serial, outcome, body, now_ns)
             else:
                 self._lifecycle.respond(serial, request, outcome, body, now_ns)
-        if message.rescheduled:
+            if not number % _SOME_ANSWERS:
+                self.on_some_replies()
+        if message.rescheduled or message.response_counts:
             self._rescheduling.reschedule(instance, message.rescheduled, now_ns)
-        if message.response_counts:
             scheduler.generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.batches.keys().isdisjoint((executed.batch, EARLIER)):

@@ -76,6 +76,20 @@ class Sending:
         if outbox.once_delivered or self._held_up:
             self._act_on_delivery(outbox)
 
+    def flush_some_replies(self) -> None:
+        """Send replies amid a turn, unless something has to precede them or goes with them."""
+        outbox = self._core.outbox
+        if outbox.leases or outbox.releases or outbox.reported_owners or outbox.stage_times:
+            return
+        replies, outbox.replies = outbox.replies, {}
+        for serial, rows in replies.items():
+            self._requests.send_rows(serial, wire.Replies, rows)
+        try:
+            self._requests.flush()
+        except OSError as error:
+            # The machine is short of something for the moment: the end of the turn goes on.
+            _log.error("replies were not sent at once: %s", error)
+
     def _flush_words(self, outbox: Outbox) -> None:
         """Log warnings, and tell the supervisor."""
         while outbox.warnings:

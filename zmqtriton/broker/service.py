@@ -341,6 +341,7 @@ class Service:
         self._requests = Router(endpoints.requests_address(*where), self._epoll)
         self._stubs = Router(endpoints.stubs_address(*where), self._epoll)
         self._sending = Sending(self._core, self._lifeline, self._requests, self._stubs)
+        self._core.on_some_replies = self._sending.flush_some_replies
 
     def _remove_dead_peer(self, message: wire.PeerDied) -> None:
         """Remove a dead peer after delivering what it still sent."""

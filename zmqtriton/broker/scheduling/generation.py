@@ -97,7 +97,7 @@ class Generation:
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 
     def count_responses(self, counts: str) -> None:
-        if self.statistics.responses is not None:
+        if counts and self.statistics.responses is not None:
             self.statistics.responses.add(counts)
 
     def regroup(self, config: str) -> None:
