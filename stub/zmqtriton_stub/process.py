@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
 import signal
 import sys
@@ -60,12 +61,12 @@ def _prepare(name: str) -> None:
     watch_for_crashes()
 
 
+@functools.lru_cache(maxsize=None)  # forks inherit it
 def watch_for_crashes() -> None:
-    """Write the stack of a crash to stderr, and of SIGURG; forks of this process do it, too."""
-    if not faulthandler.is_enabled():
-        faulthandler.enable()
-        # for one that is asked where it is: works without Python's help, so also where it hangs
-        faulthandler.register(signal.SIGURG)
+    """Write the stack to stderr at a crash, and at SIGURG, in this process and its forks."""
+    faulthandler.enable()
+    # for one that is asked where it is: works without Python's help, so also where it hangs
+    faulthandler.register(signal.SIGURG)
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -49,6 +51,21 @@ def test_a_model_is_loaded_asked_and_finished(tmp_path: Path) -> None:
             wire.Tensor("OUTPUT1", 11, [1, 4], (numbers - numbers).tobytes()),
         ]
         assert stub.finish() == 0
+
+
+def test_it_shows_where_it_is_even_if_python_watches_for_crashes_already() -> None:
+    code = (
+        "import os, signal; from zmqtriton_stub import process\n"
+        "process.watch_for_crashes(); os.kill(os.getpid(), signal.SIGURG)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert 'File "<string>", line 2' in done.stderr
 
 
 def test_the_batches_of_one_message_are_executed_one_by_one(
