@@ -16,8 +16,8 @@ EQUIVALENTS: dict[str, str] = {
         "a shortcut: without files a thread finds nothing to write"
     ),
     f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
-    f"{_BROKER}/core.py Core.results: True in for outcome, body in zip(message.outcomes, bodies, "
-    "strict=T... -> False": "their numbers were compared before",
+    f"{_BROKER}/core.py Core.results: True in pairs = zip(message.outcomes, bodies, strict=True) "
+    "-> False": "their numbers were compared before",
     f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (
         "0 is the standard input of every process"
     ),

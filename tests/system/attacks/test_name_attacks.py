@@ -211,6 +211,10 @@ def _chain(count: int, model: str = "identity_fp32") -> dict[str, Any]:
     }
 
 
+def _with_inputs(count: int) -> dict[str, Any]:
+    return {**CONFIG, "input": [{"name": f"I{n}", **_TENSOR} for n in range(count)]}
+
+
 def _nested(depth: int) -> str:
     return '{"name":"victim","a":' + "[" * depth + "]" * depth + "}"
 
@@ -224,12 +228,7 @@ ENDLESS: dict[str, tuple[Callable[[], str], str]] = {
     "20,000 steps": (lambda: json.dumps(_chain(20_000)), "exceeds the limit of 1048576"),
     "4,000 steps of nobody": (lambda: json.dumps(_chain(4000, "nobody")), "nobody"),
     "5,000 groups": (lambda: json.dumps({**CONFIG, "instance_group": _GROUPS}), "limit"),
-    "10,000 inputs": (
-        lambda: json.dumps(
-            {**CONFIG, "input": [{"name": f"I{n}", **_TENSOR} for n in range(9999)]}
-        ),
-        "limit",
-    ),
+    "20,000 inputs": (lambda: json.dumps(_with_inputs(20_000)), "exceeds the limit of 1048576"),
     "nested 101 times": (lambda: _nested(101), "Cannot find field"),
     "nested 250,000 times": (lambda: _nested(250_000), "nested too deeply"),
 }
@@ -300,6 +299,18 @@ def test_a_file_of_configuration_without_end_is_refused(server: Server, name: st
 
     assert status in (400, 500)
     assert reason in json.loads(data.partition(b"\r\n\r\n")[2])["error"]
+
+
+def test_a_model_of_very_many_inputs_is_loaded_beside_others(server: Server) -> None:
+    body = json.dumps({"parameters": {"config": json.dumps(_with_inputs(10_000))}}).encode()
+    path = "/v2/repository/models/victim"
+
+    loaded = _beside_others(server, lambda: _ask(server, "POST", f"{path}/load", body))
+    told = _beside_others(server, lambda: _ask(server, "GET", "/v2/models/victim/config"))
+
+    assert 200 == _ask(server, "POST", f"{path}/unload")[0]
+    assert (200, 200) == (loaded[0], told[0])
+    assert 10_000 == len(json.loads(told[1].partition(b"\r\n\r\n")[2])["input"])
 
 
 def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server) -> None:
