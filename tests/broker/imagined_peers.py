@@ -125,6 +125,7 @@ class FakeFrontend(FakePeer):
         self.codes: dict[int, int] = {}
         self.texts: dict[int, str] = {}
         self.waiting: set[int] = set()
+        self.cancelled: set[int] = set()
         self._link = BrokerLink(lambda frames: None, lambda epoch: ([], []))
         self._link.begin(_FakeLoop())  # type: ignore[arg-type]
         self._link._releases = self._releases = _FakeReleases()  # type: ignore[assignment]
@@ -156,6 +157,7 @@ class FakeFrontend(FakePeer):
 
     def cancel(self, own_id: int) -> None:
         if own_id in self.waiting:
+            self.cancelled.add(own_id)
             self._link.cancel(own_id)
             self._link.flush()
 

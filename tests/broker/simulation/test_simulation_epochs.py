@@ -477,7 +477,8 @@ class Epochs:
         self.executed_ids |= self.broker.executed_ids
         for frontend in self.frontends:
             for own_id, code in frontend.codes.items():
-                if code == Unavailable.number:
+                # A cancelled request ends as it may: nobody waits for its answer.
+                if code == Unavailable.number and own_id not in frontend.cancelled:
                     self.check_refusal(f"{frontend.serial}-{own_id}", frontend.texts[own_id])
         core = self.broker.core
         for frontend in self.frontends:
