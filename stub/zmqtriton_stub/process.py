@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import functools
 import os
 import signal
 import sys
@@ -61,7 +60,6 @@ def _prepare(name: str) -> None:
     watch_for_crashes()
 
 
-@functools.lru_cache(maxsize=None)  # forks inherit it
 def watch_for_crashes() -> None:
     """Write the stack to stderr at a crash, and at SIGURG, in this process and its forks."""
     faulthandler.enable()
