@@ -169,7 +169,7 @@ class Gateway:
             placed = self.payload.place_now(request)
             if placed is None:
                 return None
-            own_id = self._send_placed(request, placed, wire.KEEPS_INPUTS)
+            own_id = self._send_placed(request, placed)
         else:
             own_id = self._ask(request, request.body, request.cache_key)
         self._replies[own_id] = reply
@@ -177,7 +177,7 @@ class Gateway:
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
         """Begin likewise when there is memory; until it is sent, cancelling this cancels it."""
-        own_id = await self._send(request, wire.KEEPS_INPUTS)
+        own_id = await self._send(request)
         self._replies[own_id] = reply
         return own_id
 
@@ -218,28 +218,22 @@ class Gateway:
             self._streams.discard(stream)
             stream.reader.arrivals.release()
 
-    async def _send(self, request: CheckedRequest, flags: int = 0) -> int:
+    async def _send(self, request: CheckedRequest) -> int:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""
         if request.claim is None and not is_large(request.body):
             return self._ask(request, request.body, request.cache_key)
-        return self._send_placed(request, await self.payload.place(request), flags)
+        return self._send_placed(request, await self.payload.place(request))
 
-    def _send_placed(self, request: CheckedRequest, placed: Placement, flags: int) -> int:
+    def _send_placed(self, request: CheckedRequest, placed: Placement) -> int:
         try:
-            own_id = self._ask(request, placed.body, placed.cache_key, flags)
+            own_id = self._ask(request, placed.body, placed.cache_key)
         except BaseException:
             placed.take_back()
             raise
         self.payload.sent(own_id, placed)
         return own_id
 
-    def _ask(
-        self,
-        request: CheckedRequest,
-        body: wire.RequestBody,
-        cache_key: bytes,
-        more_flags: int = 0,
-    ) -> int:
+    def _ask(self, request: CheckedRequest, body: wire.RequestBody, cache_key: bytes) -> int:
         """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping:
             is_of_open_sequence = request.continues_sequence and not self.is_ending
@@ -255,7 +249,7 @@ class Gateway:
             request.model.generation,
             "",
             -1,
-            flags | more_flags,
+            flags,
             priority,
             timeout_us,
             deadline_ns,
