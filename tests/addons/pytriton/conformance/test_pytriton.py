@@ -78,7 +78,9 @@ def test_clients(host: Host, tmp_path: Path) -> None:
 
 @pytest.mark.row("J01")
 def test_how_serving_begins_and_ends(tmp_path: Path) -> None:
-    assert [] == complaints_of_program("lifecycle", tmp_path)
+    differences = complaints_of_program("lifecycle", tmp_path)
+
+    assert [] == differences, (tmp_path / "lifecycle.log").read_text("utf-8")
 
 
 def test_the_tables_fit_what_was_recorded() -> None:
