@@ -319,32 +319,25 @@ class Gateway:
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:
             self.malformed += 1  # or a second answer, from a broker that has taken over
-            self._discard(row, body)
+            self.payload.discard(body)
             return
-        reply, kept = self._replies[row.id], None
+        reply = self._replies[row.id]
         if row.flags & wire.FINAL:
             del self._replies[row.id]
             self._broker.unanswered.answered(row.id)
             if row.id in self.payload.placed:
-                if row.flags & wire.FORWARDED:
-                    kept = self.payload.keep(row.id)
-                else:
-                    self.payload.answered(row.id)
+                self.payload.answered(row.id)
         elif row.flags & wire.ABANDONED:
             self._replies[row.id] = None
             self._broker.unanswered.cancelled(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:
-            self._discard(row, body)
+            self.payload.discard(body)
         elif row.code:
             reply.set_exception(from_number(row.code, row.text))
         else:
-            reply.set_result(body, kept)
-
-    def _discard(self, row: wire.Reply, body: bytes) -> None:
-        if not row.flags & wire.FORWARDED:  # else nothing is leased
-            self.payload.discard(body)
+            reply.set_result(body)
 
     # --------------------------------------------------------------- control
 

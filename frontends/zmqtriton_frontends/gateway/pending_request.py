@@ -18,7 +18,6 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.tensors.payload import Payload
-from zmqtriton_frontends.tensors.placement import KeptBlocks
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 _T = TypeVar("_T")
@@ -105,18 +104,17 @@ class PendingRequest:
 
     # -------------------------------------------------- called by the gateway
 
-    def set_result(self, body: bytes, kept: KeptBlocks | None = None, /) -> None:
-        """Take the response's body; `kept` is the memory that it refers to without a lease."""
+    def set_result(self, body: bytes, /) -> None:
         try:
             is_placed = type(body) is PlacedBody
             has_places = self._claim is not None
             response = decode_response(body, may_refer=is_placed, has_places=has_places)
             if is_placed:
                 payload = self._gateway.payload
-                opened = payload.open_now(response, kept)
+                opened = payload.open_now(response)
                 if opened is None:
                     self._is_opening = True
-                    self._await(payload.open(response, kept), self._opened)
+                    self._await(payload.open(response), self._opened)
                     return
                 response = opened
             if self._trace is None and self._claim is None and self._copy is None:
