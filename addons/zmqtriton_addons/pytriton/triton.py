@@ -83,9 +83,13 @@ class TritonBase(ABC):
         self._access_token = access_token
         self._context = TritonContext()
         self._bindings: dict[tuple[str, int], Binding] = {}
-        #: Held while the state changes; told when the server stops.
+        #: Held while the state changes; told when the server has stopped.
         self._changed = threading.Condition(threading.RLock())
         self._is_stopped = True
+        #: A thread is stopping the server.
+        self._is_stopping = False
+        #: A callable has said that its process cannot go on.
+        self._has_failed_for_good = False
         self._connection: Connection | None = None
         atexit.register(self.stop)
 
@@ -192,7 +196,10 @@ class TritonBase(ABC):
 
         Looks every so many seconds whether the server is alive.
         """
-        self.connect()
+        with self._changed:
+            # A callable may have ended it before anybody came to watch.
+            if not self._has_failed_for_good:
+                self.connect()
         if _is_in_event_loop():
             logger.info("Serving in the background; call stop() to end.")
             return
@@ -203,6 +210,8 @@ class TritonBase(ABC):
         except KeyboardInterrupt:
             logger.info("SIGINT received, exiting.")
         self.stop()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_stopping)
 
     def stop(self) -> bool:
         """Stop serving the bound models; False if they were stopped already."""
@@ -210,17 +219,21 @@ class TritonBase(ABC):
             connection, self._connection = self._connection, None
             if self._is_stopped:
                 return False
-            self._is_stopped = True
+            self._is_stopped = self._is_stopping = True
         atexit.unregister(self.stop)
-        self._leave(connection)
-        self._bindings.clear()
-        self._workspace.clean()
-        with self._changed:
-            self._changed.notify_all()
+        try:
+            self._leave(connection)
+            self._bindings.clear()
+            self._workspace.clean()
+        finally:
+            with self._changed:
+                self._is_stopping = False
+                self._changed.notify_all()
         return True
 
     def _stop_soon(self, reason: str) -> None:
         """Stop from within a callable, whose thread cannot wait for its own end."""
+        self._has_failed_for_good = True
         threading.Thread(target=self.stop, name="zmqtriton stop", daemon=True).start()
 
     def is_alive(self) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.system.served import FLOATS, Served, configured, ones
-from tests.support.server import ROOT, free_ports
+from tests.support.server import ROOT, free_ports, status_of
 from tests.support.waiting import eventually
 from zmqtriton_addons.pytriton.check.add_sub import add_sub_example
 from zmqtriton_addons.pytriton.decorators import batch
@@ -356,6 +356,27 @@ def test_an_unrecoverable_error_ends_the_server(tmp_path: Path) -> None:
     serving.join(60)
     assert not serving.is_alive()
     assert not triton.is_alive()
+
+
+def test_serving_ends_at_once_if_a_callable_has_given_up_before_it_began(tmp_path: Path) -> None:
+    def infer_fn(requests: list[Any]) -> Any:
+        raise PyTritonUnrecoverableError("too early")
+
+    config = configured(tmp_path)
+    assert config.http_port is not None
+    triton = Triton(config=config)
+    triton.bind("Fatal", infer_fn, inputs=[FLOATS], outputs=[FLOATS])
+    triton.run()
+    assert "too early" in Served(triton, config.http_port).ask("Fatal", INPUT_1=ones(1, 1))[""]
+    eventually(lambda: not triton.is_connected(), within_s=60)
+    serving = threading.Thread(target=triton.serve, daemon=True)
+    serving.start()
+
+    serving.join(60)
+    is_over = not serving.is_alive()
+    triton.stop()
+    assert is_over
+    assert 0 == status_of(f"http://127.0.0.1:{config.http_port}/v2/health/live")
 
 
 @pytest.mark.row("J02")
