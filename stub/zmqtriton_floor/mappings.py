@@ -104,12 +104,14 @@ class _Segment:
 class _View(weakref.ref):  # type: ignore[type-arg]
     """A part of a segment under arrays; to be held until they are gone."""
 
-    __slots__ = ("block", "end", "is_own", "leased", "segment", "start")
+    __slots__ = ("block", "end", "is_own", "kept", "leased", "segment", "start")
 
     segment: _Segment
     block: Block
     #: The blocks to release, one entry for each reference.
     leased: list[Block]
+    #: Whatever keeps the memory meanwhile without a lease.
+    kept: object
     #: Detached: its pages are this process's own.
     is_own: bool
     start: int
@@ -216,8 +218,10 @@ class Mappings:
             views = [v for s in self._segments.values() for v in list(s.views.values())]
         return [block for view in views for block in view.leased]
 
-    def open(self, references: Sequence[Reference], *, is_leased: bool = False) -> list[Any]:
-        """Return the bytes of each reference as an array.
+    def open(
+        self, references: Sequence[Reference], *, is_leased: bool = False, kept: object = None
+    ) -> list[Any]:
+        """Return the bytes of each reference as an array; `kept` goes with the last of them.
 
         Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
         """
@@ -238,7 +242,8 @@ class Mappings:
                 leases.setdefault(block, []).append(block)
             opened = {}
             for block, (low, high) in ranges.items():
-                opened[block] = self._open(block, low, high, leases[block] if is_leased else [])
+                leased = leases[block] if is_leased else []
+                opened[block] = self._open(block, low, high, leased, kept)
         arrays = []
         for reference, block in zip(references, blocks):
             start, whole = opened[block]
@@ -260,7 +265,9 @@ class Mappings:
                 self._segments[reference.owner, reference.segment] = segment
         return segment
 
-    def _open(self, block: Block, low: int, high: int, leased: list[Block]) -> tuple[int, Any]:
+    def _open(
+        self, block: Block, low: int, high: int, leased: list[Block], kept: object
+    ) -> tuple[int, Any]:
         """Return the offset of the array within the segment, and the array."""
         segment = self._segments[block.owner, block.segment]
         start, end = low // PAGE * PAGE, min(-(-high // PAGE) * PAGE, segment.size)
@@ -277,7 +284,7 @@ class Mappings:
             return start, np.empty(0, np.uint8)
         array = np.frombuffer(segment.memory, np.uint8, end - start, start)
         view = _View(array, self._close)
-        view.segment, view.block, view.leased = segment, block, leased
+        view.segment, view.block, view.leased, view.kept = segment, block, leased, kept
         view.start, view.end, view.is_own = start, end, False
         segment.views[id(view)] = view
         return start, array

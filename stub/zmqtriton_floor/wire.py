@@ -83,10 +83,12 @@ ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since so
 WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
 BYTE_WINDOW = 16384  # its reader is a client, for whom STREAM_WINDOW_BYTES hold, too
 UNREAD_STRINGS = 32768  # inputs are where its frontend cannot read them: the stub checks strings
+KEEPS_INPUTS = 65536  # of a client's request: its memory stays until its answer has been read
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 STREAM_WINDOW_BYTES = 8 << 20  # with BYTE_WINDOW; one that exceeds them is the last to leave
 FINAL = 1  # a flag of an outcome and of a reply
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
+FORWARDED = 4  # with HAS_REFERENCES: to inputs of the request alone, and nothing is leased for it
 LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
 
 

@@ -130,6 +130,16 @@ class FakeFrontend(FakePeer):
         self._link.begin(_FakeLoop())  # type: ignore[arg-type]
         self._link._releases = self._releases = _FakeReleases()  # type: ignore[assignment]
         self._blocks: dict[int, list[int]] = {}
+        #: Blocks of requests whose answers, which are read, lie there.
+        self._kept: list[int] = []
+        #: How many answers came so.
+        self.forwarded = 0
+
+    def release_next(self) -> None:
+        if self._kept:
+            self.arena.leases.end([self._kept.pop(0)])
+        else:
+            super().release_next()
 
     def send_request(self, own_id: int, generation: int, *, is_large: bool) -> None:
         data: Any = self.allocate() if is_large else b""
@@ -141,7 +151,8 @@ class FakeFrontend(FakePeer):
         self.waiting.add(own_id)
         if self.blocks_in_use and own_id % 2:  # the others are released by themselves
             self._releases.blocks.append(self.blocks_in_use.pop(0))
-        self._link.request(request(own_id, generation), body)
+        flags = wire.KEEPS_INPUTS if own_id % 3 else 0
+        self._link.request(request(own_id, generation, flags=flags), body)
         self._link.flush()
 
     def cancel(self, own_id: int) -> None:
@@ -157,6 +168,9 @@ class FakeFrontend(FakePeer):
             return
         for row, body in zip(message.replies, bodies, strict=True):
             references = _references(wire.decode_response(body).outputs) if body else []
+            if row.flags & wire.FORWARDED:
+                self._take_forwarded(row, references)
+                continue
             if row.id not in self.waiting:
                 # From a broker that has died since, which may have been told of it by now.
                 self.send(wire.Release([block_of(r) for r in references]))
@@ -164,6 +178,16 @@ class FakeFrontend(FakePeer):
             self.blocks_in_use += self.read(references)
             if row.flags & wire.FINAL:
                 self._end(row)
+
+    def _take_forwarded(self, row: wire.Reply, references: list[wire.Reference]) -> None:
+        """Keep what nothing is leased for: the blocks of the request."""
+        if row.id in self.waiting:
+            kept = self._blocks.pop(row.id)
+            assert [(self.serial, block) for block in kept] == [(r[0], r[2]) for r in references]
+            self.read(references)
+            self._kept += kept
+            self.forwarded += 1
+            self._end(row)
 
     def _end(self, row: wire.Reply) -> None:
         self.finals[row.id] += 1

@@ -169,7 +169,7 @@ class Gateway:
             placed = self.payload.place_now(request)
             if placed is None:
                 return None
-            own_id = self._send_placed(request, placed)
+            own_id = self._send_placed(request, placed, wire.KEEPS_INPUTS)
         else:
             own_id = self._ask(request, request.body, request.cache_key)
         self._replies[own_id] = reply
@@ -177,7 +177,7 @@ class Gateway:
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
         """Begin likewise when there is memory; until it is sent, cancelling this cancels it."""
-        own_id = await self._send(request)
+        own_id = await self._send(request, wire.KEEPS_INPUTS)
         self._replies[own_id] = reply
         return own_id
 
@@ -218,22 +218,28 @@ class Gateway:
             self._streams.discard(stream)
             stream.reader.arrivals.release()
 
-    async def _send(self, request: CheckedRequest) -> int:
+    async def _send(self, request: CheckedRequest, flags: int = 0) -> int:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""
         if request.claim is None and not is_large(request.body):
             return self._ask(request, request.body, request.cache_key)
-        return self._send_placed(request, await self.payload.place(request))
+        return self._send_placed(request, await self.payload.place(request), flags)
 
-    def _send_placed(self, request: CheckedRequest, placed: Placement) -> int:
+    def _send_placed(self, request: CheckedRequest, placed: Placement, flags: int) -> int:
         try:
-            own_id = self._ask(request, placed.body, placed.cache_key)
+            own_id = self._ask(request, placed.body, placed.cache_key, flags)
         except BaseException:
             placed.take_back()
             raise
         self.payload.sent(own_id, placed)
         return own_id
 
-    def _ask(self, request: CheckedRequest, body: wire.RequestBody, cache_key: bytes) -> int:
+    def _ask(
+        self,
+        request: CheckedRequest,
+        body: wire.RequestBody,
+        cache_key: bytes,
+        more_flags: int = 0,
+    ) -> int:
         """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping:
             is_of_open_sequence = request.continues_sequence and not self.is_ending
@@ -249,7 +255,7 @@ class Gateway:
             request.model.generation,
             "",
             -1,
-            flags,
+            flags | more_flags,
             priority,
             timeout_us,
             deadline_ns,
@@ -319,25 +325,32 @@ class Gateway:
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:
             self.malformed += 1  # or a second answer, from a broker that has taken over
-            self.payload.discard(body)
+            self._discard(row, body)
             return
-        reply = self._replies[row.id]
+        reply, kept = self._replies[row.id], None
         if row.flags & wire.FINAL:
             del self._replies[row.id]
             self._broker.unanswered.answered(row.id)
             if row.id in self.payload.placed:
-                self.payload.answered(row.id)
+                if row.flags & wire.FORWARDED:
+                    kept = self.payload.keep(row.id)
+                else:
+                    self.payload.answered(row.id)
         elif row.flags & wire.ABANDONED:
             self._replies[row.id] = None
             self._broker.unanswered.cancelled(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:
-            self.payload.discard(body)
+            self._discard(row, body)
         elif row.code:
             reply.set_exception(from_number(row.code, row.text))
         else:
-            reply.set_result(body)
+            reply.set_result(body, kept)
+
+    def _discard(self, row: wire.Reply, body: bytes) -> None:
+        if not row.flags & wire.FORWARDED:  # else nothing is leased
+            self.payload.discard(body)
 
     # --------------------------------------------------------------- control
 

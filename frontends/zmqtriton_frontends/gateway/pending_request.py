@@ -18,6 +18,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.tensors.payload import Payload
+from zmqtriton_frontends.tensors.placement import KeptBlocks
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 _T = TypeVar("_T")
@@ -104,17 +105,18 @@ class PendingRequest:
 
     # -------------------------------------------------- called by the gateway
 
-    def set_result(self, body: bytes, /) -> None:
+    def set_result(self, body: bytes, kept: KeptBlocks | None = None, /) -> None:
+        """Take the response's body; `kept` is the memory that it refers to without a lease."""
         try:
             is_placed = type(body) is PlacedBody
             has_places = self._claim is not None
             response = decode_response(body, may_refer=is_placed, has_places=has_places)
             if is_placed:
                 payload = self._gateway.payload
-                opened = payload.open_now(response)
+                opened = payload.open_now(response, kept)
                 if opened is None:
                     self._is_opening = True
-                    self._await(payload.open(response), self._opened)
+                    self._await(payload.open(response, kept), self._opened)
                     return
                 response = opened
             if self._trace is None and self._claim is None and self._copy is None:

@@ -16,14 +16,14 @@ from typing import Any
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_of, held
 from zmqtriton_floor.cache_keys import keys_of
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
-from zmqtriton_frontends.tensors.placement import Placement
+from zmqtriton_frontends.tensors.placement import KeptBlocks, Placement
 from zmqtriton_frontends.tensors.references import blocks_of, references_of
 from zmqtriton_frontends.tensors.releases import Releases
 from zmqtriton_frontends.tensors.segments import Segments
@@ -107,6 +107,11 @@ class Payload:
         if placed is not None:
             placed.take_back()
 
+    def keep(self, own_id: int) -> KeptBlocks | None:
+        """Note the final reply likewise, which refers to the request's own tensors."""
+        placed = self.placed.pop(own_id, None)
+        return None if placed is None else placed.keep()
+
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Reserve room in the arena for a request's body; None if memory is short.
 
@@ -147,26 +152,35 @@ class Payload:
 
     # ------------------------------------------------------------- responses
 
-    def open_now(self, response: ResponseBody) -> ResponseBody | None:
+    def open_now(
+        self, response: ResponseBody, kept: KeptBlocks | None = None
+    ) -> ResponseBody | None:
         """Return the response with its large tensors as views, released with the last of them.
 
-        None if their memory has to be requested first: then nothing was done.
+        Or let go of what was kept for it. None if their memory has to be requested first: then
+        nothing was done.
         """
         references = references_of(response)
-        return None if self.mappings.missing(references) else self._open(response, references)
+        return None if self.mappings.missing(references) else self._open(response, references, kept)
 
-    async def open(self, response: ResponseBody) -> ResponseBody:
+    async def open(self, response: ResponseBody, kept: KeptBlocks | None = None) -> ResponseBody:
         """Return the response, however long it takes. Raises Unavailable if the memory is gone."""
         references = references_of(response)
         if self.mappings.missing(references):
-            await self._map_all(references)
-        return self._open(response, references)
+            await self._map_all(references, kept)
+        return self._open(response, references, kept)
 
-    def _open(self, response: ResponseBody, references: list[Reference]) -> ResponseBody:
+    def _open(
+        self, response: ResponseBody, references: list[Reference], kept: KeptBlocks | None
+    ) -> ResponseBody:
         try:
-            arrays = iter(self.mappings.open(references, is_leased=True))
+            if kept is not None:
+                for reference in references:
+                    if reference.owner != self.arena.owner or reference.block not in kept.blocks:
+                        raise ProtocolError("a tensor in memory that is not its request's")
+            arrays = iter(self.mappings.open(references, is_leased=kept is None, kept=kept))
         except BaseException:
-            self.releases.add([block_of(reference) for reference in references])
+            self._let_go(references, kept)
             raise
         outputs = []
         for name, datatype, shape, data in response.outputs:
@@ -181,8 +195,15 @@ class Payload:
         if blocks:
             self.releases.add(blocks)
 
-    async def _map_all(self, references: list[Reference]) -> None:
-        blocks = [block_of(reference) for reference in references]
+    def _let_go(self, references: list[Reference], kept: KeptBlocks | None) -> None:
+        """Release what a response refers to, as it cannot be opened."""
+        if kept is None:
+            self.releases.add([block_of(reference) for reference in references])
+        else:
+            kept.end()  # at once: the error, which may stay for long, knows who has it
+
+    async def _map_all(self, references: list[Reference], kept: KeptBlocks | None) -> None:
+        blocks = [] if kept else [block_of(reference) for reference in references]
         self._opening.append(blocks)
         try:
             if not self._has_arrays:
@@ -192,7 +213,7 @@ class Payload:
             for owner, segment in self.mappings.missing(references):
                 await self.segments.map(owner, segment)
         except BaseException:
-            self.releases.add(blocks)
+            self._let_go(references, kept)
             raise
         finally:
             self._opening.remove(blocks)

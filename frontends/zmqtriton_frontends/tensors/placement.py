@@ -11,11 +11,33 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena
 from zmqtriton_floor.cache_keys import Keys
+from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import Loan, RegionContents
 
 _WORD_BYTES = 8
+
+
+class KeptBlocks:
+    """Blocks of a request that was answered, until its answer, which refers to them, is read.
+
+    It may end in any thread.
+    """
+
+    __slots__ = ("_leases", "blocks")
+
+    def __init__(self, leases: Leases, blocks: list[int]) -> None:
+        self._leases = leases
+        self.blocks = blocks
+
+    def end(self) -> None:
+        """Keep them no longer."""
+        blocks, self.blocks = self.blocks, []
+        self._leases.end(blocks)
+
+    def __del__(self) -> None:
+        self.end()
 
 
 class Placement:
@@ -80,6 +102,12 @@ class Placement:
             self._arena.leases.end(self.blocks)
         for region, _ in self.loans:
             region.give_back()
+
+    def keep(self) -> KeptBlocks:
+        """Take back all but the blocks, which the answer refers to."""
+        blocks, self.blocks = self.blocks, []
+        self.take_back()
+        return KeptBlocks(self._arena.leases, blocks)
 
     def _lend(self, contents: RegionContents) -> Reference | None:
         if contents.region.is_on_gpu:

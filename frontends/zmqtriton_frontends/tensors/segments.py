@@ -22,7 +22,7 @@ MESSAGES = (wire.SegmentCreated, wire.SegmentOpened)
 _ANSWER_TIMEOUT_S = 5.0
 _NO_ANSWER = "The supervisor did not answer in time."
 
-#: A message and its descriptor.
+#: A message and its descriptor, or why there is no memory for it.
 _Answer = tuple[Any, int | None]
 
 
@@ -119,6 +119,10 @@ class Segments:
             self._answers.pop(key, None)
             text = f"the tensors of the response cannot be read: {_NO_ANSWER}"
             raise Unavailable(text) from None
+        if isinstance(opened, str):
+            # Not an error in the future: raised here, it would know that, and so itself. With all
+            # that its frames have it would stay until a collection.
+            raise Unavailable(opened)
         if not opened.size:
             raise Unavailable("the model instance that answered is gone, and its response with it")
 
@@ -133,7 +137,7 @@ class Segments:
                 answer.set_result((message, descriptor))
             return
         owner, segment = message[:2]
-        shortage: Unavailable | None = None
+        shortage = ""
         if descriptor is None:
             self._mappings.remove(owner, segment)
         else:
@@ -144,11 +148,8 @@ class Segments:
                 _log.warning("dropped a segment: %s", error.text)
                 message = message._replace(size=0)
             except Unavailable as error:
-                shortage = error
+                shortage = error.text
         answer = self._answers.pop((owner, segment), None)
         if answer is None or answer.done():
             return
-        if shortage is not None:
-            answer.set_exception(shortage)
-        else:
-            answer.set_result((message, None))
+        answer.set_result((shortage or message, None))

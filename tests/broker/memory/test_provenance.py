@@ -87,6 +87,55 @@ def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
     assert [_block(reference)] == world.core.blocks.leases.release(F, [_block(reference)])
 
 
+@pytest.fixture
+def keeping() -> BrokerHarness:
+    """S executes a request with GIVEN, whose asker keeps that until it has read the answer."""
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
+    world.add_stub(S)
+    world.infer(F, request(1, flags=wire.KEEPS_INPUTS), body=_body_of(GIVEN))
+    return world
+
+
+@pytest.mark.parametrize("reference", [GIVEN, GIVEN._replace(offset=8200, size=64)])
+def test_what_the_asker_keeps_anyway_is_not_leased_to_it(
+    keeping: BrokerHarness, reference: Reference
+) -> None:
+    reply = _answer(keeping, _answered(reference), _block(reference))
+
+    assert wire.FINAL | wire.HAS_REFERENCES | wire.FORWARDED == reply.flags
+    assert [] == keeping.core.blocks.leases.release(F, [_block(reference)])
+
+
+def test_an_answer_with_other_memory_too_is_leased_as_a_whole(keeping: BrokerHarness) -> None:
+    reply = _answer(keeping, _answered(GIVEN, OWN), _block(GIVEN), _block(OWN))
+
+    assert wire.FINAL | wire.HAS_REFERENCES == reply.flags
+    blocks = [_block(GIVEN), _block(OWN)]
+    assert blocks == keeping.core.blocks.leases.release(F, blocks)
+
+
+@pytest.mark.parametrize("named", FORGED)
+def test_an_asker_that_keeps_its_memory_is_shown_no_other(
+    keeping: BrokerHarness, named: str
+) -> None:
+    forged = FORGED[named]
+
+    reply = _answer(keeping, _answered(forged), _block(forged))
+
+    assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
+
+
+def test_that_nothing_is_leased_no_stub_can_say(world: BrokerHarness) -> None:
+    flags = wire.FINAL | wire.FORWARDED
+
+    reply = _answer(world, _answered(GIVEN), _block(GIVEN), flags=flags)
+
+    assert wire.FINAL | wire.HAS_REFERENCES == reply.flags
+    assert [_block(GIVEN)] == world.core.blocks.leases.release(F, [_block(GIVEN)])
+
+
 def test_a_response_may_name_outputs_that_its_stub_has_written_itself(
     world: BrokerHarness,
 ) -> None:

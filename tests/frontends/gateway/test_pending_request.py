@@ -39,10 +39,10 @@ class FakePayload:
         self.is_mapped = False
         self.problem: Exception | None = None
 
-    def open_now(self, response: ResponseBody) -> ResponseBody | None:
+    def open_now(self, response: ResponseBody, kept: object = None) -> ResponseBody | None:
         return OPENED if self.is_mapped else None
 
-    async def open(self, response: ResponseBody) -> ResponseBody:
+    async def open(self, response: ResponseBody, kept: object = None) -> ResponseBody:
         self.opened.append(response)
         await asyncio.sleep(0)
         if self.problem is not None:

@@ -73,7 +73,8 @@ class World:
                 )
                 return
             descriptor = memfd(message.size)
-            self.seen.add(3, message.segment, os.dup(descriptor))
+            for mappings in (self.seen, self.payload.mappings):
+                mappings.add(3, message.segment, os.dup(descriptor))
             self.payload.segments.receive(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
         elif isinstance(message, wire.OpenSegment):
             held = self.stub_segments.get(message.segment)

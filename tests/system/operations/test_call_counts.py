@@ -21,8 +21,8 @@ LIMITS = {
     "http json": (58, 60, 48),
     "grpc unary": (75, 60, 48),
     "grpc stream": (79, 60, 48),
-    "http binary 600 KB": (148, 113, 70),
-    "grpc 600 KB": (233, 113, 70),
+    "http binary 600 KB": (129, 76, 70),
+    "grpc 600 KB": (215, 76, 70),
     "shared memory 600 KB": (95, 60, 64),
     "grpc shared memory 600 KB": (114, 60, 64),
 }

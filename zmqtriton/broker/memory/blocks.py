@@ -13,7 +13,10 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import InternalError, ProtocolError
 from zmqtriton_floor.wire import (
     BROKER,
+    FINAL,
+    FORWARDED,
     HAS_REFERENCES,
+    KEEPS_INPUTS,
     RESENT,
     Block,
     Lease,
@@ -51,13 +54,23 @@ class Blocks:
         It gets the flag PLACED if it refers to memory, and becomes an error if it refers to memory
         that the stub was never given.
         """
-        if not outcome.blocks:
-            return outcome._replace(flags=outcome.flags & ~HAS_REFERENCES), body
+        peer, own_id, code, text, flags, number, blocks = outcome
+        flags &= ~(HAS_REFERENCES | FORWARDED)
+        if not blocks:
+            return outcome._replace(flags=flags), body
         # What an earlier broker allowed cannot be checked here.
         is_right = bool(request.row.flags & RESENT) or not self._has_all_lease_reports
         may_answer = self._provenance.may_answer
         try:
             references = references_in_response(body)
+            if (
+                request.row.flags & KEEPS_INPUTS
+                and flags & FINAL
+                and request.miss is None  # or it goes to others, too
+                and self._provenance.is_forwarded(request, blocks, references)
+            ):
+                flags |= HAS_REFERENCES | FORWARDED
+                return make(Outcome, (peer, own_id, code, text, flags, number, [])), body
             is_right = is_right or may_answer(source, request, outcome.blocks, references)
         except ProtocolError:
             references = []
@@ -65,9 +78,8 @@ class Blocks:
             self.lease_outcome(source, outcome)
             for reference in references:
                 self.leases.widen_extent(*extent_of(reference))
-            peer, own_id, code, text, flags, number, blocks = outcome
-            fields = (peer, own_id, code, text, flags | HAS_REFERENCES, number, blocks)
-            return make(Outcome, fields), body
+            flags |= HAS_REFERENCES
+            return make(Outcome, (peer, own_id, code, text, flags, number, blocks)), body
         self.forged += 1
         self.discard(source, outcome)
         return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""

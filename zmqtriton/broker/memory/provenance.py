@@ -15,8 +15,9 @@ from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, Tensor, decode_request, decode_response
 
-#: The bytes of a block that a stub was given: where they begin and end.
-_Extents = dict[Block, tuple[int, int]]
+#: The bytes of a block that a stub was given: where they begin and end. A Block is found by a
+#: plain tuple, too.
+_Extents = dict[tuple[int, int, int], tuple[int, int]]
 
 
 class Provenance:
@@ -45,6 +46,21 @@ class Provenance:
             if not self._has(stub, block, extents):
                 return False
         return all(self._covers(stub, reference, extents) for reference in references)
+
+    def is_forwarded(
+        self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
+    ) -> bool:
+        """True if a response refers to inputs of its request alone, in the memory of its peer."""
+        peer = request.peer
+        for block in blocks:
+            if block.owner != peer:
+                return False
+        extents = _input_extents([request])
+        for owner, segment, number, offset, size, _ in references:
+            low, high = extents.get((owner, segment, number), (0, 0))
+            if owner != peer or offset < low or offset + size > high:
+                return False
+        return True
 
     def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
         """True if a stub that has these requests may make this request of another model."""
