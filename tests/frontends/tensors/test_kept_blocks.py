@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import mmap
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from tests.frontends.tensors.test_payload import LARGE, World, memfd, no_room, run
+from tests.frontends.tensors.test_payload import LARGE, World, run
 from zmqtriton_floor.errors import ProtocolError, Unavailable
-from zmqtriton_floor.wire import (
-    OpenSegment,
-    Reference,
-    ResponseBody,
-    SegmentOpened,
-    Tensor,
-    decode_response,
-)
+from zmqtriton_floor.wire import Reference, ResponseBody, Tensor, decode_response
 
 
 @pytest.fixture
@@ -104,26 +96,14 @@ def test_the_next_broker_hears_nothing_of_it_and_frees_nothing() -> None:
     run(test)
 
 
-async def _find_no_room(world: World, opening: asyncio.Future[ResponseBody], size: int) -> None:
-    """Let the segment that it needs be one that cannot be mapped."""
-    while not (world.messages and type(world.messages[-1]) is OpenSegment):
-        await asyncio.sleep(0)
-    descriptor = memfd(size)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mmap, "mmap", no_room)
-        world.payload.segments.receive(SegmentOpened(*world.messages[-1], size), [descriptor])
-    await asyncio.wait([opening])
-
-
 def test_an_answer_for_which_there_is_no_room_keeps_nothing() -> None:
     async def test(world: World) -> None:
         reference = await _place(world, 7)
         world.payload.mappings.remove(3, reference.segment)
-        world.is_silent = True
         answer = world.payload.open(_response(reference), world.payload.keep(7))
         opening = asyncio.ensure_future(answer)
 
-        await _find_no_room(world, opening, 2 * len(LARGE))
+        await world.find_no_room(opening)
 
         # The error is there still, and knows the frames of all that failed.
         assert "a tensor cannot be read: Cannot allocate memory" == str(opening.exception())
@@ -136,10 +116,9 @@ def test_an_answer_for_which_there_is_no_room_keeps_nothing() -> None:
 def test_the_error_of_a_response_without_room_stays_for_nobody(no_collections: None) -> None:
     async def test(world: World) -> None:
         response = decode_response(world.respond(LARGE))
-        world.is_silent = True
         opening = asyncio.ensure_future(world.payload.open(response))
 
-        await _find_no_room(world, opening, 2 * len(LARGE))
+        await world.find_no_room(opening)
         error = opening.exception()
         assert isinstance(error, Unavailable)
         seen = weakref.ref(error)

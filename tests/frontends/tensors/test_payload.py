@@ -116,6 +116,19 @@ class World:
         self.payload.sent(own_id, placed)
         return wire.decode_request(wire.encode_body(placed.body))
 
+    async def find_no_room(self, opening: asyncio.Future[Any]) -> None:
+        """Let the segment that a response needs be one that cannot be mapped here."""
+        self.is_silent = True
+        while not (self.messages and type(self.messages[-1]) is wire.OpenSegment):
+            await asyncio.sleep(0)
+        size = 2 * len(LARGE)
+        descriptor = memfd(size)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mmap, "mmap", no_room)
+            reply = wire.SegmentOpened(*self.messages[-1], size)
+            self.payload.segments.receive(reply, [descriptor])
+        await asyncio.wait([opening])
+
     def close(self) -> None:
         self.payload.close()
         self.payload.mappings.close()
@@ -214,15 +227,9 @@ def test_a_segment_that_cannot_be_used_is_given_back(faults: list[str]) -> None:
 def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
     async def test(world: World) -> None:
         body = wire.decode_response(world.respond(LARGE))
-        world.is_silent = True
         opening = asyncio.ensure_future(world.payload.open(body))
-        while not world.messages:
-            await asyncio.sleep(0)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mmap, "mmap", no_room)
-            reply = wire.SegmentOpened(9, 1, os.fstat(world.stub_segments[1]).st_size)
-            world.payload.segments.receive(reply, [os.dup(world.stub_segments[1])])
+        await world.find_no_room(opening)
 
         with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
             await opening

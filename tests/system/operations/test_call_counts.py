@@ -26,8 +26,8 @@ LIMITS = {
     "shared memory 600 KB": (95, 60, 64),
     "grpc shared memory 600 KB": (114, 60, 64),
 }
-#: What runs by the clock adds a little: on a busy machine blocks are released by themselves.
-SLACK = 1.05
+#: What runs by the clock adds a little.
+SLACK = 2
 
 #: A machine that is busy elsewhere wakes a process more often than a request needs.
 ATTEMPTS = 3
@@ -51,11 +51,11 @@ def test_a_plain_request_enters_no_more_functions_than_it_did(
     fewest = counts[kind]
     for _ in range(ATTEMPTS - 1):
         if any(
-            counted > limit * SLACK for counted, limit in zip(fewest, LIMITS[kind], strict=True)
+            counted > limit + SLACK for counted, limit in zip(fewest, LIMITS[kind], strict=True)
         ):
             fewest = [*map(min, fewest, count(kind)[kind])]
 
     for role, counted, limit in zip(
         ("frontend", "broker", "stub"), fewest, LIMITS[kind], strict=True
     ):
-        assert counted <= limit * SLACK, f"{role}: python -m tests.bench.calls --list {role}"
+        assert counted <= limit + SLACK, f"{role}: python -m tests.bench.calls --list {role}"
