@@ -36,12 +36,11 @@ def _section(title: str, kind: str, command: str, tables: Any) -> Iterator[str]:
     newest = max(_RESULTS.glob(f"*-{kind}.json"))
     document = json.loads(newest.read_text("utf-8"))
     machine = document["machine"]
-    build = "optimised" if machine["is_optimised"] else "not optimised"
     yield from (f"## {title}", "")
     yield (
         f"`{command}` at commit {document['commit']} ({newest.name[:10]}): {machine['cores']} "
         f"cores of {machine['cpu']}, Linux {machine['kernel'].partition('-')[0]}, "
-        f"Python {machine['python']}, {build}."
+        f"Python {machine['python']}, {machine['build']}."
     )
     yield ""
     yield from tables(document["rows"])
