@@ -41,7 +41,12 @@ _RETRY_UNSENT = """\
 _RETRY_ALL = """\
     # What a server was executing when it died is executed elsewhere, if its body fits into
     # tune.bufsize (16 KiB); but no part of a sequence is.
-    retry-on conn-failure empty-response response-timeout"""
+    retry-on conn-failure empty-response response-timeout
+    # One that is dying may take a request more than once.
+    retries 5
+    # Nothing is repeated that began to leave before its body was there. Streams cannot wait for it.
+    http-request wait-for-body time 10m if METH_POST !{ path_end /ModelStreamInfer } \
+!{ path_beg /grpc. }"""
 
 _OWN_HOST = """\
     # A server on loopback refuses the names that clients have for this proxy (421). Web pages that
