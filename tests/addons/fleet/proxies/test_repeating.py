@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -21,43 +22,50 @@ from zmqtriton_addons.fleet.proxies.command import proxy
 pytestmark = pytest.mark.system
 
 BODY = b"{}"
-_OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
 
-class DyingServer:
+class PlayedServer(ThreadingHTTPServer):
     """Is ready, and answers inferences, or closes their connections when it has read them."""
 
+    daemon_threads = True
+
     def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.address = f"127.0.0.1:{self.server_port}"
         self.is_dying = False
         self.has_inference = threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+        self._thread.start()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+    def server_close(self) -> None:
+        self.shutdown()
+        self._thread.join()
+        super().server_close()
 
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as lines:
-            first = lines.readline()
-            for line in lines:
-                if line == b"\r\n":
-                    break
-            if first.startswith(b"POST"):
-                self.has_inference.set()
-                lines.read(len(BODY))
-                if self.is_dying:
-                    return
-            connection.sendall(_OK)
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PlayedServer
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.server.has_inference.set()
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.is_dying:
+            self.close_connection = True
+        else:
+            self.do_GET()
+
+    def log_message(self, *words: object) -> None:
+        """Write nothing: a test's output is for what fails."""
 
 
 @contextmanager
-def _haproxy(servers: list[DyingServer], directory: Path) -> Iterator[int]:
+def _haproxy(servers: list[PlayedServer], directory: Path) -> Iterator[int]:
     [port] = free_ports(1)
     words = ["haproxy", *(server.address for server in servers), "--may-repeat"]
     words += [f"--http=127.0.0.1:{port}", "--grpc=", "--statistics="]
@@ -86,18 +94,16 @@ def _ask(port: int, *parts: bytes, between: threading.Event | None = None) -> by
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_request_is_repeated_however_its_body_came(is_whole: bool, tmp_path: Path) -> None:
-    servers = [DyingServer(), DyingServer()]
-    dying = servers[1]
     request = raw_request("POST", "/v2/models/m/infer", BODY)
     head, body = request[: -len(BODY)], request[-len(BODY) :]
     parts = [request] if is_whole else [head, body]
-    answers = []
-    with _haproxy(servers, tmp_path) as port:
+    with (
+        PlayedServer() as good,
+        PlayedServer() as dying,
+        _haproxy([good, dying], tmp_path) as port,
+    ):
         dying.is_dying = True
-        for _ in range(4):
-            answers.append(_ask(port, *parts, between=dying.has_inference)[:15])
-    for server in servers:
-        server.listener.close()
+        answers = [_ask(port, *parts, between=dying.has_inference)[:15] for _ in range(4)]
 
     assert [b"HTTP/1.1 200 OK"] * 4 == answers
     assert dying.has_inference.is_set()
