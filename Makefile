@@ -14,7 +14,7 @@ uv := .venv-uv/bin/uv
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
-	coverage conformance-record clean test-fleet test-peers fleet-kills mutants
+	coverage conformance-record clean test-bare test-fleet test-peers fleet-kills mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -35,6 +35,10 @@ test-as-nobody: .venv/test.stamp
 		$(addprefix tests/system/,faults/test_deaths.py faults/test_forks.py faults/test_last_words.py \
 		loads/test_environments.py model_api/test_bls.py model_api/test_tensor_forwarding.py \
 		protocols/test_streams.py protocols/test_direct_streams.py protocols/test_shared_memory.py)
+
+# Both commands on machines that have Python and make, and nothing else. As root, with mmdebstrap.
+test-bare:
+	python3 tools/bare_roots.py $(ARGS)
 
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.

@@ -1,0 +1,171 @@
+"""`python3 tools/bare_roots.py [RELEASE[:TARGET,…] …]`: the two commands on machines with nothing.
+
+For each release of Debian it makes a root with python3, venv, make and git, clones the last commit
+into it, and there, in namespaces of its own, has `make run` answer and runs targets of make. Such
+a root has the network of this machine, for the package index, and its certificates, but none of
+its programs. Needs root, Debian's apt and mmdebstrap; elsewhere it says why and leaves nothing
+undone, unless ZT_CI is set. Runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASES = {"bookworm": ["test"], "trixie": ["test"], "sid": ["test"]}
+PACKAGES = ("python3", "python3-venv", "make", "git", "ca-certificates")
+#: What the package index is reached by.
+KEPT_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL", "UV_INDEX_URL")
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+ADD_SUB = "http://127.0.0.1:8000/v2/models/add_sub/infer"
+#: A server is ready a minute after `make run`, the downloads included.
+READY_SECONDS = 60
+#: Prints the mirror that apt has Debian from.
+_MIRROR = ("apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(REPO_URI)")
+#: Enters the root $1 as a container does and runs the rest. What it may use of /dev is there, and
+#: shared memory that is its own. `pivot_root`, since in a chroot no user namespace is made. The
+#: shell stays as the first process, which reaps what others leave.
+_ENTER = """
+root=$1; shift
+mount --make-rprivate /
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys" || mount --rbind -o ro /sys "$root/sys"
+mount -t tmpfs -o mode=755 dev "$root/dev"
+for node in null zero full random urandom tty; do
+    : > "$root/dev/$node"; mount --bind "/dev/$node" "$root/dev/$node"
+done
+mkdir "$root/dev/pts" "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
+mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
+ln -s pts/ptmx "$root/dev/ptmx"
+ln -s /proc/self/fd "$root/dev/fd"
+for stream in 0:stdin 1:stdout 2:stderr; do
+    ln -s "/proc/self/fd/${stream%:*}" "$root/dev/${stream#*:}"
+done
+mkdir -p "$root/old"
+cd "$root"
+pivot_root . old
+cd /src
+python3 -c 'import ctypes; assert ctypes.CDLL(None).umount2(b"/old", 2) == 0'
+status=0
+"$@" || status=$?
+exit $status
+"""
+
+
+def reason_against() -> str | None:
+    """Return why no root can be made here."""
+    if os.geteuid() != 0:
+        return "only root can make them"
+    for tool in ("apt-get", "mmdebstrap", "unshare", "pivot_root"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    return None if mirror() else "apt has no source of Debian's packages"
+
+
+def mirror() -> str:
+    lines = subprocess.run(_MIRROR, check=True, capture_output=True, text=True).stdout.split("\n")
+    mirrors = [line.split(" ")[2] for line in lines if line.startswith("Debian main ")]
+    return mirrors[0] if mirrors else ""
+
+
+def make_root(release: str, root: Path) -> None:
+    """Make the root, or take one of an earlier run, with a fresh clone of the last commit."""
+    if not (root / "usr/bin/python3").exists():
+        shutil.rmtree(root, ignore_errors=True)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        options = ["--quiet", "--variant=apt", f"--include={','.join(PACKAGES)}"]
+        # a mirror of an earlier day will do, too; the signatures are checked
+        options.append('--aptopt=Acquire::Check-Valid-Until "false"')
+        subprocess.run(["mmdebstrap", *options, release, str(root), mirror()], check=True)
+    for name in (CERTIFICATES, "/etc/resolv.conf", "/etc/hosts"):
+        shutil.copyfile(name, root / name[1:])
+    shutil.rmtree(root / "src", ignore_errors=True)
+    clone = ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(root / "src")]
+    subprocess.run(clone, check=True)
+
+
+def start(root: Path, *command: str) -> subprocess.Popen[bytes]:
+    """Start a command within the root; whatever it has started ends with it."""
+    unshare = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    environment = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "PIP_CERT": CERTIFICATES,
+        "SSL_CERT_FILE": CERTIFICATES,
+        **kept,
+    }
+    words = [*unshare, "sh", "-e", "-c", _ENTER, "sh", str(root), *command]
+    return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
+
+
+def check_run(root: Path) -> bool:
+    """Return whether `make run` answers a request in time."""
+    began = time.monotonic()
+    server = start(root, "make", "run")
+    try:
+        while (waited := time.monotonic() - began) < READY_SECONDS and server.poll() is None:
+            if has_answered():
+                print(f"make run: answered after {waited:.0f} s", flush=True)
+                return True
+            time.sleep(0.2)
+        print(f"make run: no answer in {waited:.0f} s", flush=True)
+        return False
+    finally:
+        # it is the parent of the first process there, which the kernel ends with it
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+
+
+def has_answered() -> bool:
+    tensor = {"shape": [1, 16], "datatype": "FP32", "data": [2] * 16}
+    inputs = [{"name": name, **tensor} for name in ("INPUT0", "INPUT1")]
+    request = urllib.request.Request(ADD_SUB, json.dumps({"inputs": inputs}).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=5) as response:
+            outputs = json.load(response)["outputs"]
+    except OSError:
+        return False
+    data = {output["name"]: output["data"] for output in outputs}
+    return data == {"OUTPUT0": [4] * 16, "OUTPUT1": [0] * 16}
+
+
+def check(release: str, targets: list[str]) -> list[str]:
+    """Return what failed."""
+    root = ROOT / "build" / "roots" / release
+    make_root(release, root)
+    failed = [] if check_run(root) else [f"{release}: make run"]
+    for target in targets:
+        began = time.monotonic()
+        status = start(root, "make", target).wait()
+        print(f"{release}: make {target}: {status}, {time.monotonic() - began:.0f} s", flush=True)
+        failed += [f"{release}: make {target}"] if status else []
+    return failed
+
+
+def main(words: list[str]) -> int:
+    if reason := reason_against():
+        print(f"no bare roots: {reason}")
+        return 1 if os.environ.get("ZT_CI") else 0
+    plan = dict(RELEASES) if not words else {}
+    for word in words:
+        release, _, targets = word.partition(":")
+        plan[release] = targets.split(",") if targets else RELEASES.get(release, ["test"])
+    failed = [line for release, targets in plan.items() for line in check(release, targets)]
+    print("\n".join(f"failed: {line}" for line in failed) or "all passed")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
