@@ -17,7 +17,12 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
     def find(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{places[name]}"), name)
+        try:
+            module = import_module(f"{package}.{places[name]}")
+        except AttributeError as error:
+            # `from package import name` would hide it and say that there is no such name
+            raise ImportError(f"{package}.{places[name]} cannot be imported: {error}") from error
+        value = getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

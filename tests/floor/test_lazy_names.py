@@ -46,6 +46,15 @@ def test_a_name_is_looked_up_once(path: Path) -> None:
     assert 1 == package.first
 
 
+def test_what_a_module_lacks_when_it_is_imported_is_said(path: Path) -> None:
+    (path / "two.py").write_text("import signal\nthird = signal.SIGNOTHING\n")
+
+    with pytest.raises(ImportError, match=r"two cannot be imported: .*'SIGNOTHING'") as raised:
+        exec(f"from {PACKAGE} import third")
+
+    assert isinstance(raised.value.__cause__, AttributeError)
+
+
 def test_modules_are_imported_as_ever_and_other_names_are_missing(path: Path) -> None:
     package = importlib.import_module(PACKAGE)
     module = importlib.import_module(f"{PACKAGE}.two")

@@ -385,7 +385,7 @@ LAYERS = (
             "zmqtriton.storage.places",
             "zmqtriton.supervisor",
         ),
-        (),
+        ("tomli",),
         "judges by the rules of a load and starts no server",
     ),
     Layer(

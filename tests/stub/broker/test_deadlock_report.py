@@ -161,7 +161,7 @@ def test_a_coroutine_waits_for_the_calls_that_it_awaits(
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
 def test_a_task_group_waits_for_its_tasks(world: World) -> None:
     async def execute(world: World) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
             group.create_task(_one(world))
 
     assert [edge(0, 3)] == world.in_loop(execute)

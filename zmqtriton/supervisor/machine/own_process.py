@@ -18,10 +18,12 @@ _log = logging.getLogger(__name__)
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT})
 #: From the kernel or a machine's manager, perhaps once a second.
 _SHORTAGE = frozenset({signal.SIGXCPU, signal.SIGPWR})
+#: Python 3.10 has no name for it.
+_SIGSTKFLT = 16
 _MEANINGLESS = frozenset(
     {
         *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF),
-        *(signal.SIGIO, signal.SIGSTKFLT),
+        *(signal.SIGIO, _SIGSTKFLT),
         *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
     }
 )
@@ -85,6 +87,8 @@ class Signals:
 
 
 def _name(number: int) -> str:
+    if number == _SIGSTKFLT:
+        return "SIGSTKFLT"
     try:
         return signal.Signals(number).name
     except ValueError:

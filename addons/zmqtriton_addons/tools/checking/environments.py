@@ -96,10 +96,11 @@ def requirement_problems(path: Path) -> Iterator[Problem]:
 
 
 def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
-    if sys.version_info < (3, 11):
-        return
-    import tomllib
-
+    # only now, since most models have no such file
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
         tomllib.loads(text)
     except (ValueError, RecursionError) as error:
