@@ -48,8 +48,4 @@ def run_scenario(scenario: Scenario, **settings: Any) -> None:
         async with house.connections.serve():
             await asyncio.wait_for(scenario(house), 20)
 
-    uvloop.install()
-    try:
-        asyncio.run(all_of_it())
-    finally:
-        asyncio.set_event_loop_policy(None)
+    uvloop.run(all_of_it())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -128,6 +129,10 @@ def _announced(text: str, age_s: float = 0.0) -> Iterator[Node]:
 
 def _get(url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, headers=dict(headers))
-    with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
-        content: bytes = answer.read(_MAX_BYTES)
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
+            content: bytes = answer.read(_MAX_BYTES)
+    except urllib.error.HTTPError as error:
+        with error:  # the connection is its own
+            raise InvalidArgument(str(error.reason)) from None
     return content.decode("utf-8", "replace")
