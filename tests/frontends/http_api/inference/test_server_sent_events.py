@@ -51,6 +51,7 @@ def event(fields: str) -> bytes:
 def test_the_first_event_goes_out_at_once() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
         assert await anext(events) == b"first"
+        await settle()  # only then the request has been sent
 
     gateway = follow(test)
     assert gateway.fake_streams.cancelled == ["a"]
