@@ -24,6 +24,7 @@ _PROGRAM = "tritonserver"
 
 
 def main(arguments: list[str] | None = None) -> int:
+    standard_output.open_closed()
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == [_PROGRAM]:
         words = words[1:]

@@ -1,4 +1,4 @@
-"""Standard output of commands: letters that it cannot encode, and a pipe that nobody reads."""
+"""Standard streams of commands: closed ones, letters that output lacks, an unread pipe."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ import os
 import select
 import sys
 from contextlib import suppress
+
+
+def open_closed() -> None:
+    """Open /dev/null in place of closed standard streams.
+
+    Otherwise a socket or a file gets such a number, and with it what others print. To be called
+    before anything else is opened.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, thus this number
+            os.set_inheritable(opened, True)
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115
 
 
 def escape_unencodable() -> None:

@@ -83,6 +83,7 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
 
 def main() -> None:
     """The entry point."""
+    standard_output.open_closed()
     standard_output.escape_unencodable()
     cli.main(prog_name="zmqtriton-ctl")
 
