@@ -18,6 +18,8 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
         monkeypatch.setattr("zmqtriton.control_client.client.places", lambda: [Path(name)])
         monkeypatch.setattr("zmqtriton.control_client.client._SERVICE", Path(name) / "service")
+        kernel = Path(name) / "kernel-sockets"
+        monkeypatch.setattr("zmqtriton.control_client.client._KERNEL_SOCKETS", kernel)
         yield Path(name)
 
 

@@ -32,6 +32,18 @@ def test_an_instance_of_the_service_is_found_beside_it(temporary: Path) -> None:
     instance.close()
 
 
+def test_a_server_is_found_wherever_its_directory_is(temporary: Path) -> None:
+    server = FakeServer(temporary / "of systemd")
+    try:
+        listening = Path("/proc/net/unix").read_text().splitlines(keepends=True)
+        ours = [line for line in listening if str(temporary) in line]
+        (temporary / "kernel-sockets").write_text("".join(ours))
+
+        assert run("status").stdout.startswith("'alpha'")
+    finally:
+        server.close()
+
+
 def words_of(result: Result) -> list[list[str]]:
     return [line.split() for line in result.stdout.splitlines()]
 

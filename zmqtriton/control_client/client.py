@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import pwd
+import re
 import socket
 import stat
 import time
@@ -25,6 +26,10 @@ _SOCKET = "ctl"
 _PREFIX = "zmqtriton-"
 #: Where systemd puts the directory of the service, and beside it those of its instances.
 _SERVICE = Path("/run/zmqtriton")
+#: The kernel's list of the sockets of this machine or container, and in it those that listen as
+#: servers do (SOCK_SEQPACKET): a server may have been given any directory.
+_KERNEL_SOCKETS = Path("/proc/net/unix")
+_LISTENING = re.compile(rf"^(?:\S+ +){{3}}00010000 0005 \S+ +\d+ (/.*)/{_SOCKET}$", re.MULTILINE)
 #: The meaning of the socket's errors.
 _REASONS = {
     errno.ENOENT: "there is none",
@@ -101,23 +106,33 @@ def find_directories(directory: str = "") -> Iterator[Path]:
             servers.append((owner == os.geteuid(), _started_s(path), path))
     for _, _, path in sorted(servers, reverse=True):
         yield path
-    # not exists(), which returns False where looking is forbidden
-    if os.path.lexists(_SERVICE):
-        yield _SERVICE
     paths = {path for _, _, path in servers}
+    # not exists(), which returns False where looking is forbidden
+    if os.path.lexists(_SERVICE) and _SERVICE not in paths:
+        yield _SERVICE
     yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - paths)
 
 
 def _candidates() -> Iterator[tuple[Path, int]]:
     """Return the directories with their owners."""
-    paths = (path for place in places() for path in sorted(place.glob(f"{_PREFIX}*")))
-    for path in paths:
+    paths = [path for place in places() for path in sorted(place.glob(f"{_PREFIX}*"))]
+    for path in dict.fromkeys([*paths, *_listening()]):
         try:
             status = path.lstat()
         except OSError:
             continue  # it ends at this moment
         if stat.S_ISDIR(status.st_mode):
             yield path, status.st_uid
+
+
+def _listening() -> Iterator[Path]:
+    """Return the directories of servers that run."""
+    try:
+        text = _KERNEL_SOCKETS.read_bytes()
+    except OSError:
+        return  # not every container has it
+    for path in _LISTENING.findall(os.fsdecode(text)):
+        yield Path(path)
 
 
 def _started_s(directory: Path) -> float:
