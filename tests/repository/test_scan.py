@@ -35,11 +35,14 @@ def one(model: Path) -> ScannedModel:
     return scan_model(model, model.parent)
 
 
-def test_every_directory_is_a_model_and_hidden_ones_and_files_are_not(tmp_path: Path) -> None:
+def test_every_directory_is_a_model_but_hidden_ones_and_those_of_file_systems(
+    tmp_path: Path,
+) -> None:
     make_model(tmp_path, "b", "1", "3", "2")
     (tmp_path / "a").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / "..data").mkdir()
+    (tmp_path / "lost+found").mkdir(mode=0)
     (tmp_path / "README").touch()
 
     models = scan_repositories([tmp_path])

@@ -23,6 +23,8 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 CONFIG_FILE = "config.pbtxt"
 CONFIG_FOLDER = "configs"
+#: At the root of an ext4 file system, such as a volume of Kubernetes: for what a repair has found.
+LOST_AND_FOUND = "lost+found"
 _MODEL_FILE = "model.py"
 #: Directories of a model that belong to it without being a version.
 DATA_FOLDERS = ("warmup", "initial_state")
@@ -220,7 +222,7 @@ def no_version_text(name: str) -> str:
 
 
 def subdirectories(path: Path) -> list[Path]:
-    """Return directories by name, without hidden ones: tools' (.git) and mounts' (..data)."""
+    """Return directories by name, without those of tools (.git), mounts (..data), file systems."""
     try:
         with os.scandir(path) as entries:
             names = sorted(e.name for e in entries if not _is_ignored(e.name))
@@ -235,7 +237,8 @@ def subdirectories(path: Path) -> list[Path]:
 
 
 def _is_ignored(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__" or not is_utf8_name(name)
+    is_tools = name.startswith(".") or name in ("__pycache__", LOST_AND_FOUND)
+    return is_tools or not is_utf8_name(name)
 
 
 def is_utf8_name(name: str) -> bool:

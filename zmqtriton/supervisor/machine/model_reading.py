@@ -51,6 +51,7 @@ from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.place import ModelPlace, place_of_file
 from zmqtriton.repository.scan import (
     DUPLICATE,
+    LOST_AND_FOUND,
     NO_EXCEPTIONS,
     ScannedModel,
     VersionSelection,
@@ -141,6 +142,8 @@ class ModelReader:
         """Return warnings about the repositories themselves, as far as they can be read."""
         hints = []
         for path in self._paths:
+            if (path / LOST_AND_FOUND).is_dir():
+                hints.append(f"'{path / LOST_AND_FOUND}' is left out: it is a file system's")
             try:
                 hints.append(repository_hint(path))
             except InternalError:

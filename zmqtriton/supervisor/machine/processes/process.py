@@ -177,6 +177,7 @@ def spawn(
     removes a variable. `user` is whom it runs as, with that user's variables.
     """
     parent = os.getpid()
+    max_core = resource.getrlimit(resource.RLIMIT_CORE)[1]
 
     def prepare() -> None:
         # A process group, to be killed with what it starts; not a session, which the kernel would
@@ -192,8 +193,9 @@ def spawn(
             prctl.die_with(parent)
         if is_stub:
             restore_limit()
-            # A model that crashes in a loop would fill the disk.
-            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
+            # A model that crashes in a loop would fill the disk. What it may raise that to stays:
+            # nobody can raise that.
+            resource.setrlimit(resource.RLIMIT_CORE, (0, max_core))
 
     of_user = user.variables if user is not None else {}
     variables = {**os.environ, **dict.fromkeys(SERVICE_VARIABLES), **of_user, **(environment or {})}
