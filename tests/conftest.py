@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +16,8 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
+from tests.session import order
+from tests.session.file_times import FileTimes
 from tests.support import leaks
 
 # The same examples each time, however slow the machine is: what has passed must pass again.
@@ -42,43 +42,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Tests, by the beginning of their path, that take seconds or start processes: with --quick they
-#: are not even collected.
-SLOW = (
-    *("system/", "faults/", "conformance/", "deploy/", "peers/", "protos/", "repo/"),
-    *("addons/fleet/announcing/test_places.py", "addons/fleet/proxies/"),
-    *("addons/pytriton/decorators/test_rows.py", "addons/pytriton/test_checks.py"),
-    "addons/tools/benching/test_plan_run.py",
-    *(f"addons/tools/checking/test_{name}.py" for name in ("command", "loads", "repositories")),
-    *("addons/tools/doctor/", "addons/tools/new_model/", "addons/tools/run/"),
-    *("addons/tools/demo/", "addons/tools/examples/", "addons/tools/testing/"),
-    "addons/web_apis/openai/test_description.py",
-    "tracing/test_open_telemetry.py",
-    *("broker/simulation/", "broker/sequences/test_sequence_floods.py", "broker/test_timers.py"),
-    *("command_line/", "environments/", "floor/test_mappings.py", "repository/test_scan.py"),
-    *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
-    "frontends/process/test_imports.py",
-    *("frontends/gateway/test_shadows.py", "frontends/http1/test_other_parsers.py"),
-    *("frontends/grpc_api/test_", "frontends/grpc_api/transport/"),
-    "frontends/http_api/control/test_description.py",
-    "frontends/http_api/control/test_pages.py",
-    "frontends/http_api/control/test_status.py",
-    "frontends/http_api/inference/test_json_documents.py",
-    "frontends/http_api/server/",
-    *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),
-    *("stub/memory/test_gpu_memory.py", "stub/test_fork_server.py", "stub/test_process.py"),
-    *("supervisor/machine/processes/", "supervisor/test_steered_days.py"),
-    *("supervisor/features/scaling/test_instance_target.py", "support/test_leaks.py"),
-)
-#: Those that several processes begin with, by the beginning of their path: files that take long, or
-#: wait for long. Of what is short the processes end at nearly the same time.
-FIRST = (
-    "system/faults/test_torn_connections.py",
-    "system/docs/",
-    *("system/model_api/test_memory.py", "system/faults/", "conformance/", "system/attacks/"),
-    *("system/", "command_line/", "environments/"),
-    *SLOW,
-)
 #: One of several processes that test at once (`make test` has four).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
@@ -86,23 +49,17 @@ _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the tests in SLOW")
+    parser.addoption("--order-seed", help="decides the order of files, and of tests within a file")
+    parser.addoption(
+        "--durations-files", type=int, metavar="N", help="the N files that cost most CPU; 0: all"
+    )
 
 
-def is_slow(path: str) -> bool:
-    """True for a path below tests/ that --quick leaves out."""
-    return _place(path).startswith(SLOW)
-
-
-def _place(path: str) -> str:
-    """Return a path below tests/; those of an add-on with real processes are system tests, too."""
-    return re.sub("^addons/[a-z_]+/(?=system/|conformance/)", "", path)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if not config.getoption("--quick") or ROOT / "tests" not in collection_path.parents:
-        return None
-    path = collection_path.relative_to(ROOT / "tests").as_posix()
-    return is_slow(f"{path}/" if collection_path.is_dir() else path) or None
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(order)
+    number = config.getoption("--durations-files")
+    if number is not None:
+        config.pluginmanager.register(FileTimes(number))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -147,23 +104,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Distribute files as `--dist loadfile` does, and the files of some folders together."""
     if config.getoption("dist") != "loadfile":
         return None
-    from tests.file_scheduling import FileScheduling
+    from tests.session.file_scheduling import FileScheduling
 
     return FileScheduling(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if _IS_XDIST_WORKER:
-        items.sort(key=lambda item: _turn(item.path))
-
-
-@cache
-def _turn(path: Path) -> tuple[int, str]:
-    """Return what sorts files alike in all processes, whichever of them each has begun with."""
-    name = path.relative_to(ROOT / "tests").as_posix()
-    place = _place(name)
-    turns = (turn for turn, first in enumerate(FIRST) if place.startswith(first))
-    return next(turns, len(FIRST)), name
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

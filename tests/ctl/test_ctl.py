@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from tests.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client.client import NoServerError, connect
-from zmqtriton.ctl import process_use
+from zmqtriton.ctl import process_use, tables
 from zmqtriton.ctl.main import cli
 from zmqtriton.ctl.process_use import Use
 from zmqtriton_floor.errors import InvalidArgument
@@ -48,11 +49,10 @@ def words_of(result: Result) -> list[list[str]]:
     return [line.split() for line in result.stdout.splitlines()]
 
 
+@pytest.mark.usefixtures("utc")
 def test_the_status_is_a_table_of_processes_and_one_of_counts(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
     monkeypatch.setattr(time, "time", lambda: 3602.5)
     use = {9: Use(60 << 20, 3.5)}
     monkeypatch.setattr(process_use, "read_use", use.get)
@@ -574,7 +574,8 @@ def test_no_color_is_respected(
     """Asked of a terminal by `color=True`; NO_COLOR takes it back."""
     monkeypatch.setenv("NO_COLOR", variable)
     server.answers["index"] = [{"name": "m", "version": "1", "state": "READY"}]
-    monkeypatch.setattr("zmqtriton.ctl.tables.terminal_width", lambda: 100)
+    # Not the function itself: a module that is imported meanwhile would keep the other one.
+    monkeypatch.setattr(tables, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
 
     result = CliRunner().invoke(cli, ["models"], color=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import coverage
 
-from tests.conftest import is_slow
+from tests.session.order import is_slow
 from tools.mutants.mutations import Mutation
 from tools.mutants.rooms import ROOT, modules
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Iterable, Iterator
@@ -60,6 +61,7 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
+    gc.collect()  # what earlier tests left must not be closed between the counts
     before = len(os.listdir("/proc/self/fd"))
     world = World()
 
