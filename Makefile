@@ -9,6 +9,10 @@ DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
 # It makes the other environments, and has one of its own, which no change of setup.cfg touches.
 uv := .venv-uv/bin/uv
+# Interpreters are those of this machine; a peer that has none is left out, and its tests are skipped.
+export UV_PYTHON_DOWNLOADS = never
+peer := tools/peer_environment.py
+peer_pythons := '>=3.10,<3.13'
 
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,7 +53,7 @@ test-frameworks: .venv-frameworks/stamp
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
 test-fleet: .venv-ray/stamp
-	.venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_serve.py $(ARGS)
+	test -e .venv-ray/left_out || .venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_serve.py $(ARGS)
 
 fleet-kills: .venv-ray/stamp
 	.venv-ray/bin/python -m tests.bench.fleet_kills $(ARGS)
@@ -167,9 +171,7 @@ $(uv):
 
 # Pythons that Ray has wheels for.
 .venv-ray/stamp: setup.cfg | $(uv)
-	$(uv) venv --quiet --clear --python '>=3.10,<3.14' .venv-ray
-	$(uv) pip install --quiet --python .venv-ray --editable '.[test,ray]'
-	touch $@
+	$(PYTHON) $(peer) .venv-ray '>=3.10,<3.14' --editable '.[test,ray]'
 
 # tritonclient holds protobuf below 7; the server must run with either. Two editable packages of one
 # tree are not built at once.
@@ -180,25 +182,19 @@ $(uv):
 
 # NVIDIA's package, whose clients must work with our server; it has a numpy that newer Pythons do not.
 .venv-pytriton/stamp: setup.cfg | $(uv)
-	$(uv) venv --quiet --clear --python '>=3.10,<3.13' .venv-pytriton
-	$(uv) pip install --quiet --python .venv-pytriton nvidia-pytriton==0.7.0
-	touch $@
+	$(PYTHON) $(peer) .venv-pytriton $(peer_pythons) nvidia-pytriton==0.7.0
 
 # What users ask a server with, in its newest releases but for PyTriton, whose API is that of one.
 .venv-peers/stamp: setup.cfg | $(uv)
-	$(uv) venv --quiet --clear --python '>=3.10,<3.13' .venv-peers
-	$(uv) pip install --quiet --python .venv-peers nvidia-pytriton==0.7.0 'tritonclient[grpc,http]' openai
-	touch $@
+	$(PYTHON) $(peer) .venv-peers $(peer_pythons) nvidia-pytriton==0.7.0 'tritonclient[grpc,http]' openai
 
 # Clients of others, an environment for each. perf_analyzer is in the wheel of tritonclient 2.50; it wants CUDA's
 # runtime, and libb64 of the system. JavaScript's clients where there is npm.
 .venv-clients/stamp: setup.cfg | $(uv)
-	for name in kserve mlserver perf_analyzer; do \
-		$(uv) venv --quiet --clear --python '>=3.10,<3.13' .venv-clients/$$name || exit; done
-	$(uv) pip install --quiet --python .venv-clients/kserve kserve==0.21.0
-	$(uv) pip install --quiet --python .venv-clients/mlserver mlserver==1.7.1
-	$(uv) pip install --quiet --python .venv-clients/perf_analyzer --no-deps tritonclient==2.50.0 \
+	$(PYTHON) $(peer) .venv-clients/kserve $(peer_pythons) kserve==0.21.0
+	$(PYTHON) $(peer) .venv-clients/mlserver $(peer_pythons) mlserver==1.7.1
+	$(PYTHON) $(peer) .venv-clients/perf_analyzer $(peer_pythons) --no-deps tritonclient==2.50.0 \
 		nvidia-cuda-runtime-cu12==12.9.79
 	if command -v npm > /dev/null; then \
 		npm install --silent --prefix .venv-clients/node @grpc/grpc-js@1 @grpc/proto-loader@0; fi
-	touch $@
+	test -e .venv-clients/kserve/left_out || touch $@

@@ -16,6 +16,7 @@ import pytest
 
 from tests.addons.pytriton.conformance import lists
 from tests.addons.pytriton.conformance.host import Package, run_program
+from tests.conftest import environment_program
 from tests.peers import peers, table
 from tests.peers.forms import fits
 from tests.support.server import Server
@@ -33,6 +34,11 @@ pytestmark = [
 MESSAGES = """
 parameters { key: "openai_messages_input" value { string_value: "text_input" } }
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment_is_there() -> None:
+    environment_program(".venv-peers")
 
 
 @pytest.fixture(scope="module")
