@@ -28,10 +28,12 @@ _PART_BYTES = 16 << 10
 _TURN_S = 0.003
 #: More fields, but for those of contents, are refused: there may be 1,024 tensors.
 MAX_FIELDS = 64 << 10
+#: More are refused within a group, which is read in one turn. No client of proto3 sends any.
+MAX_GROUP_FIELDS = 4 << 10
 
 _REQUEST = message("inference.ModelInferRequest")
 _TENSOR = message("inference.ModelInferRequest.InferInputTensor")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 #: Tags: of an input of the request, and of the contents of an input.
 _INPUT, _CONTENTS = 5 << 3 | _BYTES, 5 << 3 | _BYTES
 #: Contents that may be cut between two elements, by their tags: the sizes of these, 0 if they vary.
@@ -234,11 +236,31 @@ def field_at(
         _, at = varint_at(data, at)
     elif kind in (_FIXED32, _FIXED64):
         at += 4 if kind == _FIXED32 else 8
-    else:  # groups, which no client of proto3 sends
+    elif kind == _GROUP:
+        at = _end_of_group(data, at, end, kind_of_message)
+    else:
         at = end + 1
     if at > end:
         raise _malformed(kind_of_message)
     return tag, inner, at
+
+
+def _end_of_group(data: memoryview, at: int, end: int, kind_of_message: Any) -> int:
+    """Return where the group ends whose fields begin there, those of groups within it among them.
+
+    Whether the numbers of their beginnings and ends belong together is left to protobuf.
+    """
+    depth = 1
+    for _ in range(MAX_GROUP_FIELDS):
+        tag, inner = varint_at(data, at)
+        if tag & 7 in (_GROUP, _GROUP_END):
+            depth += 1 if tag & 7 == _GROUP else -1
+            at = inner
+        else:
+            _, _, at = field_at(data, at, end, kind_of_message)
+        if depth == 0 or at >= end:
+            return at if depth == 0 else end + 1
+    raise InvalidArgument(f"a group has at most {MAX_GROUP_FIELDS} fields")
 
 
 def merge(into: Any, data: memoryview, start: int, end: int) -> None:
