@@ -9,6 +9,7 @@ nobody: when it is full it says which segment it wants, and the caller obtains i
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import operator
@@ -48,6 +49,8 @@ IDLE_S = 5.0
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
 _MAP_POPULATE = 0x8000
+#: What is said where a kernel lacks a call, a file system does, or a container forbids it.
+_NO_SUCH_CALL = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES})
 
 
 def seal_size(descriptor: int) -> None:
@@ -62,6 +65,21 @@ def is_size_sealed(descriptor: int) -> bool:
     except OSError:
         return False
     return bool(seals & SEAL_SHRINK)
+
+
+def populate(descriptor: int, start: int, size: int) -> None:
+    """Allocate the memory of a range of a file, and keep its content. Raises OSError.
+
+    Without it a process that writes into the mapped file would be killed.
+    """
+    try:
+        os.posix_fallocate(descriptor, start, size)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_CALL:
+            raise
+        # each page in turn, as the C library does for file systems without it
+        for offset in (start, *range(start // PAGE * PAGE + PAGE, start + size, PAGE)):
+            os.pwrite(descriptor, os.pread(descriptor, 1, offset) or b"\0", offset)
 
 
 def block_bytes(size: int) -> int:
@@ -290,7 +308,7 @@ class Arena:
         size = made.size
         try:
             # Now, so that full memory is an error here and does not kill whoever writes into it.
-            os.posix_fallocate(descriptor, 0, size)
+            populate(descriptor, 0, size)
             memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
             fcntl.fcntl(descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
         except (OSError, ValueError) as error:

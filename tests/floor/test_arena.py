@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.machines import forbidden_calls
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import (
     IDLE_S,
@@ -257,6 +261,30 @@ def test_full_memory_is_an_error_and_no_crash(arena: Arena) -> None:
 
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(too_small)
+
+
+#: A file of ten pages, of which the second and the third have content, gets memory but for one.
+_POPULATE = """
+import os, sys
+from zmqtriton_floor.arena import PAGE, populate
+with open(sys.argv[1], "w+b") as file:
+    file.truncate(10 * PAGE)
+    os.pwrite(file.fileno(), b"x" * PAGE, PAGE + 100)
+    populate(file.fileno(), 10, 9 * PAGE - 10)
+    print(os.fstat(file.fileno()).st_blocks * 512 // PAGE)
+"""
+
+
+@pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])
+def test_memory_is_made_also_where_a_container_forbids_the_call(tmp_path: Path, error: str) -> None:
+    file = tmp_path / "file"
+    command = [*forbidden_calls.without(error, "fallocate"), sys.executable, "-c", _POPULATE]
+
+    pages = subprocess.check_output([*command, str(file)], timeout=60)
+
+    assert 9 == int(pages)
+    content = bytes(PAGE + 100) + b"x" * PAGE
+    assert content.ljust(10 * PAGE, b"\0") == file.read_bytes()
 
 
 @pytest.mark.row("B21")

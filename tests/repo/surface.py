@@ -11,7 +11,7 @@ SURFACE = {
     "zmqtriton.broker.core": "the simulation runs the broker's own decisions",
     "zmqtriton.command_line": "a whole command line, with files of options and the environment",
     "zmqtriton.options": "options of the server, parsed and described",
-    "zmqtriton.supervisor": "to start the server in this process; GPUs, ports and pauses",
+    "zmqtriton.supervisor": "to start the server in this process; GPUs, ports, the kernel, pauses",
     "zmqtriton.runtime_places": "where runtime directories lie",
     # models on disk
     "zmqtriton.config": "configurations: read, completed, judged and printed",

@@ -57,9 +57,9 @@ _END_WITHIN_S = 5.0
 
 def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
     """Run the server and return the exit status; `on_open` is called when all services are open."""
-    own_process.set_up()
-    secrets.hide_from_command_line(options)
     try:
+        own_process.set_up()
+        secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
         certificates.check(options)
         stream = logging_setup.set_up(options)
@@ -78,7 +78,11 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         return 1
     for name, bound in claims.local_services.items():
         held[name] = listeners.BoundSocket(name, bound)
-    service = Service(options, held, claims, stream, on_open)
+    try:
+        service = Service(options, held, claims, stream, on_open)
+    except BaseException:
+        claims.remove()
+        raise
     try:
         return service.run()
     finally:

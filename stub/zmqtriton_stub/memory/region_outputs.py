@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
-from zmqtriton_floor.arena import PAGE
+from zmqtriton_floor.arena import PAGE, populate
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Place, Tensor, make
@@ -67,7 +67,7 @@ class _Mapped:
             if error.errno != errno.EINVAL:
                 return False
             try:  # an older kernel
-                os.posix_fallocate(self._descriptor, start, end - start)
+                populate(self._descriptor, start, end - start)
             except OSError:
                 return False
         if len(self._ranges) >= _MAX_RANGES:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
 
 from tests.conftest import find_tool
+from tests.support.clients import infer_inputs
+from tests.support.machines import forbidden_calls
 from tests.support.server import Server, ask_add_sub
 
 pytestmark = pytest.mark.system
@@ -48,3 +55,45 @@ def test_a_repository_at_the_root_of_a_file_system_is_served(tmp_path: Path) -> 
     with server:
         assert 200 == ask_add_sub(server)
     assert "lost+found' is left out: it is a file system's" in server.log_text()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        ("pidfd_open", "ENOSYS", "Function not implemented"),
+        ("pidfd_send_signal", "EPERM", "Operation not permitted"),
+        ("memfd_create", "EPERM", "Operation not permitted"),
+        ("prlimit64", "ENOSYS", "Function not implemented"),
+    ],
+)
+def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
+    tmp_path: Path, call: str, error: str, reason: str
+) -> None:
+    server = Server(tmp_path / "s", models=[MODEL], environment={"TMPDIR": str(tmp_path)})
+    server.wrapper = forbidden_calls.without(error, call)
+    server.launch()
+    assert server.process is not None
+    assert 1 == server.process.wait(60)
+
+    sentence = f"{call}() does not work here: {reason}"
+    first, advice = server.log_text().splitlines()
+    assert first.startswith(f"error: {sentence}")
+    assert "The server needs Linux 5.3" in advice
+    assert ["s"] == os.listdir(tmp_path)
+    doctor = [sys.executable, "-m", "zmqtriton.ctl.main", "doctor", "--", *server.command[-1:]]
+    said = subprocess.run(
+        [*server.wrapper, *doctor], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (1, "") == (said.returncode, said.stderr)
+    assert first in said.stdout
+
+
+def test_large_tensors_pass_where_memory_cannot_be_reserved(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["identity_fp32"], frontends=["grpc"])
+    server.wrapper = forbidden_calls.without("EPERM", "fallocate")
+    with server:
+        array = np.arange(1 << 20, dtype=np.float32)
+        for module, address in ((http_client, server.url[7:]), (grpc_client, server.grpc_address)):
+            with module.InferenceServerClient(address) as client:
+                answer = client.infer("identity_fp32", infer_inputs(module, INPUT0=array))
+                assert np.array_equal(array, answer.as_numpy("OUTPUT0"))

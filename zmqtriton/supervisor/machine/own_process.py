@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 
-from zmqtriton.supervisor.machine import descriptors
+from zmqtriton.supervisor.machine import descriptors, kernel
 from zmqtriton_floor import prctl
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ _MEANINGLESS = frozenset(
 
 
 def set_up() -> None:
+    """Make it what it has to be. Raises OSError, with a text, on a machine that is no good."""
+    kernel.check()
     prctl.set_name("zmqtriton")
     prctl.hide_memory()
     prctl.adopt_orphans()

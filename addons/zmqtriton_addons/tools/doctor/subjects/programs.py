@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor import NvmlError, list_nvml_gpus
+from zmqtriton.supervisor import KERNEL_ADVICE, NvmlError, list_nvml_gpus, missing_calls
 from zmqtriton_addons.tools.doctor.subjects.processes import read_limit
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_floor import __version__
@@ -203,24 +203,7 @@ def _judge_cupy(*, has_devices: bool, count: int) -> Iterator[Finding]:
 
 
 def judge_kernel() -> Iterator[Finding]:
-    """Try the calls that no old kernel and no strict container has."""
-    calls: dict[str, Callable[[], int]] = {"pidfd_open": lambda: os.pidfd_open(os.getpid())}
-    if hasattr(os, "memfd_create"):  # without it, the server calls the kernel itself
-        calls["memfd_create"] = lambda: os.memfd_create("doctor", os.MFD_CLOEXEC)
-    libc = "an unknown C library"
-    with suppress(ValueError, OSError):
-        libc = os.confstr("CS_GNU_LIBC_VERSION") or libc
-    for name, call in calls.items():
-        try:
-            os.close(call())
-        except (OSError, AttributeError) as failure:
-            reason = getattr(failure, "strerror", None) or str(failure)
-            yield error(
-                f"{name}() does not work here: {reason} (kernel {os.uname().release}, {libc})",
-                "The server needs Linux 5.3 and glibc 2.28 or newer. In a container, the seccomp "
-                "profile of an old engine may forbid the call.",
-                "uname -r",
-            )
+    return (error(text, KERNEL_ADVICE, "uname -r") for text in missing_calls())
 
 
 def judge_clock(now_s: float) -> Iterator[Finding]:
