@@ -87,6 +87,13 @@ def _request_families(all_series: list[Series]) -> _Families:
             all_series,
             lambda series: series.own.get("deadlines", 0),
         ),
+        (
+            "execution_deadlines_exceeded_total",
+            "counter",
+            "Number of them that were being executed when it passed",
+            all_series,
+            lambda series: series.own.get("overdue", {}).get("count", 0),
+        ),
     ]
 
 

@@ -37,6 +37,7 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
         "unanswered": 7,
         "pending": 4,
         "deadlines": 3,
+        "overdue": {"count": 2},
         "instances": 2,
         "busy_ns": 3 * _SECOND // 2,
     }
@@ -48,6 +49,7 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
     assert rows == [
         f"zmqtriton_executing_count{of} 3",
         f"zmqtriton_deadlines_exceeded_total{of} 3",
+        f"zmqtriton_execution_deadlines_exceeded_total{of} 2",
         f"zmqtriton_instances{of} 2",
         f"zmqtriton_instances_wanted{of} 2",
         f"zmqtriton_instance_busy_ratio{of} 0",
@@ -63,6 +65,7 @@ def test_an_ensemble_has_no_instances_to_tell_of() -> None:
     assert rows == [
         f"zmqtriton_executing_count{of} 2",
         f"zmqtriton_deadlines_exceeded_total{of} 0",
+        f"zmqtriton_execution_deadlines_exceeded_total{of} 0",
     ]
 
 

@@ -165,6 +165,8 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
     )
     numbers: dict[str, Any] = {
         "failures": {},
+        "refusals": {},
+        "deadlines": 0,
         "queue_ns": 0,
         "compute_ns": 0,
         "executed": 0,

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -29,10 +30,12 @@ from tests.support.scraping import cancelled_requests, pending_requests, sum_ser
 from tests.support.scripted import DECOUPLED, add_model, generate, open_stream, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
 MODELS = ["journal", "twice_journal"]
+OPTIONS = (OPTION,)
 #: Shows that it is executed, and goes on until it is told that nobody waits.
 UNTIL_CANCELLED = """
     import time
@@ -45,8 +48,15 @@ UNTIL_CANCELLED = """
 """
 
 
+LONGER_THAN_CLIENTS_WAIT = """
+    import time
+    time.sleep(1.5)
+    return [reply("too late")]
+"""
+
+
 def prepare(server: Server) -> None:
-    for name in ("asker", "middle", "leaf", "mortal"):
+    for name in ("asker", "middle", "leaf", "late", "mortal"):
         add_model(server, "scripted", name)
     add_model(server, "scripted", "detached", string_parameter("DETACHED_CALLS", "yes"))
     # Its batches go when they are full, however late the last one comes.
@@ -121,6 +131,57 @@ def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Serv
     eventually(lambda: has_logged(server, "cancelled alone."), 30, "it is told")
     after = sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
     assert before + 1 == after
+
+
+def overdue_of(server: Server, model: str) -> dict[str, int]:
+    """Return how many requests have ended, and how."""
+    failed = "nv_inference_request_failure"
+    return {
+        "succeeded": int(sum_series(server, "nv_inference_request_success", model=model)),
+        "failed": int(sum_series(server, failed, model=model, reason="OTHER")),
+        "rejected": int(sum_series(server, failed, model=model, reason="REJECTED")),
+        "late": int(
+            sum_series(server, "zmqtriton_execution_deadlines_exceeded_total", model=model)
+        ),
+    }
+
+
+def wait_too_short_over_http(server: Server) -> None:
+    assert 504 == generated(server, "late", LONGER_THAN_CLIENTS_WAIT, "", "0.5")[0]
+
+
+def wait_too_short_over_grpc(server: Server) -> None:
+    text = document(LONGER_THAN_CLIENTS_WAIT, "")
+    arrays = {name: np.array([value.encode()], dtype=np.object_) for name, value in text.items()}
+    with (
+        grpc_client.InferenceServerClient(server.grpc_address) as client,
+        pytest.raises(InferenceServerException, match="Deadline Exceeded"),
+    ):
+        client.infer("late", infer_inputs(grpc_client, **arrays), client_timeout=0.5)
+
+
+@pytest.mark.row("L18")
+@pytest.mark.parametrize("wait", [wait_too_short_over_http, wait_too_short_over_grpc])
+def test_a_client_whose_deadline_passes_in_the_execution_counts_as_failed(
+    server: Server, wait: Callable[[Server], None]
+) -> None:
+    before = overdue_of(server, "late")
+    wait(server)
+    while overdue_of(server, "late")["rejected"] > before["rejected"]:
+        before = overdue_of(server, "late")  # the machine is busy, and it had not begun
+        wait(server)
+    assert 200 == generated(server, "late", "return [reply('x')]", "", None)[0]
+
+    after = overdue_of(server, "late")
+
+    grown = {how: after[how] - before[how] for how in after}
+    assert {"succeeded": 1, "failed": 1, "rejected": 0, "late": 1} == grown
+    explained = ctl(server, "explain", "late").output
+    assert re.search(
+        r"shorter than the execution: clients wait for 0\.\d+ s, and .* takes \d", explained
+    )
+    status = json.loads(ctl(server, "status", "late", "--json").output)
+    assert after["failed"] + after["rejected"] == status["counts"][0]["failed"]
 
 
 @pytest.mark.row("L18")

@@ -108,6 +108,8 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     if text:
         error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
         entry["zmqtriton"]["last_error"] = error
+    if counters.overdue.count:
+        entry["zmqtriton"]["overdue"] = counters.overdue.as_dict(wall_offset_ns)
     entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
     entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
     if oldest_ns := max((one.busy_ns(now_ns) for one in scheduler.instances.values()), default=0):

@@ -38,6 +38,8 @@ class CountedRequest(Protocol):
     brokered_responses: int
     #: Nobody awaits it any more.
     is_cancelled: bool
+    #: It has failed at its deadline already.
+    is_counted: bool
     #: Why it has failed, or "".
     error: str
 
@@ -69,6 +71,24 @@ class Duration:
         return {"count": self.count, "ns": self.ns}
 
 
+class Overdue:
+    """The requests whose deadline has passed while they were executed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        #: How long their clients would have waited, and how much of that was spent in the queue.
+        self.allowed_ns, self.queued_ns = 0, 0
+        self.last_ns = 0
+
+    def as_dict(self, wall_offset_ns: int) -> dict[str, float]:
+        return {
+            "count": self.count,
+            "allowed_s": self.allowed_ns / 1e9,
+            "queued_s": self.queued_ns / 1e9,
+            "at_s": (self.last_ns + wall_offset_ns) / 1e9,
+        }
+
+
 #: Input, inference and output.
 _Parts = tuple[Duration, Duration, Duration]
 
@@ -98,8 +118,9 @@ class ModelStatistics:
         self.refusals: dict[str, int] = {}
         #: The text of the last failure that was not its client's wish, and when that was.
         self.last_error: tuple[str, int] = ("", 0)
-        #: Requests whose deadline has passed.
+        #: Requests whose deadline has passed, and of them those that were being executed then.
         self.deadlines = 0
+        self.overdue = Overdue()
         #: Whether responded() is to hear of those too that are no streams'.
         self.times_responses = False
         #: Of a decoupled model; None for others, which give one response each.
@@ -165,11 +186,23 @@ class ModelStatistics:
         self.refusals[limit] = self.refusals.get(limit, 0) + 1
 
     def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
+        if request.is_counted:
+            return
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1
         if reason != CANCELED:
             self.last_error = request.error, now_ns
         if request.is_cancelled and reason == BACKEND:
+            self.late_failures += 1
+
+    def record_overdue(self, request: CountedRequest, deadline_ns: int, now_ns: int) -> None:
+        """Count a request whose deadline passes in its execution, beside its failure."""
+        overdue = self.overdue
+        overdue.count += 1
+        overdue.allowed_ns += max(0, deadline_ns - request.arrived_ns)
+        overdue.queued_ns += max(0, request.dispatched_ns - request.arrived_ns)
+        overdue.last_ns = now_ns
+        if request.is_cancelled:  # its client left first, and it counts as unawaited, too
             self.late_failures += 1
 
     def record_response(

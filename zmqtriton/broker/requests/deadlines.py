@@ -23,7 +23,7 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
         within = f"in ensemble '{model}', "
         steps = [_where(step, instances, now_ns) for step in request.steps]
         return within + (steps[0] if steps else "the request waited for a step")
-    if request.state is RequestState.EXECUTING and _has_begun(request, instances):
+    if is_executing(request, instances):
         took = _seconds(now_ns - request.dispatched_ns)
         # an earlier broker may have had it for long
         took = f"at least {took}" if request.row.flags & RESENT and not request.batch else took
@@ -37,8 +37,10 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
     return f"the request waited for {waited} in the queue of '{model}'"
 
 
-def _has_begun(request: InflightRequest, instances: Mapping[int, Instance]) -> bool:
-    """True unless the request was sent ahead and waits in its stub for the batch before."""
+def is_executing(request: InflightRequest, instances: Mapping[int, Instance]) -> bool:
+    """True unless the request is queued, or waits in its stub for the batch before."""
+    if request.state is not RequestState.EXECUTING:
+        return False
     instance, batch = instances.get(request.stub), request.batch
     if instance is None or instance.concurrency > 1 or batch is None:
         return True

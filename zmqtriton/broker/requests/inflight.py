@@ -68,6 +68,7 @@ class InflightRequest:
         "has_run",
         "is_abandoned",
         "is_cancelled",
+        "is_counted",
         "is_late",
         "is_undecided",
         "key",
@@ -108,6 +109,8 @@ class InflightRequest:
         self.is_cancelled = False
         #: Whoever asked was told that nothing more comes, and waits no longer.
         self.is_abandoned = False
+        #: Its deadline has passed and it counts as failed, however its execution ends.
+        self.is_counted = False
         #: What it waits in; None if it is in no queue.
         self.place: Place | None = None
         #: It has waited for longer than it may, and now waits behind the others.

@@ -20,6 +20,7 @@ ANSWERED on nobody.
     deadline passed,     refused            likewise; its peer gets  likewise; its peer gets
     caller cancelled                        an early answer          an early answer
 
+A request that gets an early answer at its deadline is counted as failed then, and not again.
 A refused request of a sequence refuses those that wait behind it in the sequence.
 
 The methods here are these events. They count, take the request out of its queue, finish it, and
@@ -39,7 +40,7 @@ from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests import stage_times
 from zmqtriton.broker.requests.answers import Answers, overload_error
-from zmqtriton.broker.requests.deadlines import overdue
+from zmqtriton.broker.requests.deadlines import is_executing, overdue
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.limits import Limits
@@ -153,11 +154,27 @@ class Lifecycle:
     def expire(self, request: InflightRequest, now_ns: int) -> None:
         """End a request whose deadline has passed."""
         if not (request.is_abandoned or request.state is RequestState.ANSWERED):
-            request.generation.statistics.deadlines += 1
+            counters = request.generation.statistics
+            counters.deadlines += 1
             error = overdue(request, self._instances, now_ns)
             if request.state is RequestState.QUEUED:
                 error = self._schedulers[request.generation.number].refusal(error)
+            else:
+                self._count_overdue(request, error, now_ns)
             self.end_early(request, error, statistics.REJECTED, now_ns)
+
+    def _count_overdue(self, request: InflightRequest, error: ZmqTritonError, now_ns: int) -> None:
+        """Count a failure whose answer leaves before the execution has ended."""
+        counters = request.generation.statistics
+        is_executed = is_executing(request, self._instances)
+        if request.is_cancelled and not (is_executed and request.stub):
+            return  # its client has left, and it ends as cancelled
+        request.has_failed, request.error = True, error.text
+        if is_executed:
+            counters.record_overdue(request, request.row.deadline_ns, now_ns)
+        reason = statistics.OTHER if is_executed else statistics.REJECTED
+        counters.record_failure(request, reason, now_ns)
+        request.is_counted = True
 
     def end_early(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
@@ -195,7 +212,8 @@ class Lifecycle:
         elif request.steps is not None:
             self._ensembles.cancel_run(request, error, reason, now_ns)
         elif request.stub:
-            request.generation.statistics.unawaited += 1
+            if not request.is_counted:
+                request.generation.statistics.unawaited += 1
             self._outbox.cancel_execution(request.stub, request.key)
 
     def respond(

@@ -15,7 +15,10 @@ from zmqtriton_floor import wire
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: What not every version has.
-_OF_SOME = ("pace", "trial", "unawaited", "executing_ns", "oldest_execution_ns", "last_error")
+_OF_SOME = (
+    *("pace", "trial", "unawaited", "executing_ns", "oldest_execution_ns", "last_error"),
+    "overdue",
+)
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
@@ -61,6 +64,8 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "failed": stats["fail"]["count"],
         "faults": _faults(own.get("failures", {})),
         "failures": own.get("failures", {}),
+        "refusals": own.get("refusals", {}),
+        "deadlines": own.get("deadlines", 0),
         "success_ns": stats["success"].get("ns", 0),
         "queue_ns": stats.get("queue", {}).get("ns", 0),
         "compute_ns": sum(stats.get(step, {}).get("ns", 0) for step in _COMPUTE_STEPS),

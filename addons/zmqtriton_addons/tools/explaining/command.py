@@ -23,7 +23,8 @@ from zmqtriton.ctl import (
     with_format,
 )
 from zmqtriton.findings import Finding, Severity
-from zmqtriton_addons.tools.explaining.findings import Facts, find_all, has_work, no_models
+from zmqtriton_addons.tools.explaining.facts import Facts, has_work
+from zmqtriton_addons.tools.explaining.findings import find_all, no_models
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _LOG_LINES = 1000

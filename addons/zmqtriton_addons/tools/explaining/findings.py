@@ -2,104 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from zmqtriton.ctl import format_duration
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,
     explain_reason,
-    explain_text,
     reason_of,
 )
+from zmqtriton_addons.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
 from zmqtriton_addons.tools.explaining.places import find_place
+from zmqtriton_addons.tools.explaining.requests import find_in_requests
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
-_FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
 #: A start that takes longer is worth a look.
 _LONG_LOAD_S = 30.0
-#: A request that takes so many times as long as its execution has waited.
-_WAITING_FACTOR = 3.0
-_WORTH_MENTIONING_MS = 10.0
-#: An overview of all models leaves out trouble that is over for so long, if little came of it.
-_RECENT_S = 600.0
-_SMALL_SHARE = 0.01
 #: Causes outside the model, for which an instance that is back need not be restarted again.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
-#: Counters that grow when something ends; not those of clients that leave.
-_ENDS = ("succeeded", "faults", "executions")
-_PACE, _MEMORY = "max_executions_per_second", "max_memory_bytes"
-
-Document = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The answers of the server, and what the model's directory shows."""
-
-    model: str
-    #: 0 is all versions.
-    version: int = 0
-    #: Of all models.
-    index: Sequence[Document] = ()
-    status: Document = field(default_factory=dict)
-    #: The status a moment later, where requests are being executed.
-    later: Document | None = None
-    #: What its processes write of their threads, where a request or a load stands still.
-    stacks: Sequence[str] = ()
-    #: The history of the model's last minute, where the server keeps one and requests have failed.
-    last_minute: Document = field(default_factory=dict)
-    #: Lines of the log about the model, oldest first.
-    log: Sequence[Document] = ()
-    #: What a check of the directory finds, where it can be read.
-    problems: Sequence[Finding] = ()
-    #: The directories of this name.
-    directories: Sequence[str] = ()
-    now_s: float = 0.0
-    #: It is one of all models, of which only present trouble is shown.
-    is_overview: bool = False
-
-    def rows(self, table: str) -> list[Document]:
-        """Return the rows of a table of the status that are of this model and version."""
-        return [row for row in self.status.get(table) or () if self._is_meant(row)]
-
-    @property
-    def serves(self) -> bool:
-        """True if a version of the model is ready, which no advice may put at risk."""
-        return any(e.get("state") == "READY" for e in self.index if e["name"] == self.model)
-
-    @property
-    def is_stuck(self) -> bool:
-        """True if a request or a load may hang, so that its place is worth a look."""
-        is_loading = any(entry.get("state") == "LOADING" for entry in self.entries)
-        return bool(is_loading and _stubs(self)) or any(
-            _stands_still(self, row) for row in self.rows("counts")
-        )
-
-    @property
-    def word(self) -> str:
-        """The model's name as a shell takes it."""
-        return shlex.quote(self.model)
-
-    @property
-    def entries(self) -> list[Document]:
-        """The model's entries in the index."""
-        return [
-            entry
-            for entry in self.index
-            if entry["name"] == self.model
-            and (not self.version or entry.get("version") == str(self.version))
-        ]
-
-    def _is_meant(self, row: Document) -> bool:
-        versions = (0, row.get("version", self.version))
-        return row.get("model") == self.model and self.version in versions
+_MEMORY = "max_memory_bytes"
 
 
 def find_all(facts: Facts) -> list[Finding]:
@@ -110,7 +35,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_server_findings(facts),
         *_version_findings(facts),
         *_instance_findings(facts),
-        *_request_findings(facts),
+        *find_in_requests(facts),
         *_quota_findings(facts),
         *_directory_findings(facts),
     ]
@@ -235,7 +160,7 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
         text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
         return note(text, "A hung one shows its place.", f"zmqtriton-ctl stacks {facts.word}")
     preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
-    since = [stub["started_s"] for stub in _stubs(facts) if stub.get("started_s")]
+    since = [stub["started_s"] for stub in facts.stubs if stub.get("started_s")]
     if preparing and not since:
         text = f"{whose}not ready: it is still loading; the server is {preparing[0]['state']}"
         advice = "The first load makes the environment; later ones find it."
@@ -256,13 +181,9 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
 # --------------------------------------------------------------- instances
 
 
-def _stubs(facts: Facts) -> list[Document]:
-    return [row for row in facts.rows("processes") if row["role"] == "stub"]
-
-
 def _instance_findings(facts: Facts) -> Iterator[Finding]:
     has_given_up = not any(entry.get("state") == "READY" for entry in facts.entries)
-    stubs = _stubs(facts)
+    stubs = facts.stubs
     for stub in stubs:
         if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
             continue
@@ -288,7 +209,7 @@ def _without(finding: Finding, command: str) -> Finding:
 
 def _is_long_back(facts: Facts, stub: Document) -> bool:
     """True for an instance that has died and runs again, if an overview need not name it."""
-    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > _RECENT_S
+    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > RECENT_S
     return facts.is_overview and is_well
 
 
@@ -300,131 +221,9 @@ def _fate(facts: Facts, stub: Document) -> str:
             return "is given up"
         case "BACKOFF":
             return "waits for its restart"
-    times = _count(stub.get("restarts", 0), "time")
-    since = f", the last {_ago(facts, stub['started_s'])}" if stub.get("started_s") else ""
+    times = count_of(stub.get("restarts", 0), "time")
+    since = f", the last {facts.ago(stub['started_s'])}" if stub.get("started_s") else ""
     return f"was restarted ({times}{since})"
-
-
-# ---------------------------------------------------------------- requests
-
-
-def _request_findings(facts: Facts) -> Iterator[Finding]:
-    counts = facts.rows("counts")
-    yield from _failure_findings(facts, counts)
-    for row in counts:
-        rejected = row.get("failures", {}).get("REJECTED", 0)
-        if rejected and not (facts.is_overview and rejected < _SMALL_SHARE * _answered(row)):
-            share = f"{rejected} of {_count(_answered(row), 'request')} refused"
-            yield warning(
-                f"the queue is too short: {share} because it was full",
-                "More instances make it shorter; max_requests and max_queue_size are its limits.",
-                f"zmqtriton-ctl scale {facts.word} {_more(facts)}",
-            )
-        yield from _waiting_findings(facts, row)
-
-
-def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Finding]:
-    failures = [
-        (line, match[1]) for line in facts.log if (match := _FAILED_REQUEST.search(_unescape(line)))
-    ]
-    faults = sum(row.get("faults", 0) for row in counts)
-    answered = sum(map(_answered, counts))
-    last_s = failures[-1][0].get("time_s", facts.now_s) if failures else 0.0
-    is_past = facts.now_s - last_s > _RECENT_S and faults < _SMALL_SHARE * answered
-    if facts.is_overview and is_past:
-        return
-    if failures and not _is_of_a_death(failures[-1][1]):
-        share = _share(facts, faults, answered) if faults else "requests failed"
-        why = explain_text(facts.model, failures[-1][1])
-        text = f"{share}, the last {_ago(facts, last_s)} because "
-        yield _of(text, why._replace(commands=why.commands[:1]))
-    elif faults and not any(stub.get("last_reason") for stub in _stubs(facts)):
-        text = _share(facts, faults, answered)
-        yield warning(text, "The log may say why.", _logs(facts))
-
-
-def _share(facts: Facts, faults: int, answered: int) -> str:
-    """Return how many requests have failed, and how many of the last minute if that is news."""
-    interval_s = facts.last_minute.get("interval_s", 0.0)
-    versions = [
-        columns
-        for name, columns in facts.last_minute.get("models", {}).items()
-        if not facts.version or name == f"{facts.model}:{facts.version}"
-    ]
-    succeeded, failed = (
-        round(interval_s * sum(rate or 0.0 for columns in versions for rate in columns[key]))
-        for key in ("requests_per_s", "failures_per_s")
-    )
-    share = f"{faults} of {_count(answered, 'request')} failed"
-    is_news = 0 < succeeded + failed < answered
-    return f"{share}, {failed} of {succeeded + failed} in the last minute" if is_news else share
-
-
-def _answered(row: Document) -> int:
-    """Return how many requests have had an answer, right or wrong."""
-    return int(row["succeeded"] + row["failed"])
-
-
-def _ago(facts: Facts, time_s: float) -> str:
-    return f"{format_duration(max(0.0, facts.now_s - time_s))} ago"
-
-
-def _unescape(line: Document) -> str:
-    return str(line["text"]).replace("\\n", "\n")
-
-
-def _is_of_a_death(text: str) -> bool:
-    return "is not healthy" in text
-
-
-def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
-    if row.get("pending") and any(q["quota"] == _PACE for q in facts.rows("quotas")):
-        return  # the quota is told
-    if _stands_still(facts, row):
-        place, held = find_place(facts.stacks), _count(row.get("unanswered", 0), "request")
-        long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
-        since = f", one execution for {long}" if long != "0s" else ""
-        text = f"it hangs or is slow{place}: {held} in work{since}, and none has ended meanwhile"
-        advice = (
-            "This shows the line of code that each thread is at. The parameter "
-            "max_execution_seconds ends an execution that takes longer."
-        )
-        yield warning(text, advice, f"zmqtriton-ctl stacks {facts.word}")
-        return
-    if not row["succeeded"] or not row["executions"]:
-        return
-    whole_ms = row["success_ns"] / row["succeeded"] / 1e6
-    busy_ms = row["busy_s"] / row["executions"] * 1e3
-    if whole_ms > _WORTH_MENTIONING_MS and whole_ms > _WAITING_FACTOR * busy_ms:
-        text = f"requests take {whole_ms:.1f} ms, and only {busy_ms:.1f} ms of that in the model"
-        advice = (
-            "They wait for an instance, which more of them or larger batches make shorter; or for "
-            "others in their batch, if there is a max_queue_delay_microseconds."
-        )
-        command = f"zmqtriton-ctl scale {facts.word} {_more(facts)}"
-        yield warning(text, advice, f"zmqtriton-ctl stats {facts.word}", command)
-
-
-def _stands_still(facts: Facts, row: Document) -> bool:
-    later = facts.later or {}
-    for other in later.get("counts") or ():
-        if (other["model"], other["version"]) == (row["model"], row["version"]):
-            is_alike = all(other.get(key) == row.get(key) for key in _ENDS)
-            return is_alike and has_work(row) and has_work(other)
-    return False
-
-
-def has_work(row: Document) -> bool:
-    """True of a version that executes or has requests; its clients may have left an execution."""
-    return bool(row.get("unanswered") or row.get("oldest_execution_ns"))
-
-
-def _more(facts: Facts) -> int:
-    return len(_stubs(facts)) + 1
-
-
-def _logs(facts: Facts) -> str:
-    return f"zmqtriton-ctl logs {facts.word}"
 
 
 # ------------------------------------------------------ quotas and canaries
@@ -435,12 +234,12 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
     show = (f"zmqtriton-ctl status {facts.word}",)
     for row in facts.rows("quotas"):
         quota, limit = row["quota"], row["limit"]
-        if quota == _PACE and waiting:
-            held = _count(waiting, "request")
+        if quota == PACE and waiting:
+            held = count_of(waiting, "request")
             text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
             yield warning(text, "Raise the parameter in config.pbtxt, or ask it less often.", *show)
-        elif row.get("exceeded") and quota not in (_PACE, _MEMORY):
-            text = f"its quota {quota} ({limit}) was exceeded {_count(row['exceeded'], 'time')}"
+        elif row.get("exceeded") and quota not in (PACE, _MEMORY):
+            text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
             yield warning(text, "Raise the parameter in config.pbtxt.", *show)
 
 
@@ -475,17 +274,13 @@ def _directory_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _nothing_found(facts: Facts) -> Finding:
-    stubs, counts = _stubs(facts), facts.rows("counts")
+    stubs, counts = facts.stubs, facts.rows("counts")
     ready = sum(stub.get("state") == "READY" for stub in stubs)
-    instances = f", {ready} of {_count(len(stubs), 'instance')} ready" if stubs else ""
-    answered = _count(sum(row["succeeded"] for row in counts), "request")
+    instances = f", {ready} of {count_of(len(stubs), 'instance')} ready" if stubs else ""
+    answered = count_of(sum(row["succeeded"] for row in counts), "request")
     kinds: Counter[str] = Counter()
     for row in counts:
         kinds.update(row.get("failures", {}))
     failed = ", ".join(f"{number} {kind.lower()}" for kind, number in kinds.items() if number)
     text = f"ready{instances}, {answered} answered{failed and f', {failed}'}: nothing is wrong"
     return note(text, "", f"zmqtriton-ctl stats {facts.word}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

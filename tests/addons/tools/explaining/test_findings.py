@@ -10,7 +10,8 @@ import pytest
 from tests.floor.reasons import because
 from zmqtriton.findings import Finding
 from zmqtriton_addons.tools.explaining.causes import ROWS, explain_reason
-from zmqtriton_addons.tools.explaining.findings import Facts, find_all
+from zmqtriton_addons.tools.explaining.facts import Facts
+from zmqtriton_addons.tools.explaining.findings import find_all
 from zmqtriton_floor.reasons import Kind, Reason
 
 FAILED = "Failed to process the request(s) for model 'm_0', message: "
@@ -270,7 +271,7 @@ LONG_BACK = [{"text": f"{FAILED}KeyError: 'x'", "time_s": 1000.0}]
     ("status", "log"),
     [
         ({"counts": [counts(failed=2, faults=2, succeeded=300)]}, LONG_BACK),
-        ({"counts": [counts(failed=2, failures={"REJECTED": 2}, succeeded=300)]}, []),
+        ({"counts": [counts(failed=2, refusals={"max_queue_size": 2}, succeeded=300)]}, []),
         ({"processes": [stub(started_s=1000.0, last_reason=SIGKILL.text)]}, []),
     ],
 )
@@ -280,13 +281,13 @@ def test_an_overview_leaves_out_what_is_over(status: Any, log: Any) -> None:
     assert "nothing is wrong" in first(replace(facts, is_overview=True)).text
     assert "nothing is wrong" not in first(facts).text
     soon = replace(facts, is_overview=True, now_s=1010.0)
-    if "REJECTED" not in str(status):
+    if "max_queue_size" not in str(status):
         assert "nothing is wrong" not in first(soon).text
 
 
 def test_an_overview_has_each_model_of_which_many_requests_fail() -> None:
     failed = {"counts": [counts(failed=9, faults=9)]}
-    refused = {"counts": [counts(failed=84, failures={"REJECTED": 84}, succeeded=1)]}
+    refused = {"counts": [counts(failed=84, refusals={"max_queue_size": 84}, succeeded=1)]}
 
     for status, words in ((failed, "9 of 9 requests failed"), (refused, "84 of 85 requests")):
         facts = Facts("m", index=[READY], status=status, now_s=9e9, is_overview=True)
@@ -315,7 +316,7 @@ def test_nothing_that_is_advised_ends_what_serves() -> None:
 
 
 def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
-    full = {"counts": [counts(failed=4, failures={"REJECTED": 4})], "processes": [stub()]}
+    full = {"counts": [counts(failed=4, refusals={"max_queue_size": 4})], "processes": [stub()]}
     pace = {
         "counts": [counts(pending=3, unanswered=4)],
         "quotas": [

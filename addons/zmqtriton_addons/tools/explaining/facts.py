@@ -1,0 +1,120 @@
+"""The facts about a model, from the answers of its server. Does no I/O."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zmqtriton.ctl import format_duration
+from zmqtriton.findings import Finding
+
+#: An overview of all models leaves out trouble that is over for so long, if little came of it.
+RECENT_S = 600.0
+SMALL_SHARE = 0.01
+#: The quota for which requests wait.
+PACE = "max_executions_per_second"
+#: Counters that grow when something ends; not those of clients that leave.
+_ENDS = ("succeeded", "faults", "executions")
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The answers of the server, and what the model's directory shows."""
+
+    model: str
+    #: 0 is all versions.
+    version: int = 0
+    #: Of all models.
+    index: Sequence[Document] = ()
+    status: Document = field(default_factory=dict)
+    #: The status a moment later, where requests are being executed.
+    later: Document | None = None
+    #: What its processes write of their threads, where a request or a load stands still.
+    stacks: Sequence[str] = ()
+    #: The history of the model's last minute, where the server keeps one and requests have failed.
+    last_minute: Document = field(default_factory=dict)
+    #: Lines of the log about the model, oldest first.
+    log: Sequence[Document] = ()
+    #: What a check of the directory finds, where it can be read.
+    problems: Sequence[Finding] = ()
+    #: The directories of this name.
+    directories: Sequence[str] = ()
+    now_s: float = 0.0
+    #: It is one of all models, of which only present trouble is shown.
+    is_overview: bool = False
+
+    def rows(self, table: str) -> list[Document]:
+        """Return the rows of a table of the status that are of this model and version."""
+        return [row for row in self.status.get(table) or () if self._is_meant(row)]
+
+    @property
+    def serves(self) -> bool:
+        """True if a version of the model is ready, which no advice may put at risk."""
+        return any(e.get("state") == "READY" for e in self.index if e["name"] == self.model)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if a request or a load may hang, so that its place is worth a look."""
+        is_loading = any(entry.get("state") == "LOADING" for entry in self.entries)
+        return bool(is_loading and self.stubs) or any(map(self.stands_still, self.rows("counts")))
+
+    @property
+    def word(self) -> str:
+        """The model's name as a shell takes it."""
+        return shlex.quote(self.model)
+
+    @property
+    def entries(self) -> list[Document]:
+        """The model's entries in the index."""
+        return [
+            entry
+            for entry in self.index
+            if entry["name"] == self.model
+            and (not self.version or entry.get("version") == str(self.version))
+        ]
+
+    def _is_meant(self, row: Document) -> bool:
+        versions = (0, row.get("version", self.version))
+        return row.get("model") == self.model and self.version in versions
+
+    @property
+    def stubs(self) -> list[Document]:
+        return [row for row in self.rows("processes") if row["role"] == "stub"]
+
+    def stands_still(self, row: Document) -> bool:
+        """True if a version has work, and none has ended between the two looks."""
+        for other in (self.later or {}).get("counts") or ():
+            if (other["model"], other["version"]) == (row["model"], row["version"]):
+                is_alike = all(other.get(key) == row.get(key) for key in _ENDS)
+                return is_alike and has_work(row) and has_work(other)
+        return False
+
+    def ago(self, time_s: float) -> str:
+        return f"{format_duration(max(0.0, self.now_s - time_s))} ago"
+
+    @property
+    def scale_command(self) -> str:
+        """Return the command that gives the model one more instance."""
+        return f"zmqtriton-ctl scale {self.word} {len(self.stubs) + 1}"
+
+    @property
+    def logs_command(self) -> str:
+        return f"zmqtriton-ctl logs {self.word}"
+
+
+def has_work(row: Document) -> bool:
+    """True of a version that executes or has requests; its clients may have left an execution."""
+    return bool(row.get("unanswered") or row.get("oldest_execution_ns"))
+
+
+def answered(row: Document) -> int:
+    """Return how many requests have had an answer, right or wrong."""
+    return int(row["succeeded"] + row["failed"])
+
+
+def count_of(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
