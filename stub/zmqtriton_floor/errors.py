@@ -21,6 +21,7 @@ A frontend needs one `except ZmqTritonError`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 from zmqtriton_floor.reasons import Kind, Reason
@@ -149,9 +150,17 @@ def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTrit
     return error
 
 
+#: So many letters of names are compared with a word, and no longer word: clients choose both.
+_COMPARED_LETTERS = 100_000
+_COMPARED_WORD = 128
+
+
 def closest_match(word: str, names: Iterable[str]) -> str:
     """Return the name that was probably meant, or ""."""
     import difflib  # only for an error
 
-    matches = difflib.get_close_matches(word, [k for k in names if k != word], n=1, cutoff=0.6)
+    if len(word) > _COMPARED_WORD:
+        return ""
+    compared = islice((k for k in names if k != word), _COMPARED_LETTERS // max(1, len(word)))
+    matches = difflib.get_close_matches(word, list(compared), n=1, cutoff=0.6)
     return matches[0] if matches else ""

@@ -176,6 +176,7 @@ def test_json_may_use_either_spelling(key: str) -> None:
         ("null", "the model configuration must be a JSON object"),
         ('{"name": "a",\n nam}', "2:2: Expecting property name"),
         ('{"max_batch_size": 2147483648}', "(max_batch_size): invalid value 2147483648 for type"),
+        ('{"max_batch_size": ' + "9" * 5000 + "}", "an integer of thousands of digits"),
         ('{"name": "a", "name": "b"}', "duplicate key name"),
         ('{"dynamic_batching": {}, "sequence_batching": {}}', "scheduling_choice"),
         ('{"input": ' + "[" * 100_000, "nested too deeply"),

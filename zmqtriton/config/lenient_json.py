@@ -1,7 +1,8 @@
 """JSON as protobuf's reader in Triton takes it, made into JSON that any reader takes.
 
 Keys may be bare words, strings may have single quotes, any escapes and line breaks, and a comma may
-stand before the end of an object or list. Everything else is left as it is, also what is wrong.
+stand before the end of an object or list. Everything else is left as it is, also what is wrong. Any
+client may send such a text, so each sign is looked at a fixed number of times.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import re
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+    # a string without an end: what follows it is no other token
+    r"""|["'].*"""
     r"|(?P<number>-?[0-9][0-9A-Za-z.+-]*)"
     r"|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*)(?P<colon>\s*:)?"
-    r"|(?P<comma>,(?=\s*[}\]]))"
-    r"|.",
+    r"|(?P<comma>,(?=\s*[}\]]))",
     re.DOTALL,
 )
 _IN_STRING = re.compile(r'\\(u[0-9A-Fa-f]{4}|.)|["\0-\x1f]', re.DOTALL)

@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,9 @@ def parse_json(text: str) -> Any:
     except (json_format.ParseError, UnicodeError) as error:
         message = str(error).splitlines()[0]
         raise ConfigError(Problem(message, suggestion=_suggestion_for(message))) from error
+    except ValueError as error:  # Python converts no longer ones
+        text = "the model configuration has an integer of thousands of digits"
+        raise ConfigError(text) from error
     return config
 
 
@@ -127,8 +131,8 @@ def parse_override(text: str) -> Any:
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ConfigError(f"duplicate key {twice}")
     return document
 
