@@ -221,6 +221,13 @@ def test_a_load_and_an_unload_name_the_model(server: FakeServer) -> None:
     ] == server.calls
 
 
+def test_a_load_that_found_no_change_says_so(server: FakeServer) -> None:
+    server.answers["load"] = "unchanged"
+
+    assert run("load", "m").output == "m has not changed and serves on as it is\n"
+    assert json.loads(run("load", "m", "-o", "json").output)["result"] == "unchanged"
+
+
 def test_a_refusal_is_status_1(server: FakeServer) -> None:
     server.answers["load"] = InvalidArgument("load failed for model 'm'")
     server.answers["index"] = [{"name": "m"}]

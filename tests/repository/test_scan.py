@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,36 @@ def test_a_change_of_the_models_files_is_seen(tmp_path: Path, change: object) ->
     assert callable(change)
     change(model)
 
+    assert before != one(model).fingerprint
+
+
+def _rename_over(file: Path) -> None:
+    draft = file.with_name("draft")
+    draft.write_bytes(file.read_bytes().swapcase())
+    os.utime(draft, ns=(0, file.stat().st_mtime_ns))
+    draft.replace(file)
+
+
+def _write_in_place(file: Path) -> None:
+    before = file.stat()
+    # the clock of a file system ticks every few milliseconds
+    while file.stat().st_ctime_ns == before.st_ctime_ns:
+        file.write_bytes(file.read_bytes().swapcase())
+    os.utime(file, ns=(0, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("replace", [_rename_over, _write_in_place])
+def test_another_file_of_the_same_size_and_time_is_a_change(
+    tmp_path: Path, replace: Callable[[Path], None]
+) -> None:
+    model = make_model(tmp_path, "m")
+    file = model / "1" / "model.py"
+    before, status = one(model).fingerprint, file.stat()
+
+    replace(file)
+
+    after = file.stat()
+    assert (status.st_size, status.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
     assert before != one(model).fingerprint
 
 

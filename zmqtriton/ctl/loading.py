@@ -26,8 +26,10 @@ _LOOK_EVERY_S = 0.1
 @click.pass_context
 def load(context: click.Context, model: str, form: str) -> None:
     """Load MODEL, or reload it if its files have changed."""
-    run_with_client(context, lambda client: _load(client, model), to_change=True)
-    print_result(form, {"model": model, "result": "loaded"}, f"loaded {model}")
+    outcome = run_with_client(context, lambda client: _load(client, model), to_change=True)
+    is_same = outcome == "unchanged"
+    text = f"{model} has not changed and serves on as it is" if is_same else f"loaded {model}"
+    print_result(form, {"model": model, "result": "unchanged" if is_same else "loaded"}, text)
 
 
 @click.command()
@@ -127,10 +129,10 @@ def _is_back(stubs: list[dict[str, Any]], before: Container[int]) -> bool:
     return all(stub["state"] == "READY" and stub["serial"] not in before for stub in stubs)
 
 
-def _load(client: Client, model: str) -> None:
+def _load(client: Client, model: str) -> Any:
     try:
         with shown_load(client, model):
-            client.call("load", {"model": model, "parameters": {}})
+            return client.call("load", {"model": model, "parameters": {}})
     except ZmqTritonError:
         check_name(client, model)
         raise

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.long_steps import ByteCounter, Reporter, StepProgress
+from zmqtriton.repository.file_state import file_state
 from zmqtriton_floor.errors import InternalError
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
@@ -172,11 +173,11 @@ class EnvironmentCache:
     def file_digest(self, file: Any, path: str, reporter: Reporter) -> str:
         """Return the digest of an open file; it is remembered while the file looks the same."""
         stat = os.fstat(file.fileno())
-        seen = f"{path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_dev}"
+        seen = f"{path} {file_state(stat)} {stat.st_dev}"
         name = hashlib.sha256(seen.encode(errors="surrogateescape")).hexdigest()[:32]
         note = self.root / _DIGESTS / name
         # a file that was written a moment ago may still change within the same tick of its clock
-        is_settled = time.time() - stat.st_mtime > 2
+        is_settled = time.time() - max(stat.st_mtime, stat.st_ctime) > 2
         if is_settled and note.exists():
             return note.read_text()
         digest = _hash(file, stat.st_size, path, reporter)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import zmqtriton_floor
+from zmqtriton.repository.file_state import file_state
 from zmqtriton_floor.errors import InternalError, Unsupported
 from zmqtriton_floor.reasons import Kind
 
@@ -179,8 +180,7 @@ def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
 
 
 def _file_fingerprint(path: str) -> str:
-    status = os.stat(path)
-    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}"
+    return f"{path} {file_state(os.stat(path))}"
 
 
 def variable_overrides(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import resolves_inside
+from zmqtriton.repository.file_state import file_state
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -422,11 +423,8 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 def entry_fingerprint(file: Path, base: Path) -> bytes:
     try:
-        stat = file.stat()
+        state = file_state(file.stat())
     except OSError:
         # deleted since it was listed, or a link to nowhere: that is its state
-        size, modified = -1, -1
-    else:
-        size, modified = stat.st_size, stat.st_mtime_ns
-    name = file.relative_to(base)
-    return f"{name} {size} {modified}\n".encode(errors="surrogateescape")
+        state = "gone"
+    return f"{file.relative_to(base)} {state}\n".encode(errors="surrogateescape")

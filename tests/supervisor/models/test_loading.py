@@ -94,14 +94,15 @@ def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever() -> No
 
 
 @pytest.mark.row("F13")
-def test_a_model_that_has_not_changed_is_not_loaded_again() -> None:
+def test_a_model_that_has_not_changed_is_not_loaded_again_and_that_is_said() -> None:
     world = loaded("m")
     before = world.instance("m").serial
 
     call = world.call("load", LOAD_M)
 
-    assert call.result is None
+    assert call.result == "unchanged"
     assert world.instance("m").serial == before
+    assert world.has_logged("'m' has not changed since it was loaded; it serves on as it is")
 
 
 @pytest.mark.row("F10")
@@ -328,7 +329,7 @@ def test_loads_of_one_model_come_one_after_the_other() -> None:
     world.receive(stub, wire.ConfigCompleted("{}"))
     world.receive(stub, wire.ModelLoaded())
     assert first.result is None
-    assert second.result is None
+    assert second.result == "unchanged"
     assert world.living("stub") == [stub]
 
 

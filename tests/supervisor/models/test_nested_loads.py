@@ -68,7 +68,7 @@ def test_a_model_that_is_served_may_load_itself_anew() -> None:
     world.stub_behaviours["a"] = LOADS
     world.call("load", {"model": "a"})
 
-    assert None is asks(world, "a", "a").result
+    assert "unchanged" == asks(world, "a", "a").result
 
 
 def test_a_model_may_ask_for_models_only() -> None:

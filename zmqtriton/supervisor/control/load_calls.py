@@ -96,7 +96,7 @@ class LoadCalls:
 
         def done(error: ZmqTritonError | None) -> None:
             self._staged_files.load_ended(directory)
-            call.answer(error)
+            call.answer(error or self._outcome(arguments))
 
         try:
             host = self._host(caller, arguments.get("binding"))
@@ -108,6 +108,11 @@ class LoadCalls:
             done(error)
         else:
             self._server.load(model, override, ended)
+
+    def _outcome(self, arguments: dict[str, Any]) -> str | None:
+        """Return the answer to a load that did not fail: only that there was nothing to load."""
+        model = self._server.models.get(required_model_name(arguments))
+        return "unchanged" if model is not None and model.history.is_unchanged else None
 
     def _host(self, caller: int, binding: Any) -> Host | None:
         """Parse who is to run the model; None if that is the server itself."""

@@ -40,7 +40,7 @@ class ReloadCalls(Feature):
             return
         report, named = _Report(answer), self._server.get_or_create_model(model)
         report.expect([model])
-        self._server.load(model, None, partial(report.record_load, named, named.history.attempts))
+        self._server.load(model, None, partial(report.record_load, named))
 
     def _reload_listed(self, answer: Callable[[Any], None], listing: RepositoryListing) -> None:
         if isinstance(listing, ZmqTritonError):
@@ -59,7 +59,7 @@ class ReloadCalls(Feature):
             model.unload(partial(report.record, model.name, "unloaded"))
         for model in reloaded:
             model.history.is_directory_gone = False
-            model.poll(0.0, partial(report.record_load, model, model.history.attempts))
+            model.poll(0.0, partial(report.record_load, model))
 
     def _choose(self, names: Iterable[str]) -> list[Model]:
         """Return the models to look at: all, or in mode explicit those that are loaded.
@@ -92,10 +92,8 @@ class _Report:
         self._left = set(names)
         self._answer_if_complete()
 
-    def record_load(self, model: Model, attempts: int, error: ZmqTritonError | None) -> None:
-        """Record a load; `attempts` is how many the model had before."""
-        is_same = model.history.attempts == attempts
-        self.record(model.name, "unchanged" if is_same else "loaded", error)
+    def record_load(self, model: Model, error: ZmqTritonError | None) -> None:
+        self.record(model.name, "unchanged" if model.history.is_unchanged else "loaded", error)
 
     def record(self, name: str, outcome: str, error: ZmqTritonError | None) -> None:
         if error is None:

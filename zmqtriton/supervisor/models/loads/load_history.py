@@ -21,8 +21,8 @@ class LoadHistory:
         #: How many attempts to load these files have lost a process, and whether the last one has.
         self._losses = 0
         self._has_lost_process = False
-        #: How many loads have found something to load.
-        self.attempts = 0
+        #: The last load has found what serves, or what the one before it could not load.
+        self.is_unchanged = False
         #: The model's directory is gone: the model is forgotten once it has ended, which this alone
         #: does not bring about.
         self.is_directory_gone = False
@@ -80,6 +80,7 @@ class LoadHistory:
 
     def record_read_failure(self, failure: ReadFailure) -> None:
         """Record that there is no model to load."""
+        self.is_unchanged = False
         self._attempted_fingerprint, self.read_problem = failure.fingerprint, failure.reason
         self.is_directory_gone = not failure.fingerprint
 
@@ -93,7 +94,7 @@ class LoadHistory:
 
     def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
         """Record that a load of this blueprint begins."""
-        self.attempts += 1
+        self.is_unchanged = False
         if self._attempted_fingerprint != blueprint.fingerprint:
             self._losses = 0
         self._has_lost_process = False
@@ -107,6 +108,11 @@ class LoadHistory:
     def record_unchanged(self, blueprint: Blueprint) -> None:
         """Record that the files are those that serve, whatever they were meanwhile."""
         self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, None
+        self.is_unchanged = True
+
+    def record_tried(self) -> None:
+        """Record that the files are those of the last attempt."""
+        self.is_unchanged = True
 
     def record_lost_process(self) -> None:
         """Record that a process of the last attempt ended without saying why."""

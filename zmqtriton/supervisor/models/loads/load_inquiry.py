@@ -134,6 +134,7 @@ class LoadInquiry:
             # a member that was missing may be there now
             self._require_members(reading, reading.ensemble, was_tried=was_tried)
         elif was_tried:
+            self._model.history.record_tried()
             self._listener.end(None)
         elif isinstance(reading, ReadFailure):
             self._record_read_failure(reading)
@@ -144,6 +145,7 @@ class LoadInquiry:
             self._model.history.record_unchanged(reading)
             for number in reading.versions:
                 self._model.versions[number].transition(states.GenerationServing())
+            self._tell_unchanged(reading)
             self._listener.end(None)
         else:
             self._require_callees(reading)
@@ -151,6 +153,13 @@ class LoadInquiry:
     def _is_current(self, blueprint: Blueprint) -> bool:
         model = self._model
         return model.history.is_current(blueprint, self._request.override, model.versions)
+
+    def _tell_unchanged(self, blueprint: Blueprint) -> None:
+        """Say that a load has nothing to do; polls, which are many, do not say so."""
+        if not self._request.is_poll:
+            name = blueprint.name
+            text = f"'{name}' has not changed since it was loaded; it serves on as it is"
+            self._context.plan.log("I", text, model=name)
 
     def _record_read_failure(self, failure: ReadFailure) -> None:
         self._model.history.record_read_failure(failure)
@@ -222,6 +231,7 @@ class LoadInquiry:
         except ZmqTritonError as error:
             combined = error
         if is_same:
+            self._model.history.record_tried()
             self._listener.end(None)
         else:
             self._listener.build(blueprint, combined)
