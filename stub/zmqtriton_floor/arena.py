@@ -49,6 +49,7 @@ IDLE_S = 5.0
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
 _MAP_POPULATE = 0x8000
+_MADV_POPULATE_WRITE = 23
 #: What is said where a kernel lacks a call, a file system does, or a container forbids it.
 _NO_SUCH_CALL = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES})
 
@@ -116,13 +117,57 @@ def held(blocks: list[Block]) -> list[HeldBlocks]:
     return [HeldBlocks(blocks[i : i + MAX_ROWS], int(i + MAX_ROWS >= len(blocks))) for i in starts]
 
 
+class _Pages:
+    """The pages of a segment that are made from its beginning on, as far as they are needed."""
+
+    def __init__(self, descriptor: int, memory: mmap.mmap) -> None:
+        self._descriptor = descriptor
+        self._memory = memory
+        self._made = 0
+
+    def make(self, end: int) -> None:
+        """Make all pages before this position. Raises OSError if memory is short."""
+        start, end = self._made, min(-(-end // PAGE) * PAGE, len(self._memory))
+        if end <= start:
+            return
+        try:  # populate() could not write to a sealed file
+            os.posix_fallocate(self._descriptor, start, end - start)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_CALL:
+                raise
+        try:
+            self._memory.madvise(_MADV_POPULATE_WRITE, start, end - start)
+        except OSError as error:  # an older kernel does this at the first write to each page
+            if error.errno not in {errno.EINVAL, *_NO_SUCH_CALL}:
+                raise
+        self._made = end
+        if end == len(self._memory):
+            self.close()
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class _Segment:
     """A mapped segment; its holes are sorted by offset and never touch each other."""
 
-    def __init__(self, number: int, size: int, memory: Any, *, is_pool: bool, now_s: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        size: int,
+        memory: Any,
+        pages: _Pages | None,
+        *,
+        is_pool: bool,
+        now_s: float,
+    ) -> None:
         self.number = number
         self.size = size
         self.memory = memory
+        #: None if all of them are there.
+        self.pages = pages
         #: Where that is in this process; 0 until it is needed.
         self.address = 0
         self.is_pool = is_pool
@@ -177,12 +222,15 @@ class Arena:
         *,
         first_bytes: int = 1 << 20,
         step_bytes: int = 1 << 20,
+        is_gradual: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Set up; the memory of large segments of a gradual one is made by make()."""
         #: The serial number of this process, by which others know the arena.
         self.owner = owner
         self._first_bytes = first_bytes
         self._step_bytes = step_bytes
+        self._is_gradual = is_gradual
         self._clock = clock
         self.segments: dict[int, _Segment] = {}
         #: By GPU. These segments stay, since nobody says when the last reader has closed one.
@@ -197,9 +245,10 @@ class Arena:
         self._is_inside = False
 
     @classmethod
-    def configured(cls, owner: int, memory: Memory) -> Arena:
+    def configured(cls, owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena:
         """Create an arena of these sizes."""
-        return cls(owner, first_bytes=memory.segment_bytes, step_bytes=memory.segment_step_bytes)
+        first, step = memory.segment_bytes, memory.segment_step_bytes
+        return cls(owner, first_bytes=first, step_bytes=step, is_gradual=is_gradual)
 
     # ---------------------------------------------------------------- blocks
 
@@ -242,6 +291,19 @@ class Arena:
         large = [s for s in segments if not s.is_pool and room <= s.size < 2 * room]
         large.sort(key=_size_of)
         return large
+
+    def make(self, block: int, size: int) -> None:
+        """Make the memory of the first bytes of a block, where that is not there yet.
+
+        Raises Unavailable if memory is short.
+        """
+        segment, offset, _ = self._used[block]
+        if segment.pages is None:
+            return
+        try:
+            segment.pages.make(offset + size)
+        except OSError as error:
+            raise Unavailable(f"Failed to allocate shared memory. {error.strerror}") from None
 
     def size(self, block: int) -> int:
         """Return the size of a block; 0 if it does not exist."""
@@ -298,31 +360,40 @@ class Arena:
                 step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
                 room = max(room, step if pool else self._first_bytes)
                 room = -(-room // PAGE) * PAGE
-        return CreateSegment(number, room)
+        is_gradual = self._is_gradual and gpu == HOST and not is_pool
+        return CreateSegment(number, room, is_gradual=int(is_gradual))
 
     def add(self, made: CreateSegment, descriptor: int) -> None:
         """Add a requested segment. Raises Unavailable if its memory is not there.
 
-        The descriptor is closed: the mapping is all that the owner needs.
+        The descriptor is closed once the memory is made: then the mapping is all that the owner
+        needs.
         """
-        size = made.size
+        size, flags = made.size, mmap.MAP_SHARED
         try:
-            # Now, so that full memory is an error here and does not kill whoever writes into it.
-            populate(descriptor, 0, size)
-            memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
+            if not made.is_gradual:
+                # Now, so that full memory is an error here and kills nobody who writes into it.
+                populate(descriptor, 0, size)
+                flags |= _MAP_POPULATE
+            memory = mmap.mmap(descriptor, size, flags=flags)
             fcntl.fcntl(descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
         except (OSError, ValueError) as error:
-            raise self.refuse(made, getattr(error, "strerror", None) or str(error)) from None
-        finally:
             os.close(descriptor)
-        self.hold(made, memory)
+            raise self.refuse(made, getattr(error, "strerror", None) or str(error)) from None
+        pages = _Pages(descriptor, memory)
+        if not made.is_gradual:
+            pages.close()
+        self._hold(made, memory, pages if made.is_gradual else None, HOST)
 
-    def hold(self, made: CreateSegment, memory: Any, gpu: int = HOST) -> None:
+    def hold(self, made: CreateSegment, memory: Any, gpu: int) -> None:
         """Add a segment whose memory exists already: a GPU's, by its address."""
+        self._hold(made, memory, None, gpu)
+
+    def _hold(self, made: CreateSegment, memory: Any, pages: _Pages | None, gpu: int) -> None:
         number, now_s = made.segment, self._clock()
         with self._lock:
             is_pool = self._requests.pop(number)
-            segment = _Segment(number, made.size, memory, is_pool=is_pool, now_s=now_s)
+            segment = _Segment(number, made.size, memory, pages, is_pool=is_pool, now_s=now_s)
             self._those_of(gpu)[number] = segment
 
     def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
@@ -343,9 +414,25 @@ class Arena:
             self._apply_leases()
             latest_s = self._clock() - idle_s
             idle = [s for s in self.segments.values() if s.is_empty and s.left_s <= latest_s]
-            for segment in idle:
-                del self.segments[segment.number]
-        return [FreeSegment(segment.number) for segment in idle]
+            return list(map(self._give_up, idle))
+
+    def abandon(self, block: int) -> list[FreeSegment]:
+        """End the lease of a block that will not be used, and give up a segment made for it."""
+        self.leases.end([block])
+        with self._lock:
+            used = self._used.get(block)
+            if self._is_inside or used is None:
+                return []
+            self._apply_leases()
+            segment = used.segment
+            is_idle = segment.is_empty and not segment.is_pool and segment.number in self.segments
+            return [self._give_up(segment)] if is_idle else []
+
+    def _give_up(self, segment: _Segment) -> FreeSegment:
+        del self.segments[segment.number]
+        if segment.pages is not None:
+            segment.pages.close()
+        return FreeSegment(segment.number)
 
     def next_trim_s(self) -> float | None:
         """Return in how many seconds trim() has work to do; None before something is freed."""

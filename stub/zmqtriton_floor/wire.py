@@ -537,6 +537,7 @@ class CreateSegment(NamedTuple):
     segment: Count  # numbered by its owner
     size: Count
     handle: Blob = b""  # of GPU memory that exists already: by which others open it
+    is_gradual: Flags = 0  # its memory is made in steps, and counts as far as it is made
 
 
 class SegmentCreated(NamedTuple):

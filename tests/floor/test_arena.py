@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import random
@@ -297,6 +298,87 @@ def test_a_refusal_names_the_size_that_it_would_have_had(arena: Arena) -> None:
         f"Failed to increase the shared memory pool size to {(1 << 20) + 5_242_880} bytes. "
         "There is none."
     ) == error.text
+
+
+def gradual(clock: Clock, size: int) -> tuple[Arena, Allocation, int]:
+    """An arena with a block whose memory is not made yet, and another descriptor of its segment."""
+    arena = Arena(7, is_gradual=True, clock=clock)
+    request = arena.segment_request(size)
+    descriptor = segment(request.size)
+    other = os.dup(descriptor)
+    assert request.is_gradual
+    arena.add(request, descriptor)
+    allocation = arena.allocate(size)
+    assert allocation is not None
+    return arena, allocation, other
+
+
+def made_bytes(descriptor: int) -> int:
+    return os.fstat(descriptor).st_blocks * 512
+
+
+def test_the_memory_of_a_gradual_segment_is_made_as_far_as_it_is_needed(clock: Clock) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    arena, allocation, other = gradual(clock, 64 << 20)
+    block = allocation.reference.block
+    assert 0 == made_bytes(other)
+
+    arena.make(block, 100_000)
+    arena.make(block, 1)
+    assert 25 * PAGE == made_bytes(other)
+    arena.make(block, 5 << 20)
+    assert 5 << 20 == made_bytes(other)
+    arena.make(block, 64 << 20)
+
+    assert 64 << 20 == made_bytes(other)
+    with pytest.raises(PermissionError):
+        os.write(other, b"x")
+    os.close(other)
+    arena.leases.end([block])
+    arena.trim(0)
+    del allocation
+    assert before == len(os.listdir("/proc/self/fd"))
+
+
+def test_memory_that_is_short_when_it_is_to_be_made_is_an_error(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena, allocation, other = gradual(clock, 64 << 20)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+
+    with pytest.raises(Unavailable, match="No space left on device"):
+        arena.make(allocation.reference.block, 1)
+    os.close(other)
+
+
+def test_only_large_segments_are_gradual(clock: Clock) -> None:
+    arena = Arena(7, is_gradual=True, clock=clock)
+
+    request = arena.segment_request(LARGE_BYTES)
+
+    assert not request.is_gradual
+    arena.add(request, segment(request.size))
+    allocation = arena.allocate(LARGE_BYTES)
+    assert allocation is not None
+    arena.make(allocation.reference.block, LARGE_BYTES)
+
+
+def test_a_block_that_is_abandoned_takes_a_segment_made_for_it_along(clock: Clock) -> None:
+    arena, allocation, other = gradual(clock, 64 << 20)
+    arena.make(allocation.reference.block, 5 << 20)
+    small = allocate(arena, 1000)
+
+    assert [wire.FreeSegment(1)] == arena.abandon(allocation.reference.block)
+    assert [] == arena.abandon(small.reference.block)
+    assert [] == arena.abandon(small.reference.block)
+
+    assert [2] == list(arena.segments)
+    assert 0 == arena.used
+    os.close(other)
 
 
 def test_nobody_can_write_or_resize_a_segment_of_ours(arena: Arena) -> None:

@@ -166,8 +166,10 @@ def _memory() -> Iterator[Row]:
     yield (
         "announces a large body",
         "HTTP, gRPC",
-        f"{_size(arena_body.MAX_ANNOUNCED_BYTES)} of shared memory for all",
-        "ordinary memory",
+        f"{_size(arena_body.STEP_BYTES)} more than it has sent, of {budget}; "
+        f"{_size(arena_body.MAX_ANNOUNCED_BYTES)} more for the first step of all",
+        f"refused; {arena_body.PATIENCE_S:.0f} s, then nothing more for those who send next to "
+        "nothing",
     )
     yield (
         "does not read",

@@ -303,10 +303,10 @@ class RegionContents:
         self.read_into(memoryview(data))
         return data
 
-    def read_into(self, view: memoryview) -> None:
-        """Read into a view. Raises InvalidArgument if the client has truncated its memory."""
+    def read_into(self, view: memoryview, start: int = 0) -> None:
+        """Read from there into a view. Raises InvalidArgument if the client has truncated it."""
         self._check_open()
-        self.region.read(self._position, view)
+        self.region.read(self._position + start, view)
 
     def _check_open(self) -> None:
         if self.region.is_closed:

@@ -1,8 +1,9 @@
 """Receives a large message into the arena, where stubs will map it.
 
-Clients announce the size of a message before they send it. They get arena memory for it out of a
-shared budget, or once they have sent a part of it; and it is taken back from a client that stops
-sending: then the message is collected in ordinary memory. The only I/O is the payload's.
+Clients announce the size of a message before they send it. Its room in the arena is that large, and
+its memory is made in steps, a step ahead of what has come: for the first out of a shared budget,
+then out of the client's share of the ledger. Who sends next to nothing loses the room, and the
+message is collected in ordinary memory. The only I/O is the payload's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
+from zmqtriton_floor.errors import Unavailable
 
 #: Of a process.
-MAX_ANNOUNCED_BYTES = 64 << 20
+MAX_ANNOUNCED_BYTES = 32 << 20
 
 
 class AnnouncedBytesBudget:
@@ -39,13 +41,15 @@ class AnnouncedBytesBudget:
 
 #: Smaller messages are not worth it.
 MIN_BYTES = INLINE_BYTES
-#: Messages up to this size get room without a reservation.
-UNRESERVED_BYTES = 1 << 20
-#: A client without a reservation must have sent this fraction of a larger message: 1/16.
+#: How much memory is made at once, which keeps a loop for a millisecond.
+STEP_BYTES = 4 << 20
+#: A client without a reservation must have sent this fraction of the first step: 1/16.
 SENT_PART = 16
+#: The next step is due when less than this is left: what comes at once finds room.
+_AHEAD_BYTES = 256 << 10
 #: If the place of the tensors can be told at all, these bytes are enough.
 _HEAD_BYTES = 4096
-#: A message that takes longer is moved to ordinary memory, so that it does not occupy the arena.
+#: Within this time a client with a reservation must have sent that fraction, too.
 PATIENCE_S = 3.0
 
 _NOTHING = memoryview(b"")
@@ -63,6 +67,9 @@ class Rooms(Protocol):
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Return room in the arena, which may grow; None if memory is short."""
 
+    def abandon(self, room: ArenaBuffer) -> None:
+        """Take back room in which no message has become whole."""
+
 
 class ArenaBody:
     """One message, from its prefix to its last byte."""
@@ -72,100 +79,196 @@ class ArenaBody:
     ) -> None:
         self._rooms = rooms
         self._size = size
+        self._step = min(size, STEP_BYTES)
         self._budget = budget
         self._tensors_at = tensors_at
         self._reserved_bytes = 0
         self._loop = asyncio.get_running_loop()
-        #: What came before there was room, or if there is none.
-        self._early = bytearray()
+        #: What came before there was room, or if there is none, in pieces of about a step.
+        self._early: list[bytearray] = []
+        self._early_bytes = 0
+        #: Room that is not in use before all of that is moved to it.
+        self._next_room: ArenaBuffer | None = None
         self._room: ArenaBuffer | None = None
         self._position = 0
+        #: How much of the room is to have memory, and how much has it.
+        self._due = self._made = 0
+        #: Its memory, and what it is going to get next, less what is reserved for it.
+        self.held_bytes = 0
         self._has_asked = False
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropped = False
 
     def add(self, part: memoryview) -> None:
+        """Raises MemoryError if the machine has none left for it."""
         if self._room is None and not self._has_asked:
             if self._early:
-                self._early += part
+                self._collect(part)
                 part = _NOTHING
-            self._consider(self._early or part)
+            self._consider(self._early[0] if self._early else part, self._early_bytes + len(part))
         if self._room is not None:
-            self._room.data[self._position : self._position + len(part)] = part
-            self._position += len(part)
+            end = self._position + len(part)
+            if end > self._made and not self._make(self._room, max(end, self._due)):
+                raise MemoryError
+            self._room.data[self._position : end] = part
+            self._position = end
+            if self._due < self._size:
+                self._look_ahead()
         else:
-            self._early += part
+            self._collect(part)
+            self._count()
 
-    def _consider(self, come: bytearray | memoryview) -> None:
-        """Ask for room, once that is allowed."""
-        size, at = len(come), self._tensors_at(come)
+    def _collect(self, part: memoryview) -> None:
+        if self._early and len(self._early[-1]) < STEP_BYTES:
+            self._early[-1] += part
+        elif part:
+            self._early.append(bytearray(part))
+        self._early_bytes += len(part)
+
+    def _consider(self, beginning: bytearray | memoryview, size: int) -> None:
+        """Ask for room, once that is allowed; `size` bytes were sent."""
+        at = self._tensors_at(beginning)
         if not at and size < min(_HEAD_BYTES, self._size):
             return
-        if self._size > max(UNRESERVED_BYTES, size * SENT_PART):
-            self._reserved_bytes = self._budget.reserve(self._size)
-            if not self._reserved_bytes:
-                return
+        self._reserved_bytes = self._budget.reserve(self._step)
+        if not (self._reserved_bytes or self._has_shown_itself(size)):
+            return
         self._has_asked = True
+        self._due = self._step
+        if not self._reserved_bytes:
+            self._count()
         room = self._rooms.reserve_now(self._size, at)
         if room is not None:
             self._move(room)
         elif size < self._size:
             reserving = self._loop.create_task(self._rooms.reserve(self._size, at))
             reserving.add_done_callback(self._reserved)
+        else:
+            self._due = 0
+            self._count()
+
+    def _has_shown_itself(self, size: int) -> bool:
+        """Return whether a client has sent enough to be believed."""
+        return size * SENT_PART >= self._step
 
     def room(self) -> memoryview:
         """Return where the next bytes may be written, to be told to filled(); empty if nowhere."""
-        return _NOTHING if self._room is None else self._room.data[self._position :]
+        room = self._room
+        if room is None:
+            return _NOTHING
+        if self._due > self._made:
+            self._make(room, self._due)
+        rest: memoryview = room.data[self._position : self._made]
+        return rest
 
     def filled(self, size: int) -> None:
         self._position += size
+        if self._due < self._size:
+            self._look_ahead()
 
-    @property
-    def held_bytes(self) -> int:
-        """The part of it in ordinary memory."""
-        return len(self._early)
+    def _look_ahead(self) -> None:
+        if self._due - self._position < _AHEAD_BYTES:
+            self._due = max(self._due, min(self._position + self._step, self._size))
+            self._count()
+
+    def _count(self) -> None:
+        self.held_bytes = max(0, self._early_bytes + self._due - self._reserved_bytes)
+
+    def _make(self, room: ArenaBuffer, end: int) -> bool:
+        """Make the memory before this position; return False if memory is short."""
+        try:
+            room.make(end)
+        except Unavailable:
+            return False
+        self._made = end
+        return True
 
     def whole(self) -> ArenaBuffer:
         """Return the message; to be called once, when all has come. The caller frees it."""
+        while self._next_room is not None:
+            self._move_step()
         room, self._room = self._room, None
         self._is_dropped = True
-        self._stop_waiting()
-        return room if room is not None else ArenaBuffer(self._early)
+        self._release_reservation()
+        if room is not None:
+            return room
+        early = self._early
+        return ArenaBuffer(early[0] if len(early) == 1 else b"".join(early))
 
     def drop(self) -> None:
         """Drop it: the rest will not come."""
-        self._stop_waiting()
+        self._release_reservation()
         self._is_dropped = True
-        if self._room is not None:
-            self._room.free()
-            self._room = None
+        for room in (self._room, self._next_room):
+            if room is not None:
+                self._rooms.abandon(room)
+        self._room = self._next_room = None
 
     def _reserved(self, reserving: asyncio.Task[ArenaBuffer | None]) -> None:
         room = None
         if not reserving.cancelled() and reserving.exception() is None:
             room = reserving.result()
         if room is None:
-            return
-        if self._is_dropped:
-            room.free()
+            self._due = 0
+            self._release_reservation()
+            self._count()
+        elif self._is_dropped:
+            self._rooms.abandon(room)
         else:
             self._move(room)
 
     def _move(self, room: ArenaBuffer) -> None:
-        self._position = len(self._early)
-        room.data[: self._position] = self._early
-        self._early = bytearray()
-        self._room = room
-        self._timer = self._loop.call_later(PATIENCE_S, self._give_up)
+        self._made = room.made
+        if self._reserved_bytes:
+            self._timer = self._loop.call_later(PATIENCE_S, self._end_patience)
+        if self._early:
+            self._next_room = room
+            self._move_step()
+        else:
+            self._room = room
 
-    def _give_up(self) -> None:
-        self._stop_waiting()
-        room, self._room = self._room, None
-        if room is not None:
-            self._early += room.data[: self._position]
-            room.free()
+    def _move_step(self) -> None:
+        """Move some of the early bytes, so that others have their turn at the loop."""
+        room = self._next_room
+        if room is None:  # it was dropped
+            return
+        piece = self._early[0]
+        end = self._position + len(piece)
+        if end > self._made and not self._make(room, max(end, self._due)):
+            self._next_room = None
+            self._leave(room)
+            return
+        room.data[self._position : end] = piece
+        self._early_bytes -= len(piece)
+        del self._early[0]
+        self._position = end
+        self._look_ahead()
+        self._count()
+        if self._early:
+            self._loop.call_soon(self._move_step)
+        else:
+            self._room, self._next_room = room, None
 
-    def _stop_waiting(self) -> None:
+    def _end_patience(self) -> None:
+        """Account for all memory, of which a client has made use by now, or take it back."""
+        self._release_reservation()
+        room = self._room
+        if room is not None and not self._has_shown_itself(self._position):
+            self._room = None
+            self._leave(room)
+        else:
+            self._count()
+
+    def _leave(self, room: ArenaBuffer) -> None:
+        """Move the bytes in the room to ordinary memory, before all others, and give it back."""
+        size, self._position, self._due = self._position, 0, 0
+        if size:
+            self._early.insert(0, bytearray(room.data[:size]))
+            self._early_bytes += size
+        self._rooms.abandon(room)
+        self._count()
+
+    def _release_reservation(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -177,10 +280,18 @@ class ArenaBody:
 class ArenaBuffer:
     """A body to be used within a with statement; tensors placed meanwhile outlive it."""
 
-    def __init__(self, data: Any, arena: Arena | None = None, block: int = 0) -> None:
+    def __init__(
+        self, data: Any, arena: Arena | None = None, block: int = 0, start: int = 0, made: int = 0
+    ) -> None:
+        """Set up; in an arena, data begin so many bytes after their block."""
         self.data = data
+        #: How much of it has memory for certain.
+        self.made = made
+        #: It lies in the arena.
+        self.is_shared = arena is not None
         self._arena = arena
-        self._block = block
+        self.block = block
+        self._start = start
 
     def __enter__(self) -> Any:
         return self.data
@@ -188,6 +299,11 @@ class ArenaBuffer:
     def __exit__(self, *error: object) -> None:
         self.free()
 
+    def make(self, end: int) -> None:
+        """Make its memory before this position. Raises Unavailable if memory is short."""
+        if self._arena is not None:
+            self._arena.make(self.block, self._start + end)
+
     def free(self) -> None:
         if self._arena is not None:
-            self._arena.leases.end([self._block])
+            self._arena.leases.end([self.block])

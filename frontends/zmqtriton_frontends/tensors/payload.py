@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_of, held
+from zmqtriton_floor.arena import INLINE_BYTES, LARGE_BYTES, Allocation, Arena, block_of, held
 from zmqtriton_floor.cache_keys import keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
@@ -23,7 +23,7 @@ from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
-from zmqtriton_frontends.tensors.placement import KeptBlocks, Placement
+from zmqtriton_frontends.tensors.placement import COPY_BYTES, KeptBlocks, Placement, copy
 from zmqtriton_frontends.tensors.references import blocks_of, references_of
 from zmqtriton_frontends.tensors.releases import Releases
 from zmqtriton_frontends.tensors.segments import Segments
@@ -45,7 +45,7 @@ class Payload:
         release: Callable[[wire.Release], None],
     ) -> None:
         """Set up; `tell` sends to the supervisor, `release` to the broker."""
-        self.arena = Arena.configured(serial, memory)
+        self.arena = Arena.configured(serial, memory, is_gradual=True)
         self.keys = keys_of(memory.cache_secret)
         self.releases = Releases(release)
         self.mappings = Mappings(is_private=False, on_release=self.releases.add)
@@ -64,10 +64,13 @@ class Payload:
     # -------------------------------------------------------------- requests
 
     def place_now(self, request: CheckedRequest) -> Placement | None:
-        """Place the request's large tensors in shared memory; None if it has to be made first."""
+        """Place the request's large tensors in shared memory.
+
+        None if it has to be made first, or if that takes long.
+        """
         placed = self._placement(request)
         try:
-            if not placed.place(request):
+            if placed.place(request) is None:
                 return placed
         except BaseException:
             placed.take_back()
@@ -83,13 +86,26 @@ class Payload:
                 if type(tensor.data) is RegionContents:
                     regions.enter_context(tensor.data)
             try:
-                size = placed.place(request)
-                while size:
-                    size = placed.place(request, await self.segments.allocate(size))
+                data = placed.place(request)
+                while data is not None:
+                    room = await self.segments.allocate(len(data))
+                    placed.blocks.append(room.reference.block)
+                    await self._fill(room, data)
+                    data = placed.place(request, room)
             except BaseException:
                 placed.take_back()
                 raise
         return placed
+
+    async def _fill(self, room: Allocation, data: Any) -> None:
+        """Copy data in steps, between which others have their turn at the loop."""
+        size, block = len(data), room.reference.block
+        for start in range(0, size, COPY_BYTES):
+            if start:
+                await asyncio.sleep(0)
+            end = min(start + COPY_BYTES, size)
+            self.arena.make(block, end)
+            copy(data, room.view, start, end)
 
     def _placement(self, request: CheckedRequest) -> Placement:
         # an answer that its stub writes elsewhere is not one for others
@@ -131,7 +147,12 @@ class Payload:
     def _gathered(self, allocation: Allocation, size: int, tensors_at: int) -> ArenaBuffer:
         start = -tensors_at % _ALIGNMENT
         view = allocation.view[start : start + size]
-        return ArenaBuffer(view, self.arena, allocation.reference.block)
+        made = size if allocation.reference.size <= LARGE_BYTES else 0
+        return ArenaBuffer(view, self.arena, allocation.reference.block, start, made)
+
+    def abandon(self, room: ArenaBuffer) -> None:
+        """Take back room in which no body has become whole."""
+        self.segments.abandon(room.block)
 
     async def gather(
         self, pieces: Sequence[bytes | bytearray], size: int, tensors_at: int
@@ -144,10 +165,20 @@ class Payload:
         room = await self.reserve(size, tensors_at) if has_large else None
         if room is None:
             return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        position = 0
-        for piece in pieces:
-            room.data[position : position + len(piece)] = piece
-            position += len(piece)
+        try:
+            position = 0
+            for piece in pieces:
+                for start in range(0, len(piece), COPY_BYTES):
+                    if position:
+                        await asyncio.sleep(0)
+                    part = memoryview(piece)[start : start + COPY_BYTES]
+                    end = position + len(part)
+                    room.make(end)
+                    room.data[position:end] = part
+                    position = end
+        except BaseException:
+            self.abandon(room)
+            raise
         return room
 
     # ------------------------------------------------------------- responses

@@ -17,6 +17,8 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import Loan, RegionContents
 
 _WORD_BYTES = 8
+#: What is copied at once: more would keep others waiting.
+COPY_BYTES = 4 << 20
 
 
 class KeptBlocks:
@@ -59,11 +61,11 @@ class Placement:
         #: The clients' memory that it refers to.
         self.loans: list[Loan] = []
 
-    def place(self, request: CheckedRequest, room: Allocation | None = None) -> int:
-        """Place the tensors that are not placed yet; return 0.
+    def place(self, request: CheckedRequest, room: Allocation | None = None) -> Any:
+        """Place the tensors that are not placed yet; return None.
 
-        Returns the bytes for which the arena lacks room, if it does: then it is to be called again
-        with them.
+        Returns the data for which the arena lacks room, or which take long to copy, if there are
+        any: then it is to be called again with a block of this placement's that holds a copy.
         """
         request_id, parameters, outputs, inputs, places = request.body
         keys, placed = self._keys, self._inputs
@@ -78,10 +80,10 @@ class Placement:
                 elif kind is memoryview:
                     reference = self._locate(data)
                 if reference is None:
-                    room = room or self._arena.allocate(len(data))
+                    room = room or self._put(data)
                     if room is None:
-                        return len(data)
-                    reference, data = self._put(data, room)
+                        return data
+                    data, reference = room
                     room = None
                 tensor = make(Tensor, (name, datatype, shape, reference))
             if keys is not None:
@@ -94,7 +96,7 @@ class Placement:
         self.body = make(RequestBody, (request_id, parameters, outputs, placed, places))
         if keys is not None:
             self.cache_key = keys.of_parts(outputs, self._parts)
-        return 0
+        return None
 
     def take_back(self) -> None:
         """Take everything back: nobody reads it any more, or will."""
@@ -128,10 +130,19 @@ class Placement:
         self.blocks.append(reference.block)
         return reference
 
-    def _put(self, data: Any, room: Allocation) -> tuple[Reference, memoryview]:
-        self.blocks.append(room.reference.block)
-        if type(data) is RegionContents:
-            data.read_into(room.view)
-        else:
-            room.view[:] = data
-        return room.reference, room.view
+    def _put(self, data: Any) -> Allocation | None:
+        """Return a block with a copy; None if that takes long, or if there is no room."""
+        size = len(data)
+        room = self._arena.allocate(size) if size <= COPY_BYTES else None
+        if room is not None:
+            self.blocks.append(room.reference.block)
+            copy(data, room.view, 0, size)
+        return room
+
+
+def copy(data: Any, view: memoryview, start: int, end: int) -> None:
+    """Copy a part of a tensor's data to the same part of a view."""
+    if type(data) is RegionContents:
+        data.read_into(view[start:end], start)
+    else:
+        view[start:end] = memoryview(data)[start:end]

@@ -100,6 +100,10 @@ class Segments:
         self._free(self._arena.trim())
         self._trim_timer = self._loop.call_later(IDLE_S, self._trim) if self._arena.bytes else None
 
+    def abandon(self, block: int) -> None:
+        """Free a block that nobody will use, and the memory that was made for it."""
+        self._free(self._arena.abandon(block))
+
     def _free(self, segments: list[wire.FreeSegment]) -> None:
         for segment in segments:
             self._send(segment)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unfinished, prefix
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import (
+    STEP_BYTES,
     AnnouncedBytesBudget,
     ArenaBody,
     ArenaBuffer,
@@ -27,6 +29,9 @@ class Arena:
     def __init__(self, *, is_there: bool = True, has_any: bool = True) -> None:
         self.is_there = is_there
         self.has_any = has_any
+        #: How much memory a block may have, and how much the newest has.
+        self.limit, self.made = 1 << 40, 0
+        self.abandoned = 0
         self.lent: dict[int, bytearray] = {}
         self.grown = asyncio.Event()
         self.reservations: list[tuple[int, int]] = []
@@ -38,6 +43,15 @@ class Arena:
     def end(self, blocks: list[int]) -> None:
         for block in blocks:
             del self.lent[block]
+
+    def make(self, block: int, end: int) -> None:
+        if end > self.limit:
+            raise Unavailable("memory is short")
+        self.made = end
+
+    def abandon(self, room: ArenaBuffer) -> None:
+        self.abandoned += 1
+        room.free()
 
     def _lend(self, size: int) -> ArenaBuffer:
         block = len(self.reservations)
@@ -134,17 +148,103 @@ def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) 
     run(scenario)
 
 
-def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
+def test_what_is_announced_is_believed_when_part_of_a_step_has_come() -> None:
     async def scenario() -> None:
         arena, size = Arena(), 64 << 20
-        body = ArenaBody(arena, size, AnnouncedBytesBudget(size - 1), tensors_at)
-        feed(body, bytes((size >> 4) - 1))
+        body = ArenaBody(arena, size, AnnouncedBytesBudget(0), tensors_at)
+        feed(body, bytes(STEP_BYTES // 16 - 1))
         assert [] == arena.reservations
 
         feed(body, b"1")
 
         assert [size] == [reserved for reserved, _ in arena.reservations]
         body.drop()
+        assert {} == arena.lent
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("budget", [0, STEP_BYTES])
+def test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_before(budget: int) -> None:
+    async def scenario() -> None:
+        arena, size = Arena(), 30 << 20
+        body = ArenaBody(arena, size, AnnouncedBytesBudget(budget), tensors_at)
+        come = 0
+
+        while come < size - 300_000:
+            accounted = max(body.held_bytes + budget, STEP_BYTES)
+            feed(body, DATA[:50_000])
+            come += 50_000
+
+            assert arena.made <= max(accounted, come)
+            assert come <= body.held_bytes + budget <= come + STEP_BYTES + (256 << 10)
+
+        assert arena.made <= size
+        body.drop()
+        assert 1 == arena.abandoned
+
+    run(scenario)
+
+
+def test_a_machine_without_memory_ends_the_message_and_not_the_process() -> None:
+    async def scenario() -> None:
+        arena, size = Arena(), 64 << 20
+        arena.limit = 2 * STEP_BYTES
+        body = ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at)
+
+        with pytest.raises(MemoryError):
+            feed(body, bytes(3 * STEP_BYTES))
+
+        assert not body.room()
+        body.drop()
+        assert {} == arena.lent
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_much_that_came_before_there_was_room_is_moved_in_steps(is_last: bool) -> None:
+    async def scenario() -> None:
+        arena, data = Arena(is_there=False), random.Random(2).randbytes(3 * STEP_BYTES)
+        body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
+        feed(body, data[:-1000])
+        arena.grown.set()
+        while not arena.made:
+            await asyncio.sleep(0)
+        assert not body.room()
+        assert body.held_bytes <= len(data) + STEP_BYTES
+
+        if is_last:
+            feed(body, data[-1000:])
+        else:
+            while not body.room():
+                await asyncio.sleep(0)
+            feed(body, data[-1000:])
+
+        whole = body.whole()
+        assert data == bytes(whole.data)
+        assert whole.is_shared
+        whole.free()
+        assert {} == arena.lent
+
+    run(scenario)
+
+
+def test_what_cannot_be_moved_for_want_of_memory_stays_where_it_is() -> None:
+    async def scenario() -> None:
+        arena, data = Arena(is_there=False), random.Random(3).randbytes(3 * STEP_BYTES)
+        arena.limit = 2 * STEP_BYTES + 1000
+        body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
+        feed(body, data[:-1000])
+        arena.grown.set()
+        while not arena.abandoned:
+            await asyncio.sleep(0)
+        feed(body, data[-1000:])
+
+        whole = body.whole()
+
+        assert data == bytes(whole.data)
+        assert not whole.is_shared
         assert {} == arena.lent
 
     run(scenario)
@@ -171,21 +271,45 @@ def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() 
     run(scenario)
 
 
-def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_sent_next_to_nothing_gives_the_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
 
     async def scenario() -> None:
         arena = Arena()
         body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
-        feed(body, DATA[:100_000])
+        feed(body, DATA[:10_000])
         assert 1 == len(arena.lent)
 
         while arena.lent:
             await asyncio.sleep(0.01)
 
-        feed(body, DATA[100_000:])
+        assert 10_000 == body.held_bytes
+        feed(body, DATA[10_000:])
         assert DATA == bytes(body.whole().data)
         assert 1 == len(arena.reservations)
+
+    run(scenario)
+
+
+def test_who_sends_slowly_keeps_the_room_and_is_accounted_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
+
+    async def scenario() -> None:
+        arena, budget = Arena(), AnnouncedBytesBudget(SIZE)
+        body = ArenaBody(arena, SIZE, budget, tensors_at)
+        feed(body, DATA[:100_000])
+        assert 0 == body.held_bytes
+
+        while not body.held_bytes:
+            await asyncio.sleep(0.01)
+
+        assert SIZE == body.held_bytes == budget.reserve(SIZE)
+        feed(body, DATA[100_000:])
+        whole = body.whole()
+        assert DATA == bytes(whole.data)
+        assert whole.is_shared
 
     run(scenario)
 

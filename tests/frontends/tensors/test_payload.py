@@ -26,6 +26,7 @@ from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.tensors import segments
 from zmqtriton_frontends.tensors.payload import Payload
+from zmqtriton_frontends.tensors.placement import COPY_BYTES
 from zmqtriton_frontends.tensors.references import has_references, is_large
 
 LARGE = os.urandom(200_000)
@@ -189,6 +190,65 @@ def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once() -> None:
         assert 2 == world.payload.arena.used
         world.payload.answered(2)
         assert 1 == world.payload.arena.used
+
+    run(test)
+
+
+def test_others_have_their_turn_while_a_large_tensor_is_placed() -> None:
+    data = os.urandom(2 * COPY_BYTES + 1000)
+
+    async def test(world: World) -> None:
+        assert world.payload.place_now(unchecked(Tensor("IN0", 2, [len(data)], data))) is None
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        sending = asyncio.ensure_future(world.send(data))
+        while not world.payload.arena.bytes:
+            await asyncio.sleep(0)
+        counting = asyncio.ensure_future(count())
+        body = await sending
+        counting.cancel()
+
+        [tensor] = body.inputs
+        assert data == bytes(world.seen.open([tensor.data])[0])
+        assert turns >= 2
+
+    run(test)
+
+
+def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing() -> None:
+    data = bytes(3 * COPY_BYTES)
+
+    async def test(world: World) -> None:
+        sending = asyncio.ensure_future(world.send(data))
+        while not world.payload.arena.used:
+            await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+        assert 0 == world.payload.arena.used
+
+    run(test)
+
+
+def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing() -> None:
+    pieces = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
+
+    async def test(world: World) -> None:
+        gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))
+        while not world.payload.arena.used:
+            await asyncio.sleep(0)
+        gathering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathering
+
+        assert (0, 0) == (world.payload.arena.used, world.payload.arena.bytes)
 
     run(test)
 

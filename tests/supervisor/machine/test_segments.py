@@ -89,6 +89,39 @@ def test_a_segment_is_made_given_and_dropped(world: World) -> None:
     assert 0 == world.segments.count
 
 
+def test_a_gradual_segment_counts_as_far_as_its_memory_is_made(world: World) -> None:
+    _, made, descriptor = world.tell(5, wire.CreateSegment(1, 45 * MiB, is_gradual=1))
+    assert made == wire.SegmentCreated(1, 45 * MiB, 0, "")
+    assert descriptor is not None
+    assert {5: 0} == world.segments.bytes_by_owner
+
+    os.posix_fallocate(descriptor, 0, 10 * MiB)
+    assert {5: 10 * MiB} == world.segments.bytes_by_owner
+    assert "" == world.make(5, 2, 35 * MiB)
+    assert world.make(5, 3, 6 * MiB).startswith(f"Tensors have {45 * MiB} bytes of memory by now")
+
+    world.tell(5, wire.FreeSegment(1))
+    assert {5: 35 * MiB} == world.segments.bytes_by_owner
+    assert "" == world.make(5, 3, 6 * MiB)
+
+
+def test_what_is_larger_than_there_may_ever_be_is_refused_though_it_is_gradual(
+    world: World,
+) -> None:
+    _, refused, descriptor = world.tell(5, wire.CreateSegment(1, 51 * MiB, is_gradual=1))
+
+    assert Unavailable.number == refused.code
+    assert descriptor is None
+
+
+def test_what_a_limited_model_has_counts_in_full_whatever_its_processes_say(world: World) -> None:
+    _, made, descriptor = world.tell(5, wire.CreateSegment(1, 3 * MiB, b"", 1), Quota("m", 3 * MiB))
+    assert (0, True) == (made.code, descriptor is not None)
+
+    assert 3 * MiB == world.segments.bytes_of_model("m")
+    assert "" != world.make(5, 2, 4096, Quota("m", 3 * MiB))
+
+
 @pytest.mark.row("L22")
 def test_the_processes_of_a_model_share_its_quota(world: World) -> None:
     mine, others = Quota("m", 3 * MiB), Quota("n", 3 * MiB)

@@ -36,6 +36,9 @@ _TRUNCATED = "SIGBUS"
 _MAX_HANDLE = 256
 _INVALID_HANDLE = "The handle is not of memory on a GPU."
 
+#: The unit in which the kernel counts what a file takes.
+_BLOCK_BYTES = 512
+
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
 
@@ -58,6 +61,8 @@ class _Segment(NamedTuple):
     handle: bytes
     #: The serials of the living processes that have it mapped.
     readers: set[int]
+    #: It counts as far as its owner has made its memory.
+    is_gradual: bool
 
 
 class SegmentRegistry:
@@ -73,7 +78,9 @@ class SegmentRegistry:
         self._send = send
         self._max_segments = max_segments
         self._segments: dict[int, dict[int, _Segment]] = {}
+        #: The bytes of all segments but gradual ones, whose descriptors these are.
         self._total = 0
+        self._gradual: set[int] = set()
         self._regions = regions
         #: By region, who has it mapped, and for whom.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
@@ -114,7 +121,7 @@ class SegmentRegistry:
             self._free_segment(serial, message.segment)
 
     def _create_segment(self, serial: int, request: wire.CreateSegment, quota: Quota) -> None:
-        number, size, handle = request
+        number, size, handle, is_gradual = request
         own = self._segments.setdefault(serial, {})
         if quota.max_segment_bytes:
             self._model_of[serial] = quota.model
@@ -135,8 +142,13 @@ class SegmentRegistry:
             code = Unavailable.number
             self._send(serial, wire.SegmentCreated(number, size, code, reason), None)
             return
-        own[number] = segment = _Segment(descriptor, size, handle, set())
-        self._total += _host_bytes(segment)
+        # what a limited model has is counted in full, whatever its processes say
+        is_gradual = is_gradual and not (handle or quota.max_segment_bytes)
+        own[number] = segment = _Segment(descriptor, size, handle, set(), bool(is_gradual))
+        if is_gradual:
+            self._gradual.add(descriptor)
+        else:
+            self._total += _host_bytes(segment)
         self._send(serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor)
 
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
@@ -149,10 +161,11 @@ class SegmentRegistry:
             return "The segment is not a new one."
         if self.count >= self._max_segments:
             return f"The server has {self.count} segments already."
-        left = self._budget - self._total - host_bytes
+        total = self._total + sum(map(_made_bytes, self._gradual))
+        left = self._budget - total - host_bytes
         if host_bytes and sum(map(_host_bytes, own.values())) + host_bytes > left:
             return (
-                f"Tensors have {self._total} bytes of memory by now, of {self._budget} in all, "
+                f"Tensors have {total} bytes of memory by now, of {self._budget} in all, "
                 "and one process may not have more than would be left for the others."
             )
         return ""
@@ -232,7 +245,10 @@ class SegmentRegistry:
     def _free_segment(self, owner: int, number: int) -> None:
         segment = self._segments.get(owner, {}).pop(number, None)
         if segment is not None:
-            self._total -= _host_bytes(segment)
+            if segment.is_gradual:
+                self._gradual.remove(segment.descriptor)
+            else:
+                self._total -= _host_bytes(segment)
             if segment.descriptor >= 0:
                 os.close(segment.descriptor)
             for reader in segment.readers:
@@ -274,7 +290,14 @@ class SegmentRegistry:
 
 
 def _host_bytes(segment: _Segment) -> int:
-    return 0 if segment.handle else segment.size
+    if segment.handle:
+        return 0
+    return _made_bytes(segment.descriptor) if segment.is_gradual else segment.size
+
+
+def _made_bytes(descriptor: int) -> int:
+    """Return how much of a file in memory is there."""
+    return os.fstat(descriptor).st_blocks * _BLOCK_BYTES
 
 
 def anonymous_memory(size: int, name: str = "zmqtriton") -> int:

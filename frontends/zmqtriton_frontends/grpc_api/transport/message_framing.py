@@ -68,6 +68,9 @@ class Unfinished:
 class Body(Protocol):
     """Receives a message."""
 
+    #: What it takes, and will take next.
+    held_bytes: int
+
     def add(self, part: memoryview) -> None:
         """Add the next bytes, to be used before this returns."""
 
@@ -83,21 +86,19 @@ class Body(Protocol):
     def drop(self) -> None:
         """Drop it: the rest will not come."""
 
-    @property
-    def held_bytes(self) -> int:
-        """The part of it in this process's own memory."""
-
 
 class Gathering:
     """A body in memory of its own."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "held_bytes")
 
     def __init__(self) -> None:
         self._data = bytearray()
+        self.held_bytes = 0
 
     def add(self, part: memoryview) -> None:
         self._data += part
+        self.held_bytes = len(self._data)
 
     def room(self) -> memoryview:
         return _NOWHERE
@@ -110,10 +111,6 @@ class Gathering:
 
     def drop(self) -> None:
         self._data = bytearray()
-
-    @property
-    def held_bytes(self) -> int:
-        return len(self._data)
 
 
 _NOWHERE = memoryview(b"")

@@ -173,6 +173,8 @@ class Connection(asyncio.Protocol):
         assert type(exchange) is InferenceExchange, "it has the room"
         assert exchange.arena_body is not None, "it is the room"
         exchange.arena_body.filled(size)
+        if exchange.arena_body.held_bytes:
+            exchange.account()
         if self._reader.is_whole:
             exchange.end_body()
 

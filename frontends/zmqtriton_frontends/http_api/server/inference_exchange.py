@@ -141,8 +141,15 @@ class InferenceExchange(HttpInference):
         elif self._share is not None or (held and held != head.unbooked_bytes):
             self._hold(held)
 
+    def account(self) -> None:
+        """Account for what a large body takes by now."""
+        assert self.arena_body is not None, "it takes something"
+        held, share = self.arena_body.held_bytes, self._share
+        if held != (0 if share is None else share.held):
+            self._hold(held)
+
     def _hold(self, held: int) -> None:
-        """Account for what of a body is in this process's own memory; drop it if that is short."""
+        """Account for what a body takes; drop it if that is short."""
         if self._share is None:
             self._share = Share(self._ledger.requests, self._owner.client)
         if held < self._share.held:
@@ -177,6 +184,8 @@ class InferenceExchange(HttpInference):
             arena_body, self.arena_body = self.arena_body, None
             self._buffer = arena_body.whole()
             body = self._buffer.data
+            if self._buffer.is_shared and self._share is not None:
+                self._share.release()  # nothing more is held than the model needs
         self._early = b""
         head = self._head
         if head.coding is None and head.body_bytes is not None:

@@ -216,6 +216,12 @@ class OnePlace:
         arena: Any = self
         return ArenaBuffer(view, arena, 7)
 
+    def make(self, block: int, end: int) -> None:
+        """All of it is there."""
+
+    def abandon(self, room: ArenaBuffer) -> None:
+        room.free()
+
     @property
     def leases(self) -> Any:
         return self

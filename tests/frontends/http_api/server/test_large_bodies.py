@@ -36,6 +36,17 @@ LARGE = raw_request(
     "POST", INFER, HEADER + VALUES, Inference_Header_Content_Length=str(len(HEADER))
 )
 BODY_AT = LARGE.index(HEADER)
+
+
+def _of_size(size: int) -> bytes:
+    """A request with a tensor of so many bytes."""
+    tensor = {**TENSOR, "shape": [size // 4], "parameters": {"binary_data_size": size}}
+    header = json.dumps({**json.loads(HEADER), "inputs": [tensor]}).encode()
+    length = str(len(header))
+    return raw_request("POST", INFER, header + bytes(size), Inference_Header_Content_Length=length)
+
+
+LARGE_14 = _of_size(14 << 20)
 #: The same in chunks.
 ODD = chunked(HEADER, VALUES, Inference_Header_Content_Length=str(len(HEADER)))
 BEST = f'"{COUNT - 1:.6f}:{COUNT - 1}"'.encode()
@@ -69,6 +80,12 @@ class Arena:
         arena: Any = self
         self.gathered.append(size)
         return ArenaBuffer(b"".join(pieces), arena)
+
+    def make(self, block: int, end: int) -> None:
+        """All of it is there."""
+
+    def abandon(self, room: ArenaBuffer) -> None:
+        room.free()
 
     @property
     def leases(self) -> Any:
@@ -139,31 +156,23 @@ def test_requests_of_all_sizes_are_answered_in_their_order() -> None:
 
 
 def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
-    count = (14 << 20) // 4
-    tensor = {**TENSOR, "shape": [count], "parameters": {"binary_data_size": 4 * count}}
-    header = json.dumps({**json.loads(HEADER), "inputs": [tensor]}).encode()
-    length = str(len(header))
-    whole = raw_request(
-        "POST", INFER, header + bytes(4 * count), Inference_Header_Content_Length=length
-    )
-
     async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        slow = [await house.connections.connect(whole[: BODY_AT + 5000]) for _ in range(4)]
-        assert (4, 0) == (len(arena.reserved), house.falcon_requests)
-        reader, writer = await house.connections.connect(whole)
+        slow = [await house.connections.connect(LARGE_14[: BODY_AT + 5000]) for _ in range(9)]
+        assert (8, 0) == (len(arena.reserved), house.falcon_requests)
+        reader, writer = await house.connections.connect(LARGE_14)
         assert b"HTTP/1.1 200 " in await read(reader)
         # It has sent a part of what it announces by the time it is asked.
-        assert (5, 0) == (len(arena.reserved), house.falcon_requests)
+        assert (9, 0) == (len(arena.reserved), house.falcon_requests)
 
         slow[0][1].close()
-        slow[1][1].write(whole[BODY_AT + 5000 :])
+        slow[1][1].write(LARGE_14[BODY_AT + 5000 :])
         assert b"HTTP/1.1 200 " in await read(slow[1][0])
         for _ in range(2):
-            writer.write(whole)
+            writer.write(LARGE_14)
             assert b"HTTP/1.1 200 " in await read(reader)
 
-        assert (7, 0) == (len(arena.reserved), house.falcon_requests)
+        assert (11, 0) == (len(arena.reserved), house.falcon_requests)
         for _, other in [*slow[1:], (reader, writer)]:
             other.close()
 
@@ -182,20 +191,20 @@ def test_without_room_it_is_read_as_any_other() -> None:
     run_scenario(scenario)
 
 
-def test_who_sends_slowly_keeps_no_room_and_is_answered_all_the_same(
+def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(arena_body, "PATIENCE_S", 0.2)
 
     async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        reader, writer = await house.connections.connect(LARGE[:400_000])
+        reader, writer = await house.connections.connect(LARGE[:10_000])
         assert (1, 0) == (len(arena.reserved), arena.freed)
         assert not house.connections.connections.are_idle
 
         while not arena.freed:
             await house.connections.run_loop()
-        writer.write(LARGE[400_000:])
+        writer.write(LARGE[10_000:])
 
         assert BEST in await read(reader)
         assert 1 == arena.freed
@@ -205,6 +214,42 @@ def test_who_sends_slowly_keeps_no_room_and_is_answered_all_the_same(
         writer.close()
 
     run_scenario(scenario)
+
+
+def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come() -> None:
+    async def scenario(house: HttpHarness) -> None:
+        arena = Arena(house)
+        house.gateway.is_holding = True
+        ledger = house.connections.ledger
+        _, first = await house.connections.connect(LARGE_14[: 6 << 20])
+        while not ledger.budget.held:
+            await house.connections.run_loop()
+
+        assert 2 << 20 <= ledger.budget.held <= 7 << 20
+
+        first.write(LARGE_14[6 << 20 :])
+        while not house.gateway.requests:
+            await house.connections.run_loop()
+        assert (1, 0) == (len(arena.reserved), ledger.budget.held)
+        first.close()
+
+    run_scenario(scenario)
+
+
+def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused() -> None:
+    async def scenario(house: HttpHarness) -> None:
+        arena = Arena(house)
+        reader, writer = await house.connections.connect(LARGE_14)
+
+        assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
+        assert (1, 1) == (len(arena.reserved), arena.freed)
+
+        writer.write(LARGE)
+        assert BEST in await read(reader)
+        assert 0 == house.connections.ledger.budget.held
+        writer.close()
+
+    run_scenario(scenario, ledger_bytes=8 << 20)
 
 
 @pytest.mark.parametrize("size", [BODY_AT, 400_000, len(LARGE)])
