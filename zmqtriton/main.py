@@ -1,6 +1,6 @@
 """Run `zmqtriton` or `tritonserver`, with the subcommands: new, run, demo, check and others.
 
-Returns the exit status.
+Returns the exit status; where the server has run, the process ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from zmqtriton import addons, standard_output
 from zmqtriton.command_line import read_options
+from zmqtriton_floor import prctl
 
 #: The core's subcommands. A module is imported with its command: the others need not wait for it.
 _COMMANDS = {
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     # only now: a command that prints an error need not load the server
     from zmqtriton.supervisor.service import run
 
-    return run(options)
+    prctl.end(run(options))
 
 
 def _run(command: Callable[[list[str]], int], words: list[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 
 from zmqtriton.broker.service import Service
 from zmqtriton_floor import prctl
@@ -26,4 +25,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    prctl.run_program(main)

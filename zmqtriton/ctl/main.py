@@ -6,13 +6,14 @@ Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 import click
 
 from zmqtriton import addons, standard_output
 from zmqtriton.control_client.client import ServerSelector
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
-from zmqtriton_floor import __version__
+from zmqtriton_floor import __version__, prctl
 
 #: The module of each command of the core, which is imported with its command: the others need not
 #: wait for it. Add-ons have theirs in a table.
@@ -81,11 +82,11 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     context.obj = ServerSelector(runtime_directory, server)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """The entry point."""
     standard_output.open_closed()
     standard_output.escape_unencodable()
-    cli.main(prog_name="zmqtriton-ctl")
+    prctl.run_program(lambda: cli.main(prog_name="zmqtriton-ctl"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
@@ -78,4 +77,4 @@ def await_open(lifeline: Lifeline) -> Bootstrap | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    prctl.run_program(main)

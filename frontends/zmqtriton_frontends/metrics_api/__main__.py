@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -125,4 +124,4 @@ async def _agent_check(gateway: Gateway, listener: socket.socket) -> AsyncIterat
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    prctl.run_program(main)

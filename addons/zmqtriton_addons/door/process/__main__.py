@@ -75,4 +75,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    prctl.run_program(lambda: main(sys.argv[1:]))

@@ -128,6 +128,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
         #: Nothing in flight is waited for.
         self._is_quick = False
         super().init_process()
+        prctl.end(0)
 
     def load_wsgi(self) -> None:
         self._build = self.app.wsgi()
