@@ -139,6 +139,7 @@ class SupervisorHarness:
         self.region_readers: set[int] = set()
         #: What the broker has counted.
         self.model_stats: list[dict[str, Any]] = []
+        self.broker_stats: dict[str, Any] = {}
         #: Memory of a stub, by model.
         self.memory_by_model: dict[str, int] = {}
         #: What the machine has left.
@@ -376,7 +377,7 @@ class SupervisorHarness:
         elif role == "stub":
             self._react_as_stub(serial, message)
         elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
-            document = json.dumps({"model_stats": self.model_stats})
+            document = json.dumps({"model_stats": self.model_stats, "zmqtriton": self.broker_stats})
             self._reply(serial, wire.Statistics(message.id, 0, "", document))
         elif isinstance(message, wire.Listen) and role == "grpc" and self.is_grpc_up:
             self._reply(serial, wire.Listening("GRPCInferenceService", "0.0.0.0:1"))

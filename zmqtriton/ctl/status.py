@@ -23,6 +23,8 @@ _PROCESS = (
     "Last reason",
 )
 _STARTED_COLUMN = _PROCESS.index("Started")
+#: An execution that takes longer is shown.
+_LONG_EXECUTION_S = 5.0
 #: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
 
@@ -111,12 +113,21 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
         str(process["pid"] or "-"),
         started,
         "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),
-        process.get("state", "") if process.get("is_connected", True) else "not connected",
+        _state(process),
         str(process.get("restarts", "")),
         format_bytes(process["memory_bytes"]),
         "-" if process["cpu_s"] is None else format_duration(process["cpu_s"]),
         process.get("last_reason", ""),
     )
+
+
+def _state(process: Mapping[str, Any]) -> str:
+    if not process.get("is_connected", True):
+        return "not connected"
+    state, executing_s = process.get("state", ""), process.get("executing_s", 0.0)
+    if executing_s < _LONG_EXECUTION_S:
+        return str(state)
+    return f"{state}, executing {format_duration(executing_s)}"
 
 
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:

@@ -68,7 +68,28 @@ def render_models(
     for name, kind, text, of, value in families:
         lines += _family(name, text, kind)
         lines += [f"zmqtriton_{name}{labels_text(**s.labels)} {number(value(s))}" for s in of]
+    lines += _executions(all_series, status["processes"])
     return "".join(f"{line}\n" for line in lines)
+
+
+def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Return the lines that tell whether an instance hangs: how long it executes, and others do."""
+    by_version = {_key(series): series for series in all_series}
+    text = "Time since the oldest execution of an instance began; 0 if it executes nothing"
+    yield from _family("oldest_execution_seconds", text, "gauge")
+    for process in processes:
+        series = by_version.get((process.get("model", ""), str(process.get("version", ""))))
+        if process["role"] == "stub" and series is not None and process["pid"]:
+            # Prometheus has a label `instance` of its own.
+            labels = labels_text(**series.labels, model_instance=process["instance"])
+            yield f"zmqtriton_oldest_execution_seconds{labels} {number(process['executing_s'])}"
+    text = "Mean time of the last executions"
+    yield from _family("usual_execution_seconds", text, "gauge")
+    for series in all_series:
+        usual_s = series.own.get("usual_execution_ns", 0) / 1e9
+        if usual_s:
+            labels = labels_text(**series.labels)
+            yield f"zmqtriton_usual_execution_seconds{labels} {number(usual_s)}"
 
 
 def _request_families(all_series: list[Series]) -> _Families:

@@ -10,6 +10,7 @@ const COLUMNS = [
   ["Age", "number", ({ uptime_s: seconds }) => duration(seconds)],
   ["Restarts", "number", ({ restarts }) => short(restarts)],
   ["In flight", "number", ({ in_flight: number }) => short(number)],
+  ["Executing", "number", ({ executing_s: seconds }) => seconds >= 1 ? duration(seconds) : NOTHING],
   ["CPU", "number", ({ cpu_percent: number }) => percent(number)],
   ["Memory", "number", ({ memory_bytes: number }) => bytes(number)],
   ["GPU", "number", gpuOf],

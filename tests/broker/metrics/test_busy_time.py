@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.world import BrokerHarness, request
+from zmqtriton.broker.metrics.reports import execution_age_ns
+from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton_floor import wire
 
 F, S, S2 = 2, 10, 11
@@ -45,6 +47,41 @@ def test_an_instance_is_busy_while_it_executes(world: BrokerHarness) -> None:
     assert 30 == amid["oldest_execution_ns"]
     assert "oldest_execution_ns" not in after
     assert (1, 0) == (amid["unanswered"], after["unanswered"])
+
+
+def ages(world: BrokerHarness) -> dict[str, int]:
+    """Return for how long each instance executes, by its serial."""
+    world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0, world.now)
+    world.drain_outbox()
+    document = json.loads(world.supervisor_messages[-1].result)
+    return dict(document["zmqtriton"]["execution_ages_ns"])
+
+
+def test_an_execution_is_as_old_as_it_is_whatever_others_do(world: BrokerHarness) -> None:
+    world.add_stub(S2)
+    world.infer(F, request(1), request(2))
+    world.now += 100
+    world.finish_batch(S2)
+    world.infer(F, request(3))
+    world.now += 10
+
+    assert {str(S): 110, str(S2): 10} == ages(world)
+    own = occupancy(world)
+    assert (110, 6) == (own["oldest_execution_ns"], own["usual_execution_ns"])
+    world.finish_batch(S)
+    world.finish_batch(S2)
+    assert {} == ages(world)
+
+
+def test_of_executions_beside_each_other_the_oldest_counts(world: BrokerHarness) -> None:
+    world.core.instances[S].concurrency = 2
+    instance = world.core.instances[S]
+    for number, at_ns in ((1, 100), (2, 150)):
+        instance.dispatch(Batch(number, [], at_ns))
+
+    instance.finish_batch(2, 200)
+
+    assert 200 == execution_age_ns(instance, 300)
 
 
 def test_two_instances_are_busy_each_for_itself(world: BrokerHarness) -> None:

@@ -69,6 +69,25 @@ def test_an_ensemble_has_no_instances_to_tell_of() -> None:
     ]
 
 
+def test_how_long_each_instance_executes_is_told_beside_what_is_usual() -> None:
+    stub = {"model": "m", "version": 1, "restarts": 0, "pid": 9, "state": "READY"}
+    instances = [
+        {**stub, "instance": "m_0_0", "executing_s": 61.5},
+        {**stub, "instance": "m_0_1", "executing_s": 0.0},
+        {**stub, "instance": "m_0_2", "executing_s": 0.0, "pid": 0},
+    ]
+
+    rows = lines([series(instances=2, usual_execution_ns=_SECOND // 50)], *instances)
+
+    of = '_a="b",model="m"'
+    ages = [row.removeprefix("zmqtriton_") for row in rows if "execution_seconds" in row]
+    assert ages == [
+        f'oldest_execution_seconds{{{of},model_instance="m_0_0",version="1"}} 61.5',
+        f'oldest_execution_seconds{{{of},model_instance="m_0_1",version="1"}} 0',
+        f'usual_execution_seconds{{{of},version="1"}} 0.02',
+    ]
+
+
 def test_the_ratio_is_that_of_all_instances_in_the_last_interval() -> None:
     now = Now()
     busyness = Busyness(2.0, now)

@@ -134,6 +134,24 @@ def test_the_status_shows_every_process(world: SupervisorHarness) -> None:
     assert json.dumps(processes)
 
 
+@pytest.mark.parametrize(
+    ("usual_s", "is_overlong"), [({"usual_execution_ns": 2 * 10**9}, True), ({}, False)]
+)
+def test_the_status_tells_how_long_an_instance_executes_and_whether_that_is_usual(
+    world: SupervisorHarness, usual_s: dict[str, int], is_overlong: bool
+) -> None:
+    figures = ("pending", "unanswered", "sequences", "last_arrival_ns", "busy_ns")
+    own = dict.fromkeys((*figures, "direct_responses", "brokered_responses"), 0) | usual_s
+    none = {"success": {"count": 0}, "fail": {"count": 0}}
+    row = {"name": "m", "version": "1", "execution_count": 0, "inference_stats": none}
+    world.model_stats = [{**row, "zmqtriton": own}]
+    world.broker_stats = {"execution_ages_ns": {str(world.serial("m_0_0")): 20_100_000_000}}
+
+    stub = world.call("status").result["processes"][-1]
+
+    assert (20.1, is_overlong) == (stub["executing_s"], stub["is_overlong"])
+
+
 def test_the_status_has_every_process_and_what_the_broker_has_counted(
     world: SupervisorHarness,
 ) -> None:

@@ -15,6 +15,7 @@ from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
@@ -82,6 +83,7 @@ class Reports:
             "tokens": self._limits.tokens.report(),
             "unanswered": self._limits.unanswered,
             "in_flight": _in_flight(self._schedulers),
+            "execution_ages_ns": _execution_ages(self._schedulers, now_ns),
             "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
             **self._cache_lookup.report(),
         }
@@ -112,8 +114,11 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["overdue"] = counters.overdue.as_dict(wall_offset_ns)
     entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
     entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
-    if oldest_ns := max((one.busy_ns(now_ns) for one in scheduler.instances.values()), default=0):
+    ages = [execution_age_ns(one, now_ns) for one in scheduler.instances.values()]
+    if oldest_ns := max(ages, default=0):
         entry["zmqtriton"]["oldest_execution_ns"] = oldest_ns
+    if usual_ns := scheduler.placement.usual_execution_ns:
+        entry["zmqtriton"]["usual_execution_ns"] = usual_ns
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
     if scheduler.rate is not None:
@@ -128,6 +133,23 @@ def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
         for scheduler in schedulers.values()
         for instance in scheduler.instances.values()
         if instance.open_requests
+    }
+
+
+def execution_age_ns(instance: Instance, now_ns: int) -> int:
+    """Return how long the oldest execution of an instance has lasted; 0 if it executes nothing."""
+    if instance.concurrency == 1 or not instance.batches:
+        return instance.busy_ns(now_ns)
+    return max(0, now_ns - min(batch.dispatched_ns for batch in instance.batches.values()))
+
+
+def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[str, int]:
+    """Return for how long each instance that executes has done so, by serial number."""
+    return {
+        str(instance.serial): age_ns
+        for scheduler in schedulers.values()
+        for instance in scheduler.instances.values()
+        if (age_ns := execution_age_ns(instance, now_ns))
     }
 
 

@@ -28,6 +28,11 @@ class Placement:
         #: The instance that became idle last has the warmest caches and goes first.
         self._idle: list[Instance] = []
 
+    @property
+    def usual_execution_ns(self) -> int:
+        """The mean time of the last executions; 0 before the first has ended."""
+        return self._ahead.mean_ns
+
     def limit(self) -> None:
         """Let the rate limiter decide when an instance begins."""
         self.is_limited = True

@@ -25,6 +25,8 @@ from zmqtriton_floor.reasons import Kind
 _MAX_NAMES = 3
 #: Figures of versions that are compared, which say nothing to anybody else.
 _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
+#: An execution that lasts so many times as long as usual may hang; the alert has the same factor.
+_OVERLONG = 10
 
 
 class ServerStatus:
@@ -89,9 +91,12 @@ class ServerStatus:
 
         def describe(report: dict[str, Any]) -> None:
             unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
+            ages_ns = report.pop("execution_ages_ns")
             counts = report["counts"] or ()
             document = self._describe(counts)
+            usual_ns = {}
             for row in counts:
+                usual_ns[row["model"], row["version"]] = row.get("usual_execution_ns", 0)
                 for name in _OF_COMPARISONS:
                     row.pop(name, None)
             for process in document["processes"]:
@@ -100,6 +105,10 @@ class ServerStatus:
                 process["is_connected"] = never_connects or serial not in unconnected
                 if process["role"] == "stub":
                     process["in_flight"] = in_flight.get(str(serial), 0)
+                    age_ns = ages_ns.get(str(serial), 0)
+                    of_others_ns = usual_ns.get((process["model"], process["version"]), 0)
+                    process["executing_s"] = round(age_ns / 1e9, 3)
+                    process["is_overlong"] = 0 < _OVERLONG * of_others_ns < age_ns
             done({**document, **report})
 
         self._counts.request(describe)

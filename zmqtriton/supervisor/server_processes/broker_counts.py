@@ -16,14 +16,14 @@ _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: What not every version has.
 _OF_SOME = (
-    *("pace", "trial", "unawaited", "executing_ns", "oldest_execution_ns", "last_error"),
-    "overdue",
+    *("pace", "trial", "unawaited", "executing_ns", "oldest_execution_ns", "usual_execution_ns"),
+    *("last_error", "overdue"),
 )
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
-#: knows and is not connected to. `in_flight`: the requests of each instance that has any, by its
-#: serial.
+#: knows and is not connected to. `in_flight` and `execution_ages_ns`: the requests of each instance
+#: that has any, and the age of its oldest execution, by its serial.
 CountsReport = dict[str, Any]
 
 
@@ -51,7 +51,8 @@ class BrokerCounts:
         then = self._waiting.pop(number, None)
         if then is not None:
             tables = {name: own.get(name, []) for name in ("resources", "unconnected")}
-            then({"counts": counts, "in_flight": own.get("in_flight", {}), **tables})
+            tables |= {name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns")}
+            then({"counts": counts, **tables})
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from zmqtriton.ctl import (
     with_format,
 )
 from zmqtriton.findings import Finding, Severity
-from zmqtriton_addons.tools.explaining.facts import Facts, has_work
+from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
@@ -31,8 +31,8 @@ _LOG_LINES = 1000
 _MINUTE_S = 60
 #: In this time something should have ended.
 _SECOND_LOOK_S = 1.0
-#: A process that is stopped writes no stacks.
-_STACKS_WITHIN_S = 1.0
+#: A process that is stopped writes no stacks; on a busy machine others need longer.
+_STACKS_WITHIN_S = 5.0
 #: The order in which models are shown, and the place of a finding that is no trouble.
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _NOTE = _SEVERITIES.index(Severity.NOTE)
@@ -136,7 +136,7 @@ class _Server:
         readable = [place for place in places if os.access(place, os.R_OK | os.X_OK)]
         facts = replace(
             facts,
-            later=self._later if any(map(has_work, counts)) else None,
+            later=self._later if any(map(facts.needs_second_look, counts)) else None,
             last_minute=self._last_minute(model) if has_failed else {},
             log=self._log(model) if has_failed or not is_overview else (),
             problems=_check(readable) if self.is_unready(model) else (),
@@ -144,11 +144,11 @@ class _Server:
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
 
-    def _stacks(self, model: str) -> list[str]:
+    def _stacks(self, model: str) -> dict[str, list[str]]:
         with suppress(ZmqTritonError):  # its processes may have ended meanwhile
             processes = read_stacks(self._client, model, _STACKS_WITHIN_S)
-            return [line for process in processes for line in process["lines"]]
-        return []
+            return {process["instance"]: process["lines"] for process in processes}
+        return {}
 
     @cached_property
     def _later(self) -> Any:

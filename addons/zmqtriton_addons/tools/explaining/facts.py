@@ -9,12 +9,15 @@ from typing import Any
 
 from zmqtriton.ctl import format_duration
 from zmqtriton.findings import Finding
+from zmqtriton_addons.tools.explaining.places import find_place
 
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
 RECENT_S = 600.0
 SMALL_SHARE = 0.01
 #: The quota for which requests wait.
 PACE = "max_executions_per_second"
+#: A shorter execution does not hang yet.
+_LONG_EXECUTION_S = 2.0
 #: Counters that grow when something ends; not those of clients that leave.
 _ENDS = ("succeeded", "faults", "executions")
 
@@ -33,8 +36,8 @@ class Facts:
     status: Document = field(default_factory=dict)
     #: The status a moment later, where requests are being executed.
     later: Document | None = None
-    #: What its processes write of their threads, where a request or a load stands still.
-    stacks: Sequence[str] = ()
+    #: What its processes write of their threads, by instance, where something stands still.
+    stacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: The history of the model's last minute, where the server keeps one and requests have failed.
     last_minute: Document = field(default_factory=dict)
     #: Lines of the log about the model, oldest first.
@@ -60,7 +63,9 @@ class Facts:
     def is_stuck(self) -> bool:
         """True if a request or a load may hang, so that its place is worth a look."""
         is_loading = any(entry.get("state") == "LOADING" for entry in self.entries)
-        return bool(is_loading and self.stubs) or any(map(self.stands_still, self.rows("counts")))
+        return bool(is_loading and self.stubs) or any(
+            self.hanging(row) or self.stands_still(row) for row in self.rows("counts")
+        )
 
     @property
     def word(self) -> str:
@@ -85,12 +90,32 @@ class Facts:
     def stubs(self) -> list[Document]:
         return [row for row in self.rows("processes") if row["role"] == "stub"]
 
+    @property
+    def place(self) -> str:
+        """The place of the first of its processes that is in the model; "" if none is known."""
+        return find_place(line for lines in self.stacks.values() for line in lines)
+
+    def hanging(self, row: Document) -> list[Document]:
+        """Return the processes of a version whose execution lasts much longer than others."""
+        return [stub for stub in self._overlong(row) if stub["executing_s"] >= _LONG_EXECUTION_S]
+
+    def _overlong(self, row: Document) -> list[Document]:
+        of_version = [stub for stub in self.stubs if stub["version"] == row["version"]]
+        return [stub for stub in of_version if stub.get("is_overlong")]
+
+    def needs_second_look(self, row: Document) -> bool:
+        """True of a version that has work, and none that hangs for certain."""
+        return _has_work(row) and not self.hanging(row)
+
     def stands_still(self, row: Document) -> bool:
-        """True if a version has work, and none has ended between the two looks."""
+        """True if a version has work, and none has ended between the two looks, as it should."""
+        is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")
+        if is_timed and not self._overlong(row):
+            return False
         for other in (self.later or {}).get("counts") or ():
             if (other["model"], other["version"]) == (row["model"], row["version"]):
                 is_alike = all(other.get(key) == row.get(key) for key in _ENDS)
-                return is_alike and has_work(row) and has_work(other)
+                return is_alike and _has_work(row) and _has_work(other)
         return False
 
     def ago(self, time_s: float) -> str:
@@ -106,7 +131,7 @@ class Facts:
         return f"zmqtriton-ctl logs {self.word}"
 
 
-def has_work(row: Document) -> bool:
+def _has_work(row: Document) -> bool:
     """True of a version that executes or has requests; its clients may have left an execution."""
     return bool(row.get("unanswered") or row.get("oldest_execution_ns"))
 
@@ -114,6 +139,11 @@ def has_work(row: Document) -> bool:
 def answered(row: Document) -> int:
     """Return how many requests have had an answer, right or wrong."""
     return int(row["succeeded"] + row["failed"])
+
+
+def brief(seconds: float) -> str:
+    """Return a time of a request in a few digits."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def count_of(number: int, what: str) -> str:

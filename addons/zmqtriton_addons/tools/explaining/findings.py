@@ -15,7 +15,6 @@ from zmqtriton_addons.tools.explaining.causes import (
     reason_of,
 )
 from zmqtriton_addons.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_addons.tools.explaining.places import find_place
 from zmqtriton_addons.tools.explaining.requests import find_in_requests
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
@@ -170,7 +169,7 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
         advice = "--model-load-thread-count says how many are loaded at a time."
         return note(text, advice, "zmqtriton-ctl models")
     long = facts.now_s - min(since)
-    place = find_place(facts.stacks)
+    place = facts.place
     text = f"{whose}not ready: it is still loading{place}, since {format_duration(long)}"
     if long > _LONG_LOAD_S:
         text += ", and may hang"

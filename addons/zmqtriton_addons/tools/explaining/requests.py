@@ -16,6 +16,7 @@ from zmqtriton_addons.tools.explaining.facts import (
     Document,
     Facts,
     answered,
+    brief,
     count_of,
 )
 from zmqtriton_addons.tools.explaining.places import find_place
@@ -38,6 +39,12 @@ class _Refusal(NamedTuple):
     is_of_queue: bool = True
 
 
+_ENDS_BY_ITSELF = (
+    "This shows the line of code that each thread is at. The parameter max_execution_seconds ends "
+    "an execution that takes longer."
+)
+#: So many of the instances that hang are told one by one.
+_MAX_HANGING = 4
 _SHORTER = "More instances make the queue shorter"
 _REFUSALS: Mapping[str, _Refusal] = {
     "max_queue_size": _Refusal(
@@ -146,7 +153,7 @@ def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     last = facts.ago(row["overdue"]["at_s"])
     share = f"{count} of {count_of(total, 'request')} failed, the last {last}"
     allowed_s, queued_s = (row["overdue"][key] / count for key in ("allowed_s", "queued_s"))
-    wait, stats = f"clients wait for {allowed_s:.3g} s", f"zmqtriton-ctl stats {facts.word}"
+    wait, stats = f"clients wait for {brief(allowed_s)}", f"zmqtriton-ctl stats {facts.word}"
     took_s = _execution_s(row)
     if not took_s:
         said = row.get("last_error", {}).get("text", "")
@@ -156,22 +163,22 @@ def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     elif _is_too_short(row):
         yield warning(
             f"{share}: their deadline is shorter than the execution: {wait}, and an execution "
-            f"takes {took_s:.3g} s",
+            f"takes {brief(took_s)}",
             "Clients must wait longer (X-Request-Timeout, client_timeout), or the model must be "
             "faster; more instances do not help.",
             stats,
         )
     elif queued_s > _LONG_WAIT * allowed_s:
         yield warning(
-            f"{share}: their deadline passed while they were executed: {wait}, {queued_s:.3g} s "
-            f"of it went by in the queue, and an execution takes {took_s:.3g} s",
+            f"{share}: their deadline passed while they were executed: {wait}, {brief(queued_s)} "
+            f"of it went by in the queue, and an execution takes {brief(took_s)}",
             "More instances make the queue shorter; or clients wait longer.",
             facts.scale_command,
         )
     else:
         yield warning(
             f"{share}: their deadline passed while they were executed: {wait}, and an execution "
-            f"takes {took_s:.3g} s on average",
+            f"takes {brief(took_s)} on average",
             "Some executions take longer than others; clients must wait for those, too.",
             stats,
         )
@@ -213,19 +220,30 @@ def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
 # ----------------------------------------------------------------- waiting
 
 
+def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Finding:
+    """Tell of an instance that executes for too long, whatever the others do."""
+    place = find_place(facts.stacks.get(stub["instance"], ()))
+    long = format_duration(stub["executing_s"])
+    usual_s = row["usual_execution_ns"] / 1e9
+    text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
+    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command)
+
+
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if row.get("pending") and any(q["quota"] == PACE for q in facts.rows("quotas")):
         return  # the quota is told
+    stacks = f"zmqtriton-ctl stacks {facts.word}"
+    if hanging := facts.hanging(row):
+        yield from (_hanging(facts, row, stub, stacks) for stub in hanging[:_MAX_HANGING])
+        if len(hanging) > _MAX_HANGING:
+            yield warning(f"{len(hanging)} of its instances hang", _ENDS_BY_ITSELF, stacks)
+        return
     if facts.stands_still(row):
-        place, held = find_place(facts.stacks), count_of(row.get("unanswered", 0), "request")
+        held = count_of(row.get("unanswered", 0), "request")
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
         since = f", one execution for {long}" if long != "0s" else ""
-        text = f"it hangs or is slow{place}: {held} in work{since}, and none has ended meanwhile"
-        advice = (
-            "This shows the line of code that each thread is at. The parameter "
-            "max_execution_seconds ends an execution that takes longer."
-        )
-        yield warning(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        text = f"it hangs or is slow{facts.place}: {held} in work{since}"
+        yield warning(f"{text}, and none has ended while this looked", _ENDS_BY_ITSELF, stacks)
         return
     if not row["succeeded"] or not row["executions"]:
         return

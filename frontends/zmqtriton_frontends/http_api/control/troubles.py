@@ -15,6 +15,8 @@ _RECENT_S = 15.0
 _RECENT_DEATH_S = 60.0
 #: An execution that takes longer, while nothing else ends, and a longer wait in the queue.
 _LONG_S = 5.0
+#: An execution that takes so long, and far longer than others, hangs.
+_HANGS_S = 60.0
 _LONG_WAIT_MS = 500.0
 #: A line has room for so many.
 _MOST = 2
@@ -33,11 +35,12 @@ def trouble_of(
     `counts` are the broker's; without `last_error` the reader may not see the texts of errors.
     `rates` are those of the last seconds. The processes and quotas are those of the version.
     """
+    processes = [*processes]
     troubles = (
         _failure(counts, rates, now_s),
         _death(processes, now_s),
         _pace(counts, quotas),
-        _hang(counts, rates),
+        _hang(counts, rates, processes),
         _wait(rates),
     )
     return "; ".join([*filter(None, troubles)][:_MOST])
@@ -68,7 +71,12 @@ def _pace(counts: Row, quotas: Iterable[Row]) -> str:
     return ""
 
 
-def _hang(counts: Row, rates: Row) -> str:
+def _hang(counts: Row, rates: Row, processes: Iterable[Row]) -> str:
+    for process in processes:
+        age_s, usual_ms = process.get("executing_s", 0.0), counts.get("usual_execution_ns", 0) / 1e6
+        if age_s >= _HANGS_S and process["is_overlong"]:
+            lasts = f"an execution has lasted {age_s:.0f} s, where others take {usual_ms:.3g} ms"
+            return f"instance {process['instance']} hangs: {lasts}"
     seconds = counts.get("oldest_execution_ns", 0) / 1e9
     if seconds < _LONG_S or rates["requests_per_s"]:
         return ""

@@ -356,13 +356,13 @@ def test_what_stands_still_is_told_with_its_place() -> None:
         '  File "/s/zmqtriton_stub/model.py", line 106 in execute',
     ]
     hanging = {"counts": [counts(unanswered=2)]}
-    hangs = Facts("m", index=[READY], status=hanging, later=hanging, stacks=stacks)
+    hangs = Facts("m", index=[READY], status=hanging, later=hanging, stacks={"m_0": stacks})
     loading = {"name": "m", "version": "1", "state": "LOADING"}
     loads = Facts(
         "m",
         index=[loading],
         status={"processes": [stub("LOADING", started_s=7.0)]},
-        stacks=stacks,
+        stacks={"m_0": stacks},
         now_s=9.0,
     )
 

@@ -12,6 +12,8 @@ from zmqtriton.findings import Finding
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all
 
+CALLED = '  File "/s/zmqtriton_stub/model.py", line 106 in execute'
+
 
 def explain(row: dict[str, Any], **more: Any) -> list[Finding]:
     status = {"counts": [row], "processes": [stub()]}
@@ -31,7 +33,7 @@ def test_a_deadline_that_is_shorter_than_the_execution_is_told_with_both() -> No
 
     said = (
         "90 of 100 requests failed, the last 3s ago: their deadline is shorter than the "
-        "execution: clients wait for 0.1 s, and an execution takes 0.15 s"
+        "execution: clients wait for 100 ms, and an execution takes 150 ms"
     )
     assert said == finding.text
     assert "more instances do not help" in finding.advice
@@ -49,7 +51,7 @@ def test_what_waits_behind_such_executions_is_not_helped_by_more_instances() -> 
 
 @pytest.mark.parametrize(
     ("executed_ms", "said", "command"),
-    [(85, "0.02 s of it went by in the queue", "scale m 2"), (0, "while they were", "stats m")],
+    [(85, "20 ms of it went by in the queue", "scale m 2"), (0, "while they were", "stats m")],
 )
 def test_a_deadline_that_an_execution_would_meet_is_told_with_the_queue(
     executed_ms: float, said: str, command: str
@@ -75,7 +77,7 @@ def test_of_executions_that_take_different_times_the_mean_is_told() -> None:
 
     (finding,) = explain(row)
 
-    assert "takes 0.03 s on average" in finding.text
+    assert "takes 30 ms on average" in finding.text
     assert "Some executions take longer" in finding.advice
 
 
@@ -95,6 +97,56 @@ def test_other_failures_are_told_beside_those_that_were_late() -> None:
 
     assert "2 of 6 requests failed" == failed.text
     assert "4 of 6 requests failed, the last" in overdue.text
+
+
+def hanging(number: int, **more: Any) -> dict[str, Any]:
+    return stub(instance=f"m_{number}", executing_s=100.4, is_overlong=True, **more)
+
+
+def test_an_instance_that_hangs_is_told_with_its_place_whatever_the_others_do() -> None:
+    stacks = {
+        "m_0": ['  File "/r/m/1/model.py", line 3 in other', f"{CALLED}"],
+        "m_1": ['  File "/r/m/1/model.py", line 9 in wait', f"{CALLED}"],
+    }
+    row = counts(succeeded=4686, executions=4686, usual_execution_ns=150_000_000)
+    status = {"counts": [row], "processes": [stub(executing_s=1.4), hanging(1)]}
+    later = {"counts": [{**row, "succeeded": 4700}]}
+    facts = Facts("m", index=[READY], status=status, later=later, stacks=stacks)
+
+    (finding,) = find_all(facts)
+
+    said = (
+        "instance m_1 hangs or is slow (model.py, line 9, in wait): one execution lasts for "
+        "1m40s, where others take 150 ms"
+    )
+    assert said == finding.text
+    assert "max_execution_seconds" in finding.advice
+    assert facts.is_stuck
+    assert not facts.needs_second_look(row)
+
+
+def test_of_many_that_hang_some_are_told_and_their_number() -> None:
+    row = counts(usual_execution_ns=1_000_000, unanswered=9)
+    status = {"counts": [row], "processes": [*map(hanging, range(9))]}
+
+    *some, last = find_all(Facts("m", index=[READY], status=status))
+
+    assert ["m_0", "m_1", "m_2", "m_3"] == [finding.text.split()[1] for finding in some]
+    assert "9 of its instances hang" == last.text
+
+
+@pytest.mark.parametrize(
+    ("usual_ns", "is_overlong", "is_told"), [(0, False, True), (9, True, True), (9, False, False)]
+)
+def test_a_model_of_long_executions_does_not_hang_while_they_take_their_time(
+    usual_ns: int, is_overlong: bool, is_told: bool
+) -> None:
+    row = counts(unanswered=1, oldest_execution_ns=1_500_000_000, usual_execution_ns=usual_ns)
+    status = {"counts": [row], "processes": [stub(executing_s=1.5, is_overlong=is_overlong)]}
+
+    text = find_all(Facts("m", index=[READY], status=status, later=status))[0].text
+
+    assert is_told == ("it hangs or is slow: 1 request in work" in text)
 
 
 @pytest.mark.parametrize(

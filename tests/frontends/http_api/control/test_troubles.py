@@ -80,6 +80,18 @@ def test_a_long_execution_is_trouble_if_nothing_is_answered_meanwhile() -> None:
     assert "" == trouble(counts(oldest_execution_ns=2_000_000_000))
 
 
+def test_an_instance_that_executes_far_longer_than_others_is_trouble_though_those_answer() -> None:
+    usual = counts(usual_execution_ns=20_000_000)
+    hung = {"instance": "m_0_1", "executing_s": 75.3, "is_overlong": True}
+    well = {"instance": "m_0_0", "executing_s": 0.01, "is_overlong": False}
+    serving = {"requests_per_s": 90.0}
+
+    said = "instance m_0_1 hangs: an execution has lasted 75 s, where others take 20 ms"
+    assert said == trouble(usual, serving, (well, hung))
+    assert "" == trouble(usual, serving, (well, {**hung, "executing_s": 59.0}))
+    assert "" == trouble(usual, serving, (well, {**hung, "is_overlong": False}))
+
+
 def test_of_several_troubles_two_are_told_and_failures_first() -> None:
     full = error("Exceeds maximum queue size (max_requests)")
     long = counts(pending=1, oldest_execution_ns=7_000_000_000, last_error=full)
