@@ -18,7 +18,7 @@ peer_pythons := '>=3.10,<3.13'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
-	coverage conformance-record clean test-bare test-fleet test-peers fleet-kills mutants
+	alone coverage conformance-record clean test-bare test-fleet test-peers fleet-kills mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -99,9 +99,14 @@ attacks: .venv/test.stamp
 walk: .venv/test.stamp
 	$(bin)/python -m tests.faults.walk $(ARGS)
 
-# Small faults in the code that decides, N of them, one at a time: how many do tests notice?
+# How many of what a target tries.
 N ?= 200
 
+# N tests that SEED draws, each in a process of its own: which need others before them?
+alone: .venv/test.stamp
+	$(bin)/python -m tools.alone --seed $(or $(SEED),1) --count $(N) $(ARGS)
+
+# Small faults in the code that decides, N of them, one at a time: how many do tests notice?
 mutants: .venv/test.stamp
 	$(bin)/python -m tools.mutants --seed $(or $(SEED),1) --count $(N) $(ARGS)
 
