@@ -18,15 +18,20 @@ class CertificatePair(NamedTuple):
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1 and localhost, good for a server and for a client."""
+    """Signs certificates for 127.0.0.1 and localhost, good for a server and for a client.
 
-    def __init__(self, directory: Path, name: str = "authority") -> None:
+    They have what Python's clients ask for from 3.13 on, unless `is_lax`.
+    """
+
+    def __init__(self, directory: Path, name: str = "authority", *, is_lax: bool = False) -> None:
         if shutil.which("openssl") is None:
             skip_missing("openssl")
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self.pair = CertificatePair(directory / f"{name}.crt", directory / f"{name}.key")
-        _openssl("req", "-x509", *_KEY, "-subj", f"/CN={name}", "-days", "2", *_out(self.pair))
+        usage = () if is_lax else ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        subject = ("-subj", f"/CN={name}")
+        _openssl("req", "-x509", *_KEY, *subject, *usage, "-days", "2", *_out(self.pair))
 
     @property
     def cert(self) -> Path:
@@ -36,7 +41,9 @@ class Authority:
         pair = CertificatePair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
         request = self._directory / f"{name}.csr"
         extensions = self._directory / "extensions"
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        extensions.write_text(
+            "subjectAltName=IP:127.0.0.1,DNS:localhost\nauthorityKeyIdentifier=keyid\n"
+        )
         _openssl("req", "-new", *_KEY, "-subj", f"/CN={name}", *_out(pair._replace(cert=request)))
         _openssl(
             *("x509", "-req", "-in", request, "-days", str(days), "-extfile", extensions),

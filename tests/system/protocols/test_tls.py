@@ -80,7 +80,9 @@ class TlsServer(Server):
         except urllib.error.HTTPError as error:
             with error:
                 return error.code
-        except OSError:
+        except OSError as error:
+            if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+                raise  # it will not come to be valid by waiting
             return 0
 
     def connect(self, context: ssl.SSLContext | None = None) -> http.client.HTTPSConnection:

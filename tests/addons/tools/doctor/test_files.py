@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,30 @@ def test_certificates_that_expire_or_cannot_be_used(tmp_path: Path) -> None:
     assert "cannot be used: No such file or directory" in judge("/nowhere", begins_s + 1)[0]
     one.key.chmod(0o644)
     assert "every user of this machine can read the key" in judge(key, begins_s + 1)[0]
+
+
+def test_certificates_that_clients_of_newer_pythons_refuse(tmp_path: Path) -> None:
+    def judge(authority: Authority, *, is_known: bool) -> list[str]:
+        pair = authority.issue("server")
+        pair.key.chmod(0o600)
+        chain = "" if is_known else authority.cert.read_text()
+        pair.cert.write_text(pair.cert.read_text() + chain)
+        options = {
+            "http-use-ssl": True,
+            "http-server-cert": str(pair.cert),
+            "http-server-key": str(pair.key),
+            "http-root-cert": str(authority.cert) if is_known else "",
+        }
+        return texts(files.judge_certificates(options, time.time()))
+
+    strict = Authority(tmp_path / "strict")
+    lax = Authority(tmp_path / "lax", is_lax=True)
+    for is_known in (True, False):
+        [_expires_soon] = judge(strict, is_known=is_known)
+        _, refused = judge(lax, is_known=is_known)
+
+        assert "warning: clients of Python 3.13 and newer refuse the certificate" in refused
+        assert "key usage" in refused
 
 
 def test_a_file_of_tokens_that_all_can_read(tmp_path: Path) -> None:

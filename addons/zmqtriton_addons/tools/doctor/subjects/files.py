@@ -19,6 +19,7 @@ _DAY_S = 86400
 _ENDS_SOON_S = 21 * _DAY_S
 _LEAST_LOG_BYTES = 200 << 20
 _LEAST_BYTES = 1 << 20
+_END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
 class Place(NamedTuple):
@@ -100,6 +101,7 @@ def judge_certificates(options: Mapping[str, Any], now_s: float) -> Iterator[Fin
         if options.get(f"{service}-use-ssl") and path:
             key_path = options[f"{service}-server-key"]
             yield from _judge_certificate(f"--{service}-server-cert", path, key_path, now_s)
+            yield from _judge_extensions(path, key_path, options.get(f"{service}-root-cert", ""))
 
 
 def _judge_certificate(option: str, path: str, key_path: str, now_s: float) -> Iterator[Finding]:
@@ -147,6 +149,50 @@ def _judge_dates(path: str, begins_s: float, ends_s: float, now_s: float) -> Ite
             "Replace the files in time; the server reads them again by itself.",
             look,
         )
+
+
+def _judge_extensions(path: str, key_path: str, root: str) -> Iterator[Finding]:
+    """Judge what Python's clients have looked at since 3.13, and others not."""
+    try:
+        authorities = Path(root or path).read_text("ascii")
+        if not root:
+            # those that come with the server's own certificate, which is the first
+            authorities = authorities.partition(_END_OF_CERTIFICATE)[2]
+        if _END_OF_CERTIFICATE not in authorities or _refusal(path, key_path, authorities, 0):
+            return
+        reason = _refusal(path, key_path, authorities, ssl.VERIFY_X509_STRICT)
+    except (OSError, ValueError):
+        return  # what cannot be read has its own finding
+    if reason:
+        yield warning(
+            f"clients of Python 3.13 and newer refuse the certificate {path}: {reason}",
+            "Add what is missing to the certificate, or to that of its authority.",
+            f"openssl x509 -noout -text -in {path}",
+        )
+
+
+def _refusal(path: str, key_path: str, authorities: str, flags: int) -> str:
+    """Return why a client refuses the certificate, "" if it takes it; without a socket."""
+    server, client = (
+        ssl.SSLContext(protocol) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+    )
+    server.load_cert_chain(path, key_path, password="")
+    client.check_hostname = False
+    client.load_verify_locations(cadata=authorities)
+    client.verify_flags |= flags | ssl.VERIFY_X509_PARTIAL_CHAIN
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for end in (*ends, *ends):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as problem:
+            return problem.verify_message
+    return ""
 
 
 def _date(moment_s: float) -> str:
