@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -160,7 +161,15 @@ def skip_missing(tool: str) -> NoReturn:
     """Skips the test that needs this tool; where everything must run, fails it."""
     if os.environ.get("ZT_CI"):
         pytest.fail(f"{tool} is missing, and ZT_CI says that everything must run")
-    pytest.skip(f"{tool} is missing")
+    pytest.skip(f"{tool} is missing", allow_module_level=True)
+
+
+def import_or_skip(name: str) -> Any:
+    """Return a module; a test or a file is skipped without it, or without a library it needs."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        skip_missing(f"{name}: {error}")
 
 
 def find_tool(*names: str, package: str = "") -> str:

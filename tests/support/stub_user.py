@@ -38,8 +38,8 @@ def why_not(user: str = "nobody") -> str:
     """Why no server can run models as this user here; "" if one can."""
     if os.geteuid():
         return "only root runs models as another user"
-    if shutil.which("setpriv") is None or shutil.which("unshare") is None:
-        return "setpriv or unshare is missing"
+    if missing := [tool for tool in ("setpriv", "unshare", "mount") if not shutil.which(tool)]:
+        return f"{missing[0]} is missing"
     words = ["setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", ""]
     done = subprocess.run(within_reach(words), capture_output=True, text=True, check=False)
     return f"{user} cannot run {sys.executable}: {done.stderr}" if done.returncode else ""

@@ -33,6 +33,15 @@ _PLACES = {
     "/home/me/": "",
 }
 _COMMAND_LIMIT_S = 120.0
+#: What the desk needs, and what most readers type into it, with Debian's packages.
+_TOOLS = {
+    "unshare": "util-linux",
+    "bash": "bash",
+    "ip": "iproute2",
+    "mount": "mount",
+    "curl": "curl",
+    "openssl": "openssl",
+}
 
 
 class Desk:
@@ -40,7 +49,9 @@ class Desk:
         self._directory = directory
         self._log = directory / "server.log"
         self._number = 0
-        unshare = [find_tool("unshare", package="util-linux"), "--net", "--pid", "--fork"]
+        for tool, package in _TOOLS.items():
+            find_tool(tool, package=package)
+        unshare = ["unshare", "--net", "--pid", "--fork"]
         unshare += ["--kill-child", "--mount-proc"]
         if os.geteuid():
             unshare += ["--user", "--map-root-user"]

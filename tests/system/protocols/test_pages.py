@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import find_tool
 from tests.support.browser import Browser
 from tests.support.server import Server
 from tests.system.protocols.front_page import choose, part, reason, row, run, shown, state
@@ -431,6 +432,7 @@ def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
 
 
 def test_the_description_is_read_and_tried(browser: Browser, server: Server) -> None:
+    find_tool("curl")
     # Given the page, whose first operation is an inference
     browser.open(f"{server.url}/docs")
     browser.wait_for("document.querySelectorAll('summary').length > 20")

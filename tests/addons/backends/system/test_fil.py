@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pytest
 import treelite
 import tritonclient.http as triton
 
+from tests.conftest import import_or_skip
 from tests.support.server import Server
 
+lightgbm = import_or_skip("lightgbm")
 pytestmark = pytest.mark.system
 
 FRONTENDS = ()

@@ -17,6 +17,7 @@ import numpy as np
 import openai
 import pytest
 
+from tests.conftest import import_or_skip
 from tests.support.server import Server, free_ports
 from zmqtriton.main import main
 from zmqtriton_addons.tools.examples import EXAMPLES, names
@@ -156,6 +157,7 @@ def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path) -> None:
+    import_or_skip("lightgbm")
     main(["example", "trees", str(tmp_path / "trees")])
     run(tmp_path / "trees" / "make.py")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, find_tool
 from tests.support.server import Server
 from zmqtriton.main import main
 
@@ -69,6 +69,7 @@ def run(*command: str | Path) -> str:
 def test_every_variety_is_checked_tested_served_and_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    find_tool("curl")
     options = ["--model-control-mode=none"]
     server = Server(tmp_path / "server", options=options, frontends=("grpc",))
     curls = {}
