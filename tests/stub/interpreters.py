@@ -11,15 +11,17 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.conftest import LeftOut
 
-VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 _PACKAGES = ("pyzmq", "msgpack", "numpy")
 _VERSION_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
 
 
+@cache
 def find_python(version: str) -> str | None:
     """An interpreter of this version that runs; shims that only complain are passed over."""
     name = f"python{version}"
@@ -74,10 +76,18 @@ def reason(version: str) -> str:
 
 
 def python_or_skip(version: str) -> str:
-    """The interpreter of an environment with what stubs need; without one the test is skipped."""
+    """The interpreter of an environment with what stubs need; without one the test is skipped.
+
+    No machine has all: those that this one must have are named by ZT_PYTHONS.
+    """
     if why := reason(version):
-        pytest.skip(why)
+        raise LeftOut(why)
     return str(environment_python(version))
+
+
+def versions_here() -> list[str]:
+    """Return those that this machine has, at least that of the tests."""
+    return [version for version in VERSIONS if find_python(version)]
 
 
 def _create_venv(base: str, venv: Path, python: str) -> None:

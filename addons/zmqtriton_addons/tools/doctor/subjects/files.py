@@ -166,7 +166,7 @@ def _judge_extensions(path: str, key_path: str, root: str) -> Iterator[Finding]:
     if reason:
         yield warning(
             f"clients of Python 3.13 and newer refuse the certificate {path}: {reason}",
-            "Add what is missing to the certificate, or to that of its authority.",
+            "Add that extension to the certificate, or to that of its authority.",
             f"openssl x509 -noout -text -in {path}",
         )
 
