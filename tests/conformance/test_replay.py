@@ -16,6 +16,7 @@ import pytest
 
 from tests.conformance import lists
 from tests.conformance.cases import Case
+from tests.conformance.newer_pythons import as_of_all
 from tests.conformance.play import NO_ANSWER, Target
 from tests.conformance.tables import REPOSITORIES, TABLES
 from tests.conformance.zmqtriton_target import ours
@@ -77,4 +78,4 @@ def complaint(case: Case, answers: list[Any]) -> str:
 
 def written(answers: Any) -> str:
     """As text, which tells 1 from 1.0 and one order of keys from another."""
-    return json.dumps(answers, ensure_ascii=False)
+    return as_of_all(json.dumps(answers, ensure_ascii=False))

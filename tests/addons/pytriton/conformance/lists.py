@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.lists import DIFFERENCES, HEADING_OF_PYTRITON
+from tests.conformance.newer_pythons import as_of_all
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 INTENDED = "intended"
@@ -51,4 +52,4 @@ def complaints(answers: dict[str, Any], table: str) -> list[str]:
 
 def written(answer: Any) -> str:
     """As text, which tells 1 from 1.0 and one order of keys from another."""
-    return json.dumps(answer, ensure_ascii=False)
+    return as_of_all(json.dumps(answer, ensure_ascii=False))
