@@ -187,8 +187,8 @@ def check_is_no_program() -> None:
     if current is None and stub_mark.VARIABLE in os.environ:
         raise TritonModelException(
             "this process was started by a model, by multiprocessing's spawn or forkserver "
-            "perhaps, and has no connection to the server: use multiprocessing's fork, or do this "
-            "in the model's own process"
+            "perhaps (since Python 3.14 the default), and has no connection to the server: use "
+            "multiprocessing's fork, or do this in the model's own process"
         )
 
 

@@ -38,7 +38,7 @@ def ask(number):
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.pool = multiprocessing.Pool(10)
+        self.pool = multiprocessing.get_context("fork").Pool(10)
 
     def execute(self, requests):
         texts = self.pool.map_async(ask, range(100)).get(60)

@@ -334,7 +334,7 @@ def test_one_request_is_asked_on_each_server(
     assert 1 == fleet(announcements, "infer", "add_sub", "--zeros").returncode, "it is unloaded"
 
 
-# The last ones: they kill a server.
+# The last ones: each kills the first server.
 def test_with_a_server_that_is_killed_only_what_it_executes_is_lost(
     servers: tuple[Server, Server], announcements: Path, tmp_path: Path
 ) -> None:
@@ -361,6 +361,7 @@ def test_with_a_server_that_is_killed_only_what_it_executes_is_lost(
 def test_a_server_that_has_ended_is_left_out(
     servers: tuple[Server, Server], announcements: Path
 ) -> None:
+    servers[0].kill()
     gone, left = map(address, servers)
     eventually(lambda: f"{gone}\tended\t" in fleet(announcements, "status").stdout, 60)
     loaded = fleet(announcements, "load", MODEL)

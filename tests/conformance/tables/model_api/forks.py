@@ -237,7 +237,7 @@ CASES = (
             "module = types.ModuleType('conformance_pool')\n"
             "module.ask, ask.__module__, ask.__qualname__ = ask, 'conformance_pool', 'ask'\n"
             "sys.modules['conformance_pool'] = module\n"
-            "with multiprocessing.Pool(10) as pool:\n"
+            "with multiprocessing.get_context('fork').Pool(10) as pool:\n"
             "    return [say(pool.map_async(ask, range(20)).get(20))]"
         ),
         "A31",
@@ -251,7 +251,7 @@ CASES = (
             "module = types.ModuleType('conformance_fails')\n"
             "module.fail, fail.__module__, fail.__qualname__ = fail, 'conformance_fails', 'fail'\n"
             "sys.modules['conformance_fails'] = module\n"
-            "with multiprocessing.Pool(2) as pool:\n"
+            "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
             "    try:\n        pool.map_async(fail, range(1)).get(10)\n"
             "    except pb_utils.TritonModelException as error:\n"
             "        return [say(str(error))]"
