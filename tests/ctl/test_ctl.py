@@ -136,7 +136,7 @@ def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
     table = run("status")
 
     assert table.exit_code == 0
-    assert "the broker does not answer" in table.stderr
+    assert "the broker has not answered in time" in table.stderr
 
 
 def a_line(number: int, text: str) -> dict[str, Any]:
@@ -438,7 +438,7 @@ def test_nothing_is_changed_where_several_servers_could_be_meant(
         "error: 2 servers run, so say which is meant, --server ID, PID or PORT; running: 'new' "
         "(pid 70, http 0.0.0.0:8000), 'old' (pid 71, http 0.0.0.0:8001)\n"
     ) == refused.stderr
-    assert {"status"} == {verb for server in several for verb, _ in server.calls}
+    assert {"identity"} == {verb for server in several for verb, _ in server.calls}
 
 
 def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:

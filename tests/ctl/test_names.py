@@ -112,4 +112,5 @@ def test_a_server_that_is_stopped_is_not_waited_for(
     refused = run(*words.split())
 
     assert 2 == refused.exit_code
-    assert "does not answer" in refused.stderr
+    assert "error: timed out: the server in " in refused.stderr
+    assert "within 0.01 s; it is busy or stopped" in refused.stderr

@@ -13,12 +13,12 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.runtime_places import places
-from zmqtriton_floor.errors import from_number
+from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
 
@@ -38,8 +38,9 @@ _REASONS = {
 }
 #: A server answers most calls from memory; a load may take as long as the model does.
 QUICK_TIMEOUT_S = 10.0
-#: A server answers this from memory; one that is stopped never does.
-_IDENTITY_TIMEOUT_S = 2.0
+#: A server says from memory which it is, on a busy machine late; one that is stopped never does.
+#: The first time is for all servers; the second for those that are silent, if none is the one.
+_IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S = 2.0, 8.0
 
 
 class NoServerError(Exception):
@@ -70,16 +71,12 @@ class ServerIdentity(NamedTuple):
     ready: str
 
     @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ServerIdentity:
+        return cls(**{name: document[name] for name in cls._fields})
+
+    @classmethod
     def from_status(cls, status: Mapping[str, Any]) -> ServerIdentity:
-        supervisor, server = status["processes"][0], status.get("server", {})
-        return cls(
-            id=server.get("id", ""),
-            pid=supervisor["pid"],
-            version=server.get("version", ""),
-            started_s=supervisor["started_s"],
-            addresses=server.get("addresses", {}),
-            ready=server.get("ready", ""),
-        )
+        return cls.from_document({**status["server"], **status["processes"][0]})
 
     def matches(self, name: str) -> bool:
         ports = {address.rpartition(":")[2] for address in self.addresses.values()}
@@ -149,7 +146,7 @@ def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -
     Raises NoServerError, also if something is to be changed and several could be meant.
     """
     clients = connect_all(selector)
-    meant = [c for c in clients if not selector.name or c.matches(selector.name)]
+    meant = _find_named(clients, selector.name) if selector.name else clients
     if not meant or (len(meant) > 1 and (selector.name or to_change)):
         problem = _selection_problem(clients, len(meant), selector.name)
         for client in clients:
@@ -162,10 +159,31 @@ def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -
     return meant[0]
 
 
+def _find_named(clients: Sequence[Client], name: str) -> list[Client]:
+    """Return those that say that this is their name."""
+    named: list[Client] = []
+    for within_s in (_IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S):
+        if not named:
+            identify(clients, within_s)
+            named = [client for client in clients if client.matches(name)]
+    return named
+
+
+def identify(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) -> None:
+    """Ask all together which servers they are; who is silent for so long stays unknown."""
+    asked = [client for client in clients if client.is_unknown]
+    deadline_s = time.monotonic() + within_s
+    for client in asked:
+        client.begin("identity")
+    for client in asked:
+        client.take_identity(max(0.0, deadline_s - time.monotonic()))
+
+
 def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
     running = ", ".join(client.describe() for client in clients)
     if not meant:
-        return f"no server is called '{name}'; running: {running}"
+        whom = "server that has answered" if any(one.is_unknown for one in clients) else "server"
+        return f"no {whom} is called '{name}'; running: {running}"
     if name:
         return f"{meant} servers are called '{name}', so name a pid or port; running: {running}"
     return (
@@ -217,47 +235,71 @@ class Client:
     def __init__(self, end: socket.socket, directory: Path) -> None:
         self.line = Lifeline(end)
         self._last_id = 0
+        self._last_verb = ""
         self._identity: ServerIdentity | None = None
+        #: Why its identity is not known, once it was asked for.
+        self._silence = ""
         self.directory = directory
         #: How many other servers might have been meant.
         self.other_count = 0
 
     @property
+    def is_unknown(self) -> bool:
+        return self._identity is None
+
+    @property
     def identity(self) -> ServerIdentity:
-        """Ask which server it is. Raises NoServerError."""
+        """The marks of the server, which is asked once. Raises NoServerError."""
+        if self._identity is None and not self._silence:
+            identify([self])
         if self._identity is None:
-            self._identity = ServerIdentity.from_status(
-                self.call("status", timeout_s=_IDENTITY_TIMEOUT_S)
-            )
+            raise NoServerError(self._silence)
         return self._identity
 
-    def matches(self, name: str) -> bool:
+    def take_identity(self, within_s: float) -> None:
+        """Take the answer to the question which server it is, if it comes in time."""
         try:
-            return self.identity.matches(name)
-        except NoServerError:
-            return False
+            self._identity = ServerIdentity.from_document(self.finish(within_s))
+        except ZmqTritonError:  # one of an older version does not know the call
+            self._identity = ServerIdentity.from_status(self.call("status", {}, QUICK_TIMEOUT_S))
+        except NoServerError as silence:
+            self._silence = str(silence)
+
+    def matches(self, name: str) -> bool:
+        return self._identity is not None and self._identity.matches(name)
 
     def describe(self) -> str:
         """Describe it for a user who has to choose."""
         try:
             return self.identity.describe()
-        except NoServerError:
-            return f"one in {self.directory} that does not answer"
+        except NoServerError as silence:
+            return f"one that cannot be asked ({silence})"
 
     def call(
         self, verb: str, arguments: dict[str, Any] | None = None, timeout_s: float | None = None
     ) -> Any:
         """Call and return the result.
 
-        Raises the server's error, or NoServerError if it ends or does not answer.
+        Raises the server's error, or NoServerError if it ends or does not answer in time.
         """
-        self._last_id += 1
+        self.begin(verb, arguments)
+        return self.finish(timeout_s)
+
+    def begin(self, verb: str, arguments: dict[str, Any] | None = None) -> None:
+        """Send a call; what an earlier one would have answered is not read any more."""
+        self._last_id, self._last_verb = self._last_id + 1, verb
         self.line.send(Call(self._last_id, verb, json.dumps(arguments or {}), own_name()))
+
+    def finish(self, timeout_s: float | None) -> Any:
+        """Return the result of the call that was begun last."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.line.ended:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
             if not self.line.wait(left_s):
-                raise NoServerError(f"the server in {self.directory} does not answer")
+                raise NoServerError(
+                    f"timed out: the server in {self.directory} has not answered "
+                    f"'{self._last_verb}' within {timeout_s:.3g} s; it is busy or stopped"
+                )
             for message, _ in self.line.receive():
                 if isinstance(message, CallResult) and message.id == self._last_id:
                     if message.code:

@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import Client, NoServerError, ServerSelector, connect_all
+from zmqtriton.control_client.client import (
+    Client,
+    NoServerError,
+    ServerSelector,
+    connect_all,
+    identify,
+)
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.tables import format_duration, print_table
@@ -23,6 +29,7 @@ def servers(context: click.Context, form: str) -> None:
     """List the servers on this machine, the newest first."""
     with exit_on_error():
         clients = connect_all(ServerSelector(context.obj.directory))
+    identify(clients)
     if form == "table":
         print_table(_HEADER, [_row(client) for client in clients])
     else:
@@ -44,7 +51,7 @@ def _row(client: Client) -> Sequence[str]:
     try:
         server = client.identity
     except NoServerError:
-        return ("-", "-", "-", "-", "-", "-", directory, "it does not answer")
+        return ("-", "-", "-", "-", "-", "-", directory, "it has not answered in time")
     places = [server.addresses.get(service, "-") for service in ("http", "grpc", "metrics")]
     up = format_duration(time.time() - server.started_s)
     return (server.id, str(server.pid), up, *places, directory, server.ready)

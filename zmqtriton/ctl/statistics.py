@@ -208,7 +208,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     counts = status["counts"]
     if counts is None:
-        raise Unavailable("the broker does not answer")
+        raise Unavailable("timed out: the broker has not answered")
     rows = [row for row in counts if model in ("", row["model"])]
     if model and not rows:
         check_name(client, model)

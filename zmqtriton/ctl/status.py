@@ -69,7 +69,7 @@ def print_status(
 def _print_tables(status: dict[str, Any]) -> None:
     counts = status.get("counts")
     if counts is None:
-        click.echo("\nthe broker does not answer, so requests are not shown", err=True)
+        click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
     elif counts:
         click.echo()
         header = ("Model", "Answered", "Failed", "Pending", "Executions")

@@ -7,7 +7,7 @@ from typing import Any
 
 from zmqtriton.supervisor.control.clients import Clients
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
@@ -63,6 +63,8 @@ class ServerStatus:
     def verbs(self) -> Verbs:
         return {
             "status": Verb(lambda call: self._request(call.answer)),
+            # of the supervisor alone, whatever the broker does
+            "identity": Verb(at_once(lambda _: self._identity())),
             # by which a frontend tells of its clients
             "clients": Verb(self._take_clients),
         }
@@ -85,6 +87,10 @@ class ServerStatus:
     def messages_malformed(self, messages: int) -> None:
         """Messages were dropped: they did not decode, or made no sense from where they came."""
         self._malformed += messages
+
+    def _identity(self) -> dict[str, Any]:
+        server = describe_server(self._server.settings, self._server.directory, self.summary())
+        return {**server, "pid": self._pid, "started_s": self._started_s[0]}
 
     def _request(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets the status once the broker has sent its counts."""

@@ -29,6 +29,8 @@ from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _LOG_LINES = 1000
 _MINUTE_S = 60
+#: The server waits for its broker, though not for as long as a busy machine may take.
+_LOOKS = 3
 #: In this time something should have ended.
 _SECOND_LOOK_S = 1.0
 #: A process that is stopped writes no stacks; on a busy machine others need longer.
@@ -111,10 +113,18 @@ class _Server:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.status: Any = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+        self.status = self._look()
         arguments = {"ready": False, "reasons": True}
         self.index: Sequence[Any] = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
         self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
+
+    def _look(self) -> Any:
+        """Return the status, with the broker's counts unless it never has the time to tell them."""
+        for _ in range(_LOOKS):
+            status = self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+            if status.get("counts") is not None:
+                break
+        return status
 
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""
@@ -154,7 +164,7 @@ class _Server:
     def _later(self) -> Any:
         """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
-        return self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+        return self._look()
 
     def _last_minute(self, model: str) -> Any:
         arguments = {"seconds": _MINUTE_S, "model": model}

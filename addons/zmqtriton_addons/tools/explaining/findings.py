@@ -95,9 +95,12 @@ def _server_findings(facts: Facts) -> Iterator[Finding]:
             "the server is stopping", "Nothing is loaded any more.", "zmqtriton-ctl servers"
         )
     if "counts" in facts.status and facts.status["counts"] is None:
-        text = "the broker does not answer, so no request is executed"
         yield error(
-            text, "It is replaced if it dies.", "zmqtriton-ctl status", "zmqtriton-ctl logs"
+            "timed out: the broker has not answered, so nothing is known of requests",
+            "On a busy machine, ask again. It is replaced if it dies; if it hangs, no request is "
+            "executed.",
+            "zmqtriton-ctl status",
+            "zmqtriton-ctl logs",
         )
 
 

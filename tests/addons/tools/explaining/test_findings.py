@@ -401,7 +401,7 @@ def test_a_canary_a_lost_broker_and_a_stopping_server_are_told() -> None:
     stopping, broker, tried = find_all(Facts("m", index=[READY], status=status))
 
     assert "the server is stopping" == stopping.text
-    assert "the broker does not answer" in broker.text
+    assert "the broker has not answered" in broker.text
     assert "version 2 is tried beside version 1 (canary, aborted: it failed; 10 %" in tried.text
 
 
