@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket as _socket
+import threading
 from typing import Any, Sequence
 
 import zmq
@@ -18,6 +19,8 @@ Socket = Any  # zmq.Socket; generic in newer pyzmq only
 #: The length of a topic.
 TOPIC_BYTES = 8
 
+#: Of a context, when it has its first socket.
+_THREADS = 2
 #: Subscribers that may connect before the publisher has taken the first.
 _BACKLOG = 128
 _EVENTS = int(zmq.EVENTS)
@@ -57,13 +60,32 @@ def topic(serial: int) -> bytes:
 
 
 def open_socket(context: Any, kind: int) -> Socket:
-    """Open a socket without limits, which drops unsent messages when it is closed."""
+    """Open a socket without limits, which drops unsent messages when it is closed.
+
+    Raises RuntimeError if there can be no threads for it.
+    """
+    _check_threads()
     socket = context.socket(kind)
     # no high-water mark: a publisher that reaches it drops silently; credits limit the memory
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.LINGER, 0)
     return socket
+
+
+def _check_threads() -> None:
+    """Start as many threads as libzmq will, which ends the process if it cannot have them."""
+    is_over = threading.Event()
+    started = []
+    try:
+        for _ in range(_THREADS):
+            thread = threading.Thread(target=is_over.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    finally:
+        is_over.set()
+        for thread in started:
+            thread.join()
 
 
 def local_service_path(directory: str, name: str) -> str:

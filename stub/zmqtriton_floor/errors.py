@@ -60,6 +60,9 @@ class ZmqTritonError(Exception):
 OVERLOADED = "Exceeds maximum queue size"
 #: The text if a process has no memory for a request.
 NO_MEMORY = "Out of memory for this request; retry later"
+#: The text if a process cannot have another thread for a request, and what Python says of that.
+NO_THREAD = "No thread is to be had for this request (see ulimit -u, pids.max); retry later"
+_CANNOT_START = "can't start new thread"
 TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not read them"
 
 
@@ -148,6 +151,14 @@ def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTrit
     error = _BY_NUMBER.get(number, InternalError)(text)
     error._reason = reason
     return error
+
+
+def shortage_of(error: Exception) -> Unavailable | None:
+    """Return what a client is told if the error means that memory or threads are short."""
+    if isinstance(error, MemoryError):
+        return Unavailable(NO_MEMORY)
+    is_thread = isinstance(error, RuntimeError) and str(error) == _CANNOT_START
+    return Unavailable(NO_THREAD) if is_thread else None
 
 
 #: So many letters of names are compared with a word, and no longer word: clients choose both.

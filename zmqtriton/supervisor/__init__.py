@@ -12,7 +12,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "machine.gpus": "NvmlError list_nvml_gpus visible_gpus",
-    "machine.kernel": "KERNEL_ADVICE missing_calls",
+    "machine.fitness.judging": "lacks",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
     "opened_server": "OpenedServer",
@@ -20,8 +20,8 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from zmqtriton.supervisor.machine.fitness.judging import lacks
     from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
-    from zmqtriton.supervisor.machine.kernel import KERNEL_ADVICE, missing_calls
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
     from zmqtriton.supervisor.opened_server import OpenedServer

@@ -58,7 +58,7 @@ _END_WITHIN_S = 5.0
 def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
     """Run the server and return the exit status; `on_open` is called when all services are open."""
     try:
-        own_process.set_up()
+        own_process.set_up(options)
         secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
         certificates.check(options)
@@ -181,6 +181,7 @@ class Service:
                 self._options.owner_descriptor, selectors.EVENT_READ, self._end_with_owner
             )
         tables.log_start(self._options)
+        own_process.warn(self._options)
         for text in self._model_reader.find_warnings():
             _log.warning("%s", text)
         self._core.start(time.time())

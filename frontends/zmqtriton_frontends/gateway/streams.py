@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
+    NO_THREAD,
     TOO_MANY_UNREAD,
     InternalError,
     ProtocolError,
@@ -349,7 +350,12 @@ class Streams:
         if row.flags & wire.FINAL:
             self.publishers.read()
         elif row.source:
-            self.publishers.follow(row.source)
+            try:
+                self.publishers.follow(row.source)
+            except RuntimeError:  # libzmq cannot have its threads
+                self._refuse(stream, Unavailable(NO_THREAD))
+                self._discard(body)
+                return
         stream.take(row, body)
         arrivals = stream.reader.arrivals
         if arrivals.unread > arrivals.room:
@@ -381,13 +387,17 @@ class Streams:
 
     def _admit(self, stream: ResponseStream) -> None:
         if not stream.reader.arrivals.admit():
-            self._cancel(stream.own_id)
-            for body in stream.drop(Unavailable(TOO_MANY_UNREAD)):
-                self._discard(body)
+            self._refuse(stream, Unavailable(TOO_MANY_UNREAD))
             return
         self._watched.setdefault(stream, 0)
         if self._look_due is None:
             self._look_due = self._loop.call_later(_LOOK_EVERY_S, self._look)
+
+    def _refuse(self, stream: ResponseStream, error: ZmqTritonError) -> None:
+        """End a stream whose responses have no place, with the error."""
+        self._cancel(stream.own_id)
+        for body in stream.drop(error):
+            self._discard(body)
 
     def _look(self) -> None:
         """Grant what there is room for now, and tell stubs of readers that go on."""

@@ -5,14 +5,17 @@ That a client has gone or its deadline has passed is no flag here: the handler's
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, shortage_of
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.process.ledger import Share
+
+_log = logging.getLogger(__name__)
 
 #: The reason of an RPC that is refused, or of a stream that ends, while the server stops.
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
@@ -44,6 +47,16 @@ class NoRequestRoomError(ZmqTritonError):
 
     def __init__(self) -> None:
         super().__init__("Too many large requests are being sent to this server")
+
+
+def client_error(method: str, error: Exception) -> ZmqTritonError:
+    """Return what the client is told of an exception; the log has what it is not told."""
+    if isinstance(error, ZmqTritonError):
+        return error
+    shortage = shortage_of(error)
+    if shortage is None:
+        _log.error("%s failed", method, exc_info=error)
+    return shortage or InternalError("the server failed to answer; its log says why")
 
 
 def kept_bytes(body: RequestBody, size: int) -> int:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
 
 from tests.conftest import find_tool
+from tests.support import stub_user
 from tests.support.clients import infer_inputs
 from tests.support.machines import forbidden_calls
 from tests.support.server import Server, ask_add_sub
@@ -57,6 +62,20 @@ def test_a_repository_at_the_root_of_a_file_system_is_served(tmp_path: Path) -> 
     assert "lost+found' is left out: it is a file system's" in server.log_text()
 
 
+def _ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `zmqtriton-ctl` as the server runs."""
+    command = [*server.wrapper, sys.executable, "-m", "zmqtriton.ctl.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _doctor(server: Server) -> str:
+    """Return what the doctor finds where the server would start with its options."""
+    options = server.command[server.command.index("zmqtriton") + 1 :]
+    said = _ctl(server, "doctor", "--", *options)
+    assert (1, "") == (said.returncode, said.stderr)
+    return said.stdout
+
+
 @pytest.mark.parametrize(
     ("call", "error", "reason"),
     [
@@ -80,12 +99,7 @@ def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
     assert first.startswith(f"error: {sentence}")
     assert "The server needs Linux 5.3" in advice
     assert ["s"] == os.listdir(tmp_path)
-    doctor = [sys.executable, "-m", "zmqtriton.ctl.main", "doctor", "--", *server.command[-1:]]
-    said = subprocess.run(
-        [*server.wrapper, *doctor], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (1, "") == (said.returncode, said.stderr)
-    assert first in said.stdout
+    assert first in _doctor(server)
 
 
 def test_large_tensors_pass_where_memory_cannot_be_reserved(tmp_path: Path) -> None:
@@ -97,3 +111,102 @@ def test_large_tensors_pass_where_memory_cannot_be_reserved(tmp_path: Path) -> N
             with module.InferenceServerClient(address) as client:
                 answer = client.infer("identity_fp32", infer_inputs(module, INPUT0=array))
                 assert np.array_equal(array, answer.as_numpy("OUTPUT0"))
+
+
+#: A user that nothing else of this machine is, and whom limits of processes bind.
+_NUMBER = 40_000 + os.getpid() % 20_000
+_NOBODY_ELSE = ["setpriv", f"--reuid={_NUMBER}", f"--regid={_NUMBER}", "--clear-groups"]
+
+
+def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODEL,)) -> Server:
+    """A server that has a limit, of processes too, if root or whoever else starts it."""
+    server = Server(directory, models=models, frontends=["grpc"])
+    server.wrapper = [find_tool("prlimit", package="util-linux"), *limits]
+    if not os.geteuid():
+        server.wrapper = [*_NOBODY_ELSE, *server.wrapper]
+        stub_user.open_up(directory)
+    return server
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ("--nproc=7:7", "ulimit -u of the user allows 7 processes and threads, and "),
+        ("--fsize=4096:500000", "ulimit -f allows files of 500000 bytes, which counts for shared"),
+    ],
+)
+def test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor(
+    tmp_path: Path, limit: str, sentence: str
+) -> None:
+    server = _limited_server(tmp_path / "s", limit)
+    server.launch()
+    assert server.process is not None
+    assert 1 == server.process.wait(60)
+
+    said, advice = server.log_text().splitlines()
+    assert said.startswith(f"error: {sentence}")
+    assert "Raise it" in advice
+    assert said in _doctor(server)
+
+
+def _limit_frontends(server: Server, limit: str) -> None:
+    """Change a limit of the processes that speak to clients, as their user."""
+    pids = server.pids()
+    for pid in (*pids["http"], *pids["grpc"]):
+        # all of the wrapper but the server's own limit
+        subprocess.run([*server.wrapper[:-1], f"--pid={pid}", limit], check=True)
+
+
+def _error_of_large_tensor(server: Server, module: Any) -> str:
+    """Return the error of a request with four megabytes; "" if it is answered."""
+    address = server.url[7:] if module is http_client else server.grpc_address
+    inputs = infer_inputs(module, INPUT0=np.zeros(1 << 20, np.float32))
+    with module.InferenceServerClient(address) as client:
+        try:
+            client.infer("identity_fp32", inputs)
+        except InferenceServerException as error:
+            return str(error.message())
+    return ""
+
+
+def _error_of_stream(server: Server) -> str:
+    errors: SimpleQueue[InferenceServerException | None] = SimpleQueue()
+    inputs = infer_inputs(grpc_client, COUNT=np.ones(1, np.int32))
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: errors.put(error))
+        client.async_stream_infer("counting", inputs)
+        error = errors.get(timeout=60)
+        client.stop_stream()
+    return "" if error is None else str(error.message())
+
+
+def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process(
+    tmp_path: Path,
+) -> None:
+    refusal = "No thread is to be had for this request (see ulimit -u, pids.max); retry later"
+    models = ["identity_fp32", "counting"]
+    with _limited_server(tmp_path / "s", "--nproc=100:100", models=models) as server:
+        pids = server.pids()
+        _limit_frontends(server, "--nproc=1:100")
+
+        for module in (http_client, grpc_client):
+            assert refusal == _error_of_large_tensor(server, module)
+        assert refusal == _error_of_stream(server)
+
+        _limit_frontends(server, "--nproc=100:100")
+        for module in (http_client, grpc_client):
+            assert "" == _error_of_large_tensor(server, module)
+        assert "" == _error_of_stream(server)
+        assert pids == server.pids()
+
+
+def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:
+    with _limited_server(tmp_path / "s", "--nproc=40:40") as server:
+        config = server.repository / MODEL / "config.pbtxt"
+        config.write_text(config.read_text().replace("count: 1", "count: 40"))
+
+        said = _ctl(server, "--server", str(server.http_port), "reload", MODEL)
+
+        assert 1 == said.returncode
+        assert "ulimit -u of the user allows 40 processes and threads" in said.stderr
+        assert 200 == ask_add_sub(server)

@@ -137,7 +137,8 @@ def test_where_no_segment_can_be_made_the_request_is_refused(server: Server, pro
     # The kernel takes a segment for a file.
     with limited(server.pids()["supervisor"][0], resource.RLIMIT_FSIZE, 4 * MIB):
         assert re.fullmatch(
-            r"Failed to increase the shared memory pool size to \d+ bytes\. File too large",
+            r"Failed to increase the shared memory pool size to \d+ bytes\. "
+            r"File too large \(see ulimit -f\)",
             refusal(server, protocol),
         )
         assert "" == ask(server, protocol, SMALL)

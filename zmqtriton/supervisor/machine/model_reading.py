@@ -142,7 +142,7 @@ class ModelReader:
         """Return warnings about the repositories themselves, as far as they can be read."""
         hints = []
         for path in self._paths:
-            if (path / LOST_AND_FOUND).is_dir():
+            if os.path.isdir(path / LOST_AND_FOUND):
                 hints.append(f"'{path / LOST_AND_FOUND}' is left out: it is a file system's")
             try:
                 hints.append(repository_hint(path))

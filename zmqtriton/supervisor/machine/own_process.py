@@ -7,7 +7,9 @@ import signal
 import socket
 from collections.abc import Callable
 
-from zmqtriton.supervisor.machine import descriptors, kernel
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import descriptors
+from zmqtriton.supervisor.machine.fitness import file_size, judging
 from zmqtriton_floor import prctl
 
 _log = logging.getLogger(__name__)
@@ -29,13 +31,20 @@ _MEANINGLESS = frozenset(
 )
 
 
-def set_up() -> None:
-    """Make it what it has to be. Raises OSError, with a text, on a machine that is no good."""
-    kernel.check()
+def set_up(options: Options) -> None:
+    """Prepare this process. Raises OSError, with a text, where no server can start."""
+    judging.check(options)
+    file_size.raise_limit()
     prctl.set_name("zmqtriton")
     prctl.hide_memory()
     prctl.adopt_orphans()
     descriptors.raise_limit()
+
+
+def warn(options: Options) -> None:
+    """Log the lacks of this machine with which a server can start."""
+    for lack in judging.lacks(options):
+        _log.warning("%s", lack.text)
 
 
 def max_instances() -> int:

@@ -138,6 +138,8 @@ class SegmentRegistry:
                 descriptor = anonymous_memory(size)
             except OSError as error:
                 reason = error.strerror or str(error)
+                if error.errno == errno.EFBIG:
+                    reason += " (see ulimit -f)"
         if reason:
             code = Unavailable.number
             self._send(serial, wire.SegmentCreated(number, size, code, reason), None)

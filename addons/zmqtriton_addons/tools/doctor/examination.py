@@ -63,7 +63,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the installation": programs.judge_installations(pid, version),
         "the interpreter": programs.judge_interpreter(),
         "the GPUs": programs.judge_gpus(pid, root),
-        "the kernel": programs.judge_kernel(),
+        "the kernel and its limits": processes.judge_start(target.start),
         "the limits": processes.judge_limits(pid, names, root),
         "the clock": programs.judge_clock(now_s),
         "the memory of the machine": memory.judge_memory(pid, root),

@@ -20,7 +20,7 @@ from zmqtriton.control_client import (
     find_directories,
 )
 from zmqtriton.ctl import explain
-from zmqtriton.options import COMMAND, OptionError, check_document, describe_options
+from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
 from zmqtriton_addons.tools.doctor.subjects.systemd import read_unit_options
@@ -47,6 +47,8 @@ class Server:
 class Target:
     #: The options of the server, by name; those with which it would be started if none runs.
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: The same as a start has them; None if a server runs.
+    start: Options | None = None
     #: Why there are none; "" if there are.
     options_problem: str = ""
     server: Server | None = None
@@ -83,12 +85,12 @@ def find_target(
                 server, options, served = _ask(client)
                 places = _joined(served or options.get("model-repository", ()), repositories)
                 problem = _problem_of(options.get("config", ""))
-                return Target(options, problem, server, places, directories)
+                return Target(options, None, problem, server, places, directories)
             except NoServerError:
                 silent = client.directory
-    options, problem = _read_options(words, repositories, root)
+    options, start, problem = _read_options(words, repositories, root)
     places = _joined(options.get("model-repository", ()), repositories)
-    return Target(options, problem, None, places, directories, silent)
+    return Target(options, start, problem, None, places, directories, silent)
 
 
 def _joined(first: Iterable[str], more: Iterable[str]) -> list[str]:
@@ -129,7 +131,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
 
 def _read_options(
     words: Sequence[str], repositories: Sequence[str], root: Path
-) -> tuple[Mapping[str, Any], str]:
+) -> tuple[Mapping[str, Any], Options | None, str]:
     """Return the options of a server that would be started here, or why it would not."""
     line = list(words)
     if not line:
@@ -137,15 +139,15 @@ def _read_options(
         try:
             line = shlex.split(text)
         except ValueError as error:
-            return {}, f"{error} in {text}"
+            return {}, None, f"{error} in {text}"
     line += [f"--model-repository={path}" for path in repositories]
     try:
         options = parse_words(line, usual=[_ANY_REPOSITORY])
     except OptionError as error:
-        return {}, _one_line(error)
+        return {}, None, _one_line(error)
     values = {row["option"]: row["value"] for row in describe_options(options, {})}
     has_repository = dict(options.origins)["model_repository"] != COMMAND
-    return values if has_repository else {**values, "model-repository": []}, ""
+    return values if has_repository else {**values, "model-repository": []}, options, ""
 
 
 def _problem_of(path: str) -> str:

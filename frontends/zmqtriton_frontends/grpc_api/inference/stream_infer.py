@@ -8,7 +8,6 @@ Knows no transport; closing the iterator that it returns cancels every request i
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -16,7 +15,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody, ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -29,6 +28,7 @@ from zmqtriton_frontends.grpc_api.call import (
     Call,
     NoRequestRoomError,
     NoRoomError,
+    client_error,
     kept_bytes,
 )
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import ParsedRequest, TakesLong
@@ -48,8 +48,6 @@ from zmqtriton_frontends.inference.request_trace import followed, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_metadata
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
-
-_log = logging.getLogger(__name__)
 
 #: While this much of one stream is in flight, its next request is not read: gRPC's flow control
 #: then stops the client.
@@ -401,10 +399,7 @@ class _Exchange:
 
     def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
         """Return the error's message; None if it ends the stream instead."""
-        if not isinstance(error, ZmqTritonError):
-            _log.error("ModelStreamInfer failed", exc_info=error)
-            error = InternalError("the server failed to answer; its log says why")
-        return self._error_message(encoder, error)
+        return self._error_message(encoder, client_error("ModelStreamInfer", error))
 
     def _error_message(
         self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True

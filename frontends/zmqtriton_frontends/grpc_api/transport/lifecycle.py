@@ -11,15 +11,13 @@ import logging
 import os
 
 from zmqtriton_floor.errors import (
-    NO_MEMORY,
     OVERLOADED,
-    InternalError,
     Unavailable,
     ZmqTritonError,
 )
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import STOPPING
+from zmqtriton_frontends.grpc_api.call import STOPPING, client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
@@ -104,12 +102,7 @@ class RpcLifecycle:
 
 def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
     """Return what the client is told of a handler's exception."""
-    if isinstance(error, ZmqTritonError):
-        return error
-    if isinstance(error, MemoryError):
-        return Unavailable(NO_MEMORY)
-    _log.error("%s failed", rpc.method, exc_info=error)
-    return InternalError("the server failed to answer; its log says why")
+    return client_error(rpc.method, error)
 
 
 def compression_of(settings: Grpc) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from zmqtriton_floor.errors import NO_MEMORY, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError, shortage_of
 from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.compression import UnsupportedCoding
@@ -54,7 +54,8 @@ def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:
     """Report a fault of ours: the log has it, the client learns nothing of our insides."""
-    if isinstance(error, MemoryError):
-        return response_to(Unavailable(NO_MEMORY))
+    shortage = shortage_of(error)
+    if shortage is not None:
+        return response_to(shortage)
     _log.error("could not answer %s %s", method, path, exc_info=error)
     return 500, json_documents.write({"error": "internal error"})

@@ -18,6 +18,7 @@ import pytest
 
 from tests.addons.tools.doctor.findings import MIB, NOBODY, disk, only, texts, write
 from tests.support.waiting import eventually
+from zmqtriton.options import parse
 from zmqtriton.supervisor.machine.gpus import NvmlError
 from zmqtriton_addons.tools.doctor.subjects import memory, processes, programs
 
@@ -276,12 +277,13 @@ def test_an_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(pid: int) -> int:
         raise OSError(errno.ENOSYS, "not implemented")
 
-    well = texts(programs.judge_kernel())
+    options = parse(["--model-repository=/srv"])
+    well = texts(processes.judge_start(options))
     monkeypatch.setattr(os, "pidfd_open", fail)
 
-    text = only(programs.judge_kernel())
+    text = only(processes.judge_start(options))
 
-    assert [] == well
+    assert [] == well == texts(processes.judge_start(None))
     assert f"not implemented (kernel {os.uname().release}, glibc" in text
     assert text.startswith("error: pidfd_open() does not work here: ")
 

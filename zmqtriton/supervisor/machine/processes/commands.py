@@ -45,8 +45,9 @@ def role_command(
     return command
 
 
-#: Modules must not be looked up in the directory in which the server was started.
-ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
+#: Modules must not be looked up in the directory in which the server was started. And numpy, by
+#: which frontends map tensors, would start a thread for each core, none of which ever computes.
+ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 #: A forked stub writes its own arguments over these, so they need room for it.

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import Any
 
+from zmqtriton.supervisor.machine.fitness import task_limits
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.crashes import FATAL_PREFIX, find_crash
 from zmqtriton_floor import logs, wire
@@ -91,8 +92,13 @@ class StubOutput:
 
     @property
     def last_words(self) -> str:
-        """Return what Python wrote about its own crash, or else the last line with any text."""
+        """Return what Python wrote about its own crash, or else the last line with any text.
+
+        A line about a thread that cannot be had says more than the crash by which a library ends.
+        """
         lines = [line.strip() for line in self._recent_lines if line.strip()]
+        for line in filter(task_limits.is_shortage, lines):
+            return f"{line}; {task_limits.explain()}"
         return self.crash or (lines[-1] if lines else "")
 
     def _log_line(self, data: bytes) -> None:

@@ -21,6 +21,7 @@ import psutil
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.descriptors import restore_limit
+from zmqtriton.supervisor.machine.fitness import task_limits
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl
 from zmqtriton_floor.reasons import Kind, Reason
@@ -139,7 +140,10 @@ _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGI
 
 def not_started(error: Exception) -> Reason:
     """Return why there is no process that was to be started."""
-    return Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+    text = f"it cannot be started: {error}"
+    if isinstance(error, BlockingIOError):  # EAGAIN, which is said of processes, too
+        text += f"; {task_limits.explain()}"
+    return Reason.of(Kind.NOT_STARTED, text)
 
 
 def ended(text: str) -> Reason:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.options import Options
+from zmqtriton.supervisor import lacks
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, process_field, read, size
 
 #: An instance of a model needs five of the supervisor's; see "descriptors" in the supervisor.
@@ -86,6 +88,13 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
             "Raise LimitNPROC= and TasksMax= in the unit, or `ulimit -u` of the shell.",
             "ulimit -u 16384",
         )
+
+
+def judge_start(options: Options | None) -> Iterator[Finding]:
+    """Judge whether this machine has what a server needs that is started with these options."""
+    for lack in lacks(options) if options is not None else ():
+        judge = error if lack.is_fatal else warning
+        yield judge(lack.text, lack.advice, lack.command)
 
 
 def judge_swap(processes: Mapping[int, str], root: Path = ROOT) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""This Python, its libraries and installations, GPUs, the kernel and the clock."""
+"""This Python, its libraries and installations, GPUs and the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor import KERNEL_ADVICE, NvmlError, list_nvml_gpus, missing_calls
+from zmqtriton.supervisor import NvmlError, list_nvml_gpus
 from zmqtriton_addons.tools.doctor.subjects.processes import read_limit
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_floor import __version__
@@ -200,10 +200,6 @@ def _judge_cupy(*, has_devices: bool, count: int) -> Iterator[Finding]:
             "In a container, use --gpus all. Without a GPU it is not needed.",
             "nvidia-smi",
         )
-
-
-def judge_kernel() -> Iterator[Finding]:
-    return (error(text, KERNEL_ADVICE, "uname -r") for text in missing_calls())
 
 
 def judge_clock(now_s: float) -> Iterator[Finding]:

@@ -14,17 +14,10 @@ from contextlib import suppress
 
 from zmqtriton.supervisor.machine.segments import anonymous_memory
 
-KERNEL_ADVICE = (
+ADVICE = (
     "The server needs Linux 5.3 and glibc 2.28 or newer. In a container, the seccomp profile of an "
     "old engine may forbid the call."
 )
-
-
-def check() -> None:
-    """Raise OSError, with a text for the server's operator, if anything is missing."""
-    problems = list(missing_calls())
-    if problems:
-        raise OSError("\n".join([*problems, f"  {KERNEL_ADVICE}"]))
 
 
 def missing_calls() -> Iterator[str]:
