@@ -131,8 +131,7 @@ class Lifeline:
     def receive(self) -> list[tuple[Any, list[int]]]:
         """Return all complete messages, each with its descriptors, which the caller owns.
 
-        What does not decode is counted and left out. A new log file is taken into use here, as all
-        processes do that alike.
+        What does not decode is counted and left out.
         """
         messages: list[tuple[Any, list[int]]] = []
         room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
@@ -166,13 +165,7 @@ class Lifeline:
             self.malformed += 1
             self._drop(descriptors)
             return
-        if type(message) is wire.LogFile:
-            for descriptor in descriptors:
-                for stream in (1, 2):
-                    os.dup2(descriptor, stream)
-            self._drop(descriptors)
-        else:
-            messages.append((message, descriptors))
+        messages.append((message, descriptors))
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until receive() has something, or the end; flush meanwhile.

@@ -16,7 +16,9 @@ import re
 import sys
 import time
 from types import MappingProxyType
-from typing import IO, Any, Callable, Mapping, NamedTuple, Sequence
+from typing import IO, Any, Callable, Mapping, NamedTuple, Sequence, Union
+
+from zmqtriton_floor.process.line_stream import LineStream, PipeStream
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -35,6 +37,8 @@ FORMS = ("default", "ISO8601", "json")
 #: The levels in syslog's numbers, which journald reads at the beginning of a line.
 _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
 
+#: The inode of the journal's stream: systemd's variable, and the supervisor's for its processes.
+JOURNAL = "JOURNAL_STREAM"
 _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
 #: The beginning of a line about a request that has an id, in Triton's words; or about several.
@@ -47,8 +51,6 @@ _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " 
 
 #: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
-#: How often a failure to write the log is reported.
-_TELL_EVERY_S = 60.0
 _LEFT_OUT = "left out %d more lines like those before"
 
 
@@ -153,6 +155,11 @@ class Formatter(logging.Formatter):
         #: journald reads the stream; it makes a record of each line.
         self._is_journal = is_journal
 
+    def format_own(self, text: str) -> str:
+        """Return a warning of this module's own."""
+        here = __file__, sys._getframe().f_lineno
+        return self.format(logging.LogRecord(__name__, logging.WARNING, *here, text, None, None))
+
     def format(self, record: logging.LogRecord) -> str:
         here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
         origin: tuple[int, str, int] = getattr(record, "origin", here)
@@ -200,6 +207,9 @@ class _Filter(logging.Filter):
         return self._options.has(_LEVELS.get(record.levelno, "I"))
 
 
+Output = Union[IO[str], LineStream]
+
+
 class Stream(logging.StreamHandler):  # type: ignore[type-arg]
     """Limits the lines per second of each place in our code, and then reports how many it left out.
 
@@ -209,7 +219,7 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
 
     def __init__(
         self,
-        stream: IO[str] | None = None,
+        stream: Output | None = None,
         max_lines: int = MAX_LINES_A_SECOND,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -220,9 +230,6 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
         self._lines: dict[tuple[str, int], tuple[float, int]] = {}
         #: By place: the last line that was left out, and how many there were.
         self._left_out: dict[tuple[str, int], tuple[logging.LogRecord, int]] = {}
-        #: Lines that could not be written, and when that was last reported.
-        self._lost = 0
-        self._told_s = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
         now_s = self._clock()
@@ -230,23 +237,6 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
             self._tell(now_s)
         if hasattr(record, "origin") or self._has_room(record, now_s):
             super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Count the lost line: a full disk must not fill stderr with one traceback for each."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-            return
-        self._lost += 1
-        now_s = self._clock()
-        if now_s < self._told_s + _TELL_EVERY_S:
-            return
-        self._told_s = now_s
-        try:
-            sys.stderr.write(f"cannot write the log: {error}; lines lost so far: {self._lost}\n")
-            sys.stderr.flush()
-        except OSError:
-            pass  # that is where the log goes
 
     def close(self) -> None:
         """Report left-out lines when the process ends."""
@@ -275,19 +265,35 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
 
 def configure(
     options: LogOptions = LogOptions(),  # noqa: B008
-    stream: IO[str] | None = None,
+    stream: Output | None = None,
     max_lines: int = MAX_LINES_A_SECOND,
 ) -> None:
-    """Send the wanted records of this process to the stream (stderr)."""
-    handler = Stream(stream or sys.stderr, max_lines)
-    handler.setFormatter(Formatter(is_journal=_is_journal(stream or sys.stderr)))
+    """Send the wanted records of this process to the stream.
+
+    Without one they go to stderr, where the supervisor reads them.
+    """
+    if stream is None:
+        stream = take_over_output()
+    formatter = Formatter(is_journal=is_journal(stream))
+    if isinstance(stream, LineStream):
+        stream.form = formatter.format_own
+    handler = Stream(stream, max_lines)
+    handler.setFormatter(formatter)
     logging.getLogger().handlers[:] = [handler]
     change(options)
 
 
-def _is_journal(stream: IO[str]) -> bool:
+def take_over_output() -> PipeStream:
+    """Have what Python prints in this process never wait for the supervisor, and return the way."""
+    stream = sys.stderr
+    if not isinstance(stream, PipeStream):
+        sys.stdout = sys.stderr = stream = PipeStream(2)
+    return stream
+
+
+def is_journal(stream: Output) -> bool:
     """True if the stream is systemd's journal, which announces its inode."""
-    named = os.environ.get("JOURNAL_STREAM", "")
+    named = os.environ.get(JOURNAL, "")
     try:
         status = os.fstat(stream.fileno())
     except (OSError, ValueError):

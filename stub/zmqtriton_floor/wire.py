@@ -719,10 +719,6 @@ class ModelCalled(NamedTuple):
     model: Name
 
 
-class LogFile(NamedTuple):
-    """The log file was opened anew. Its descriptor comes along, for stdout and stderr."""
-
-
 class ConnectionLost(NamedTuple):
     """A peer's connection to the broker has ended, though its death is not known."""
 
@@ -739,7 +735,7 @@ _KINDS: tuple[type[Any], ...] = (
     *(CreateSegment, SegmentCreated, FreeSegment, OpenSegment, SegmentOpened, NewEpoch),
     *(AddRegion, RemoveRegion, RegionReleased, HeldBlocks),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
-    *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes, TrafficSplit),
+    *(ConnectionLost, HostInstance, RepositoryState, StageTimes, TrafficSplit),
     *(ServerDraining, PreparationProgress, Settled, StreamListener),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))

@@ -102,32 +102,6 @@ def test_a_line_about_a_large_batch_has_an_end() -> None:
     assert len(text) < 5_000
 
 
-class _Full(io.StringIO):
-    def flush(self) -> None:
-        raise OSError(28, "No space left on device")
-
-
-def test_a_disk_that_is_full_is_told_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    now = [5.0]
-    handler = logs.Stream(_Full(), clock=lambda: now[0])
-    record = logging.LogRecord("x", logging.INFO, "/a.py", 1, "text", None, None)
-
-    for _ in range(3):
-        handler.emit(record)
-    now[0] = 65.0
-    handler.emit(record)
-
-    text = "cannot write the log: [Errno 28] No space left on device; lines lost so far: "
-    assert [f"{text}1", f"{text}4"] == capsys.readouterr().err.splitlines()
-
-
-def test_a_log_that_goes_to_a_full_stderr_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", _Full())
-    record = logging.LogRecord("x", logging.INFO, "/a.py", 1, "text", None, None)
-
-    logs.Stream(_Full()).emit(record)
-
-
 def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
     written, now = io.StringIO(), [5.0]
     handler = logs.Stream(written, clock=lambda: now[0])

@@ -95,7 +95,6 @@ SAMPLES: tuple[Any, ...] = (
     wire.TraceSettings("{}"),
     wire.Span("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "{}"),
     wire.ConnectionLost(7),
-    wire.LogFile(),
     wire.HostInstance(1, "m_0_0"),
     wire.RepositoryState(1),
     wire.StageTimes(5, 40, 1, 2, 3),

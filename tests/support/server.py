@@ -125,6 +125,8 @@ class Server:
         if "metrics" in self.frontends:
             self.metrics_port = metrics_port
             self.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
+        #: The descriptor that the server prints to, in place of the log.
+        self.output: int | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._options = options
         self._environment = environment or {}
@@ -206,7 +208,7 @@ class Server:
             self.process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=log if self.output is None else self.output,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
                 env=_environment(state | dict(self._environment)),

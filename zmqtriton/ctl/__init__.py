@@ -20,7 +20,7 @@ _NAMES = {
     "progress.live_line": "LiveLine",
     "selecting": "MODEL CommandGroup",
     "stacks": "read_stacks",
-    "status": "needs_attention",
+    "status": "describe_log needs_attention",
     "tables": "format_duration print_table",
 }
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from zmqtriton.ctl.progress.live_line import LiveLine
     from zmqtriton.ctl.selecting import MODEL, CommandGroup
     from zmqtriton.ctl.stacks import read_stacks
-    from zmqtriton.ctl.status import needs_attention
+    from zmqtriton.ctl.status import describe_log, needs_attention
     from zmqtriton.ctl.tables import format_duration, print_table
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -27,6 +27,8 @@ _STARTED_COLUMN = _PROCESS.index("Started")
 _LONG_EXECUTION_S = 5.0
 #: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
+#: Whoever reads the log may be so slow.
+_UNREAD_S = 5.0
 
 
 #: Tables with a row for each model.
@@ -64,6 +66,18 @@ def print_status(
         click.echo()
         print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
     _print_tables(status)
+    if log := describe_log(status.get("log", {})):
+        click.echo(f"\n{log}")
+
+
+def describe_log(log: Mapping[str, Any]) -> str:
+    """Return the lost lines of the log and the wait for its reader in words, or ""."""
+    parts = []
+    if lost := log.get("lost_lines"):
+        parts.append(f"{lost} lines of the log are lost")
+    if log.get("unread_s", 0.0) >= _UNREAD_S:
+        parts.append(f"nobody has read the log for {format_duration(log['unread_s'])}")
+    return "; ".join(parts)
 
 
 def _print_tables(status: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from zmqtriton.long_steps import LifelineReporter, Reporter, printable
 from zmqtriton.storage import store_calls
 from zmqtriton.storage.mirror import Mirror
-from zmqtriton_floor import prctl, wire
+from zmqtriton_floor import logs, prctl, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -94,6 +94,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: -m zmqtriton.storage --lifeline FD\n")
         return 2
     prctl.set_name("storage")
+    logs.take_over_output()
     # copies are for stubs of other users, too, if the server lets them into the directory
     os.umask(0o022)
     prctl.hide_memory()

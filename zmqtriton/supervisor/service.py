@@ -13,7 +13,6 @@ import selectors
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
 
 from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
@@ -23,8 +22,6 @@ from zmqtriton.supervisor.machine import (
     capacity,
     certificates,
     listeners,
-    log_ring,
-    logging_setup,
     own_process,
     secrets,
     tables,
@@ -37,6 +34,8 @@ from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
+from zmqtriton.supervisor.machine.log import ring
+from zmqtriton.supervisor.machine.log.setup import ServerLog, take_over_output
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings
@@ -57,12 +56,13 @@ _END_WITHIN_S = 5.0
 
 def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
     """Run the server and return the exit status; `on_open` is called when all services are open."""
+    to_stderr = take_over_output()
     try:
         own_process.set_up(options)
         secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
         certificates.check(options)
-        stream = logging_setup.set_up(options)
+        log = ServerLog(options, to_stderr)
         secrets.check_tokens(options)
         passed = systemd.passed_sockets(os.environ, os.getpid())
         options, adopted = listeners.adopt(options, passed)
@@ -79,7 +79,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
     for name, bound in claims.local_services.items():
         held[name] = listeners.BoundSocket(name, bound)
     try:
-        service = Service(options, held, claims, stream, on_open)
+        service = Service(options, held, claims, log, on_open)
     except BaseException:
         claims.remove()
         raise
@@ -95,7 +95,7 @@ class Service:
         options: Options,
         held: dict[str, listeners.BoundSocket],
         claims: Claims,
-        stream: IO[str],
+        log: ServerLog,
         on_open: Callable[[OpenedServer], None] | None,
     ) -> None:
         self._options = options
@@ -107,8 +107,8 @@ class Service:
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
-        self._log_ring = log_ring.attach()
-        server = self._server_info(gpus)
+        self._log_ring = ring.attach()
+        server = self._server_info(gpus, log)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
@@ -122,6 +122,7 @@ class Service:
             self._core.events,
             capacity.segment_budget_bytes(),
             str(directory.path),
+            relay=log.outlet.relay,
             on_process_end=self._remove_process_files,
             regions=self._region_files,
         )
@@ -129,7 +130,7 @@ class Service:
         self._background = Background(self._selector, self._core.plan.answer)
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None
-        self._spawner = Spawner(options, self._children, held, claims, stream, self._open_control)
+        self._spawner = Spawner(options, self._children, held, claims, self._open_control)
         self.runner = ActionRunner(
             options,
             self._core,
@@ -141,12 +142,12 @@ class Service:
             background=self._background,
             notifier=notifier,
             gpus=gpus,
-            log_stream=stream,
+            log=log,
             on_open=on_open,
         )
-        self._signals = own_process.Signals(self._core.stop_requested, self.runner.reopen_log)
+        self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
 
-    def _server_info(self, gpus: Sequence[int]) -> ServerInfo:
+    def _server_info(self, gpus: Sequence[int], log: ServerLog) -> ServerInfo:
         runtime, storage = self._claims.runtime, self._claims.storage
         return ServerInfo(
             str(runtime.path),
@@ -159,6 +160,7 @@ class Service:
             max_finalizing=capacity.max_computing(),
             processor_use=capacity.processor_use,
             log_lines=self._log_ring.read_last,
+            log_loss=log.outlet.loss,
             process_lines=self._log_ring.process_lines,
             # the children come after the core
             segment_bytes=lambda: self._children.segments.bytes_by_owner,

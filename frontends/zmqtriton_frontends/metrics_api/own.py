@@ -222,6 +222,8 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
             "malformed_messages_total", "Number of internal messages that made no sense", "counter"
         ),
         *_values("malformed_messages_total", "place", malformed),
+        *_family("log_lines_lost_total", "Lines of the log that could not be written", "counter"),
+        f"zmqtriton_log_lines_lost_total {status.get('log', {}).get('lost_lines', 0)}",
         *_family("broker_bytes_total", "Bytes on the sockets of the broker", "counter"),
         *_values("broker_bytes_total", "direction", traffic),
         *_family("leased_blocks", "Blocks of shared memory that processes hold of others", "gauge"),

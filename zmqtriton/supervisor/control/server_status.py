@@ -165,6 +165,7 @@ class ServerStatus:
             "processes": processes,
             "environments": preparations,
             "malformed": self._malformed,
+            "log": server.log_loss(),
             "clients": self._clients.describe(),
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],

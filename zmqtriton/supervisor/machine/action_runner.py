@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.machine import listeners, logging_setup, tables
+from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.guard import guarded
+from zmqtriton.supervisor.machine.log.setup import ServerLog
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
@@ -50,7 +50,7 @@ class ActionRunner:
         background: Background,
         notifier: systemd.Notifier,
         gpus: Sequence[int],
-        log_stream: IO[str],
+        log: ServerLog,
         on_open: Callable[[OpenedServer], None] | None,
     ) -> None:
         """Set up; `on_open` is called when clients may connect."""
@@ -64,7 +64,7 @@ class ActionRunner:
         self._background = background
         self._notifier = notifier
         self._gpus = gpus
-        self._log_stream = log_stream
+        self._log = log
         self._on_open = on_open
         #: None while the server runs.
         self.exit_status: int | None = None
@@ -109,15 +109,6 @@ class ActionRunner:
             self._core.plan.answer(action.ticket, failure)
         elif isinstance(action, actions.CloseRegion):
             self._core.plan.answer(action.ticket, frozenset())
-
-    def reopen_log(self) -> None:
-        """Open the log file anew: it may have been renamed."""
-        if not self._options.log_file:
-            return
-        with guarded("to open the log file anew"):
-            with open(self._options.log_file, "ab", opener=logging_setup.open_log) as file:
-                os.dup2(file.fileno(), self._log_stream.fileno())
-            self._children.change_log_file(self._log_stream.fileno())
 
     def _send(self, action: actions.Send) -> None:
         message = action.message
@@ -187,7 +178,7 @@ class ActionRunner:
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
-        tables.log_grpc_settings(self._options, self._log_stream)
+        tables.log_grpc_settings(self._options, self._log.outlet)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
         if self._on_open is not None:
@@ -220,7 +211,7 @@ class ActionRunner:
             return  # whoever is called tells it in words of its own
         backends = [("python", str(STUB_DIRECTORY)), *action.backends]
         for table in tables.startup_tables(
-            self._options, action.models, backends, self._gpus, self._log_stream
+            self._options, action.models, backends, self._gpus, self._log.outlet
         ):
             _log.info("", extra={"raw": table})
 

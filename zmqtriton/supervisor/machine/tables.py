@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import IO
+from io import TextIOBase
 
 from zmqtriton import console
 from zmqtriton.options import Options
@@ -44,7 +44,7 @@ def startup_tables(
     models: Sequence[tuple[str, str, str]],
     backends: Sequence[tuple[str, str]],
     gpus: Sequence[int],
-    stream: IO[str],
+    stream: TextIOBase,
 ) -> Iterator[str]:
     width = _width(stream)
     rows = [
@@ -69,7 +69,7 @@ _GRPC_CALLS = (
 )
 
 
-def log_grpc_settings(options: Options, stream: IO[str]) -> None:
+def log_grpc_settings(options: Options, stream: TextIOBase) -> None:
     """Log the settings of gRPC as verbose lines."""
     if not options.allow_grpc:
         return
@@ -98,7 +98,7 @@ def log_start(options: Options) -> None:
     )
 
 
-def _width(stream: IO[str]) -> int | None:
+def _width(stream: TextIOBase) -> int | None:
     """Return the width of the terminal; None without one."""
     try:
         return os.get_terminal_size(stream.fileno()).columns
@@ -109,4 +109,3 @@ def _width(stream: IO[str]) -> int | None:
 def print_to_stderr(text: str) -> None:
     """Print for the server's operator, wherever log records go."""
     sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

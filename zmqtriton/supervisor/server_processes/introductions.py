@@ -53,6 +53,8 @@ class ServerInfo(NamedTuple):
         "last": 0,
         "lost": 0,
     }
+    #: How many lines of the log are lost, and for how long nobody has read it.
+    log_loss: Callable[[], dict[str, Any]] = lambda: {"lost_lines": 0, "unread_s": 0.0}
     #: The last lines of each process of a model, "" for all, also of those that died.
     process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
     #: The bytes of shared memory of each process, by serial number.

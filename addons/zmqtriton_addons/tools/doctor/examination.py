@@ -42,6 +42,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         ),
         "the ports": servers.judge_ports(options if is_start else {}),
         "the models": servers.judge_models(server.troubles if server else ()),
+        "the log": servers.judge_log(server.log if server else ""),
         "the processes": processes.judge_stopped(names, root),
         "the stub users": servers.judge_stub_users(users, places),
         "the units of systemd": systemd.judge_units(options, root, is_running=not is_start),

@@ -19,7 +19,7 @@ from zmqtriton.control_client import (
     connect,
     find_directories,
 )
-from zmqtriton.ctl import explain
+from zmqtriton.ctl import describe_log, explain
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
@@ -39,6 +39,8 @@ class Server:
     #: The names of its processes, by pid.
     processes: Mapping[int, str] = field(default_factory=dict)
     instances: int = 0
+    #: What is wrong with the log, or "".
+    log: str = ""
     #: By the wall clock; 0 is unknown.
     started_s: float = 0.0
 
@@ -124,6 +126,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
         list(troubles.items()),
         {one["pid"]: one.get("instance") or one["role"] for one in processes if one.get("pid")},
         sum(one["role"] == "stub" for one in processes),
+        describe_log(status.get("log", {})),
         min((one["started_s"] for one in processes if one.get("started_s")), default=0.0),
     )
     return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])

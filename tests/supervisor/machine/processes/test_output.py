@@ -1,35 +1,39 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes import output as module
-from zmqtriton.supervisor.machine.processes.output import StubOutput
+from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
+from zmqtriton_floor import wire
+
+_CRASH = (
+    b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+    b'  File "/models/m/1/model.py", line 5 in execute\n'
+    b'  File "/x/zmqtriton_stub/model.py", line 1 in run\n'
+)
 
 
 class Pipe:
+    """The output of a stub, whose lines are logged as they come."""
+
     def __init__(self) -> None:
-        reading, self.writing = os.pipe()
-        self.output = StubOutput(reading, StubName("m", "m_0_0"), 42)
+        self.output = StubOutput(StubName("m", "m_0_0"), 42, lambda output: None)
 
     def write(self, data: bytes) -> None:
-        os.write(self.writing, data)
-        while self.output.read():
+        self.output.take(data)
+        while self.output.log_some():
             pass
 
 
 @pytest.fixture
-def pipe(caplog: pytest.LogCaptureFixture) -> Iterator[Pipe]:
+def pipe(caplog: pytest.LogCaptureFixture) -> Pipe:
     caplog.set_level(logging.INFO)
-    pipe = Pipe()
-    yield pipe
-    os.close(pipe.writing)
+    return Pipe()
 
 
 def test_each_line_is_a_record_with_the_instances_name(
@@ -73,7 +77,7 @@ def test_a_line_without_an_end_does_not_fill_the_memory(pipe: Pipe) -> None:
     for _ in range(100):
         pipe.write(b"x" * 10_000)
 
-    assert len(pipe.output._rest) < 40_000
+    assert len(pipe.output._lines._rest) < 40_000
     assert len(pipe.output.last_words) < 20_000
     pipe.output.close()
 
@@ -85,12 +89,25 @@ def test_the_last_words_are_the_last_line_that_says_something(pipe: Pipe) -> Non
     assert pipe.output.last_words == "MemoryError: no"
 
 
-def test_a_child_that_holds_the_pipe_does_not_hold_up_the_end(pipe: Pipe) -> None:
-    pipe.write(b"said\n")
-
+def test_lines_that_nobody_takes_are_dropped_the_oldest_first(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3_000):
+        pipe.output.take(b"%d " % number + b"x" * 2000 + b"\n")
     pipe.output.close()
 
-    assert pipe.output.last_words == "said"
+    numbers = [int(r.getMessage().split()[0]) for r in caplog.records if "xxx" in r.getMessage()]
+    assert [*range(3_000 - len(numbers), 3_000)] == numbers
+    assert 3_000 == len(numbers) + pipe.output.dropped_lines
+    assert caplog.records[0].__dict__["origin"][2] == numbers[0] + 1
+
+
+def test_a_flood_is_not_read_for_what_explains_a_death_but_at_its_end(pipe: Pipe) -> None:
+    pipe.write(b"x\n" * 30_000 + b"the last\n")
+    assert "the last" == pipe.output.last_words
+
+    pipe.write(b"x\n" * 30_000 + _CRASH + b"x\n" * 30_000)
+    assert "Aborted\n\nAt:\n  /models/m/1/model.py(5): execute" == pipe.output.crash
 
 
 def test_what_is_no_text_is_shown_anyway(pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,3 +198,13 @@ def test_a_crash_within_pb_utils_is_told_from_the_models_frame(pipe: Pipe) -> No
     )
 
     assert "Aborted\n\nAt:\n  /models/m/1/model.py(7): execute" == pipe.output.crash
+
+
+def test_lines_that_come_another_way_follow_those_that_were_printed_before(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipe.output.read = lambda: pipe.output.take(b"printed before\n")
+
+    log_line(wire.LogLine("I", "model.py", 7, "said", ""), 42, pipe.output)
+
+    assert ["printed before", "said"] == [record.getMessage() for record in caplog.records]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,7 +30,10 @@ class Child:
     is_guest: bool = False
     #: The serial of the guest whose threads it is; 0 for a process.
     guest: int = 0
+    #: What a stub prints.
     output: StubOutput | None = None
+    #: Passes on the last of what another process has printed.
+    read_rest: Callable[[], None] | None = None
     #: It may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
     #: It is the fork server.

@@ -22,7 +22,7 @@ from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.supervisor.machine import descriptors
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.host_policies import pin_to_cores
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
@@ -30,7 +30,7 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkS
 from zmqtriton.supervisor.machine.processes.frozen import FrozenProcesses
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.last_pages import LastPages
-from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
+from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.processes.stream_sockets import StreamSockets
@@ -56,7 +56,7 @@ def _start(
     inherited: Sequence[int],
     stub: StubName | None,
     **how: Any,
-) -> tuple[Process, int | None]:
+) -> tuple[Process, int]:
     """Return the process and the reading end of its output. Raises OSError."""
     with ExitStack() as ends, ExitStack() as own:
         if child.progress_page is not None:
@@ -64,15 +64,18 @@ def _start(
         ours, theirs = pair()
         ends.callback(theirs.close)
         own.callback(ours.close)
-        reading = None
-        if stub is not None:
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            ends.callback(os.close, writing)
-            own.callback(os.close, reading)
-            how |= {"output": writing, "is_stub": True}
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        ends.callback(os.close, writing)
+        own.callback(os.close, reading)
+        if stub is None:
+            how["environment"] = {**(how.get("environment") or {}), **unblock(writing)}
+        else:
+            how["is_stub"] = True
         end = theirs.fileno()
         try:
-            process = processes.spawn(command(end), descriptors=(end, *inherited), **how)
+            process = processes.spawn(
+                command(end), descriptors=(end, *inherited), output=writing, **how
+            )
         except subprocess.SubprocessError as error:
             raise OSError(str(error)) from error
         own.pop_all()
@@ -110,10 +113,13 @@ class Children:
         segment_bytes: int = 0,
         directory: str = "",
         *,
+        relay: Callable[[bytes], None] = lambda lines: None,
         on_process_end: Callable[[int], None] = lambda serial: None,
         regions: LentRegions | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
+
+        `relay` gets what the server's own processes print, in a thread.
 
         The runtime directory marks the processes of models as this server's. `on_process_end` is
         called with the serial of each dead process, before the listener is; `regions` are those of
@@ -144,8 +150,7 @@ class Children:
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         #: Variables of models that differ from the server's; None is one that they do not get.
         self.model_variables: Mapping[str, str | None] = {}
-        #: The log file, if it was opened anew.
-        self.log_descriptor: int | None = None
+        self._outputs = Outputs(selector, relay)
         self._on_process_end = on_process_end
 
     def stub_pids(self) -> set[int]:
@@ -180,7 +185,7 @@ class Children:
             self._start_watching(child, process, reading, stub)
 
     def _start_watching(
-        self, child: Child, process: Process, reading: int | None, stub: StubName | None
+        self, child: Child, process: Process, reading: int, stub: StubName | None
     ) -> None:
         child.process, child.pid = process, process.pid
         self._pids.add(process.pid)
@@ -189,14 +194,14 @@ class Children:
         except OSError as error:
             process.signal(signal.SIGKILL, group=True)
             process.reap()
-            if reading is not None and child.output is None:
+            if child.output is None and child.read_rest is None:
                 os.close(reading)
             self._remove_child(child, processes.ended(f"it cannot be watched: {error}"))
         else:
             self._listener.process_started(child.serial, process.pid, time.time())
 
     def _watch_process(
-        self, child: Child, process: Process, reading: int | None, stub: StubName | None
+        self, child: Child, process: Process, reading: int, stub: StubName | None
     ) -> None:
         if child.cores:
             pin_to_cores(process.pid, child.cores)
@@ -206,11 +211,10 @@ class Children:
         self._selector.register(
             process.pidfd, selectors.EVENT_READ, lambda: self._handle_process_exit(child)
         )
-        if reading is not None and stub is not None:
-            child.output = output = StubOutput(reading, stub, process.pid)
-            self._selector.register(
-                output, selectors.EVENT_READ, _guard(child, self._read_output, self.kill)
-            )
+        if stub is None:
+            child.read_rest = self._outputs.follow_process(reading)
+        else:
+            child.output = self._outputs.follow_stub(reading, stub, process.pid)
 
     def spawn_fork_server(self, serial: int) -> None:
         mark = stub_mark.placeholder(self._directory)
@@ -335,13 +339,6 @@ class Children:
             child.lifeline.send(message, *(() if descriptor is None else (descriptor,)))
             self._update_write_interest(child)
 
-    def change_log_file(self, descriptor: int) -> None:
-        """Have all processes that write to the log file themselves write to this one."""
-        self.log_descriptor = descriptor
-        for child in list(self._children.values()):
-            if child.pid and child.output is None and not (child.can_fork or child.is_users):
-                self.send(child.serial, wire.LogFile(), descriptor)
-
     def _update_write_interest(self, child: Child) -> None:
         has_backlog = child.lifeline.is_backed_up and not child.lifeline.ended
         if has_backlog != child.is_watched_for_writing:
@@ -397,15 +394,8 @@ class Children:
         except OSError:
             child.pidfd = None  # dead already, which the end of its lifeline shows, too
         self._watch(child)
-        if self.log_descriptor is not None:  # its arbiter has an earlier one
-            self.send(serial, wire.LogFile(), self.log_descriptor)
 
     # -------------------------------------------------------------- watching
-
-    def _read_output(self, child: Child) -> None:
-        if child.output is not None and not child.output.read():
-            # Closed by the process, which may go on without it.
-            self._selector.unregister(child.output)
 
     def detect_frozen(self) -> None:
         """Find frozen processes. To be called once a second."""
@@ -459,9 +449,10 @@ class Children:
         self._probes.close(child.serial)
         words = crash = ""
         if child.output is not None:
-            _unregister(self._selector, child.output)
             child.output.close()
             words, crash = child.output.last_words, child.output.crash
+        if child.read_rest is not None:
+            child.read_rest()
         page = child.progress_page
         had_begun = page is not None and self._last_pages.keep(child.serial, page)
         if child.pidfd is not None:
@@ -496,4 +487,5 @@ class Children:
             if is_dead:
                 self._handle_process_exit(child)
         self._last_pages.close()
+        self._outputs.close()
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()))

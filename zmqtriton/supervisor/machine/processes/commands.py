@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from zmqtriton import addons
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SERVICES
 from zmqtriton_floor.errors import InternalError

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.process import Process
 

@@ -1,46 +1,153 @@
-"""A stub's stdout and stderr, which become records of the server's log.
+"""The output of children: of stubs it becomes records of the server's log, of others its lines.
 
-Each line carries the instance's name and its number, where other records have file and line. A
-model that floods its output loses lines, which are counted; the last lines are kept to explain a
-death.
+Each line of a stub carries the instance's name and its number, where other records have file and
+line. A model that floods its output loses lines, which are counted; the last lines are kept to
+explain a death.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import selectors
+import sys
+import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from zmqtriton.supervisor.machine.fitness import task_limits
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.guard import guarded
+from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes.crashes import FATAL_PREFIX, find_crash
+from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS
+from zmqtriton_floor.process.line_stream import count_lines
 
 _log = logging.getLogger("zmqtriton.output")
 #: Of lines that processes send by themselves.
 _said = logging.getLogger("zmqtriton.said")
 
-_READ_BYTES = 65536
 _MAX_LINE_BYTES = 16384
+#: What a process of the server may print while nobody reads it.
+_PIPE_BYTES = 1 << 20
 #: The number of lines per second that get through, after a first burst of as many.
 _LINES_PER_S = 1000
+#: The loop has other things to do, too.
+_TURN_S = 0.02
+#: As much of a stub waits for the loop; beyond that its oldest lines are dropped.
+_MAX_WAITING_BYTES = 1 << 20
 _LAST_WORDS_BYTES = 4096
 #: Of Python's report of a crash, as many lines from its first one are kept.
 _CRASH_LINES = 200
+_FATAL = FATAL_PREFIX.encode()
+
+
+def unblock(writing: int) -> dict[str, str | None]:
+    """Prepare the pipe of a process of the server, which must not wait for its reader.
+
+    Return its variables: whether the pipe leads to systemd's journal, as in `logs`.
+    """
+    os.set_blocking(writing, False)
+    with suppress(OSError):  # a user who is not root may have so many pages of pipes, no more
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    status = os.fstat(writing)
+    is_journal = logs.is_journal(sys.stderr)
+    return {logs.JOURNAL: f"{status.st_dev}:{status.st_ino}" if is_journal else None}
+
+
+class Lines:
+    """Cuts the bytes of a pipe into whole lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def cut(self, data: bytes) -> bytes:
+        """Return the lines that have an end by now; at the end of the pipe, b"", all the rest."""
+        whole, end, self._rest = (self._rest + data).rpartition(b"\n")
+        if self._rest and (not data or len(self._rest) > _MAX_LINE_BYTES):
+            whole, end, self._rest = whole + end + self._rest, b"\n", b""
+        return whole + end
+
+
+class Outputs:
+    """The output of all children, which a thread reads."""
+
+    def __init__(self, selector: selectors.BaseSelector, relay: Callable[[bytes], None]) -> None:
+        """Set up; `relay` gets the lines of the server's own processes, in the thread."""
+        self._reader = OutputReader()
+        self._relay = relay
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector = selector
+        selector.register(self._event, selectors.EVENT_READ, self._log_waiting)
+        #: Those that have lines for the loop.
+        self._waiting: deque[StubOutput] = deque()
+
+    def follow_process(self, descriptor: int) -> Callable[[], None]:
+        """Pass on the output of a process of the server; return a function that reads its end.
+
+        The pipe is read until its end, since what the process has forked may have it, too.
+        """
+        lines = Lines()
+
+        def take(data: bytes) -> None:
+            if whole := lines.cut(data):
+                self._relay(whole)
+
+        pipe = self._reader.watch(descriptor, take)
+        return lambda: self._reader.read_now(pipe)
+
+    def follow_stub(self, descriptor: int, stub: StubName, pid: int) -> StubOutput:
+        """Log what a stub prints, until the output is closed."""
+        output = StubOutput(stub, pid, self._note_waiting)
+        pipe = self._reader.watch(descriptor, output.take)
+        output.read = lambda: self._reader.read_now(pipe, 1)
+        output.leave = lambda: self._reader.leave(pipe)
+        return output
+
+    def close(self) -> None:
+        self._reader.close()
+        self._selector.unregister(self._event)
+        os.close(self._event)
+
+    def _note_waiting(self, output: StubOutput) -> None:
+        self._waiting.append(output)
+        os.eventfd_write(self._event, 1)
+
+    def _log_waiting(self) -> None:
+        """Log lines of the stubs in turn, for a moment."""
+        os.eventfd_read(self._event)
+        until_s = time.monotonic() + _TURN_S
+        while self._waiting and time.monotonic() < until_s:
+            output = self._waiting.popleft()
+            with guarded(f"what '{output.stub_name.instance}' has printed"):
+                if output.log_some():
+                    self._waiting.append(output)
+        if self._waiting:
+            os.eventfd_write(self._event, 1)
 
 
 class StubOutput:
-    """The reading end of one stub's pipe."""
+    """The output of one stub: what its pipe has brought waits for the loop, which logs it."""
 
-    def __init__(self, descriptor: int, stub: StubName, pid: int) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
+    def __init__(self, stub: StubName, pid: int, on_waiting: Callable[[StubOutput], None]) -> None:
+        """Set up; `on_waiting` is called in the thread if lines wait that did not before."""
         self.stub_name = stub
         self._pid = pid
-        self._rest = b""
+        self._on_waiting = on_waiting
+        #: Reads what the pipe holds; reads its last bytes and closes it.
+        self.read: Callable[[], None] = lambda: None
+        self.leave: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+        self._lines = Lines()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        #: Lines that were dropped while they waited.
+        self._skipped = 0
         self._number = 0
         self._recent_lines: deque[str] = deque()
         self._last_bytes = 0
@@ -50,40 +157,60 @@ class StubOutput:
         self._refilled_at_s = time.monotonic()
         self.dropped_lines = 0
 
-    def fileno(self) -> int:
-        return self._descriptor
+    def take(self, data: bytes) -> None:
+        """Have lines wait for the loop; called in the thread that reads."""
+        whole = self._lines.cut(data)
+        if not whole:
+            return
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting.append(whole)
+            self._waiting_bytes += len(whole)
+            while self._waiting_bytes > _MAX_WAITING_BYTES:
+                dropped = self._waiting.popleft()
+                self._waiting_bytes -= len(dropped)
+                self._skipped += count_lines(dropped)
+        if is_first:
+            self._on_waiting(self)
 
-    def read(self) -> bool:
-        """Read some bytes; False without any, or if there never will be."""
-        try:
-            data = os.read(self._descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        if not data:
-            return False
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _MAX_LINE_BYTES:
-            lines.append(self._rest)
-            self._rest = b""
-        for line in lines:
+    def log_some(self) -> bool:
+        """Log the lines of one read; return whether more wait."""
+        with self._lock:
+            data = self._waiting.popleft() if self._waiting else b""
+            self._waiting_bytes -= len(data)
+            skipped, self._skipped = self._skipped, 0
+        self._drop(skipped)
+        lines = data.split(b"\n")[:-1]
+        room = self._take_tokens(len(lines))
+        for line in lines[:room]:
             self._log_line(line)
-        return True
+        self._drop(len(lines) - room)
+        for line in self._last_of(lines[room:]):
+            self._remember(_shown(line))
+        return bool(self._waiting)
 
-    def close(self, at_most: int = 64) -> None:
-        """Read the remaining bytes.
+    def catch_up(self) -> None:
+        """Log the lines of the pipe: they precede a line that has come another way."""
+        self.read()
+        while self.log_some():
+            pass
+
+    def _drop(self, lines: int) -> None:
+        self._number += lines
+        self.dropped_lines += lines
+
+    def close(self) -> None:
+        """Log the remaining lines.
 
         A child of the model may hold the other end open and go on for ever.
         """
-        for _ in range(at_most):
-            if not self.read():
-                break
-        if self._rest:
-            self._log_line(self._rest)
+        self.leave()
+        self.take(b"")
+        self.catch_up()
         if self.dropped_lines:
             text = "%d lines of '%s' were dropped, there were too many"
             name = self.stub_name
             _log.warning(text, self.dropped_lines, name.instance, extra=_about(name))
-        os.close(self._descriptor)
 
     @property
     def crash(self) -> str:
@@ -102,33 +229,52 @@ class StubOutput:
         return self.crash or (lines[-1] if lines else "")
 
     def _log_line(self, data: bytes) -> None:
-        # A progress bar overwrites its line; the log gets what a terminal would show in the end.
-        shown = data.rstrip(b"\r").rpartition(b"\r")[2]
-        line = shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
+        line = _shown(data)
         self._number += 1
+        self._remember(line)
+        origin = (self._pid, self.stub_name.instance, self._number)
+        _log.info("%s", line, extra={"origin": origin, **_about(self.stub_name)})
+
+    def _remember(self, line: str) -> None:
+        """Keep a line that may explain a death."""
         self._recent_lines.append(line)
         if line.startswith(FATAL_PREFIX):
             self._crash_lines = [line]
-        elif self._crash_lines and len(self._crash_lines) < _CRASH_LINES and line.strip():
+        elif self._is_in_crash and line.strip():
             self._crash_lines.append(line.strip())
         self._last_bytes += len(line)
         while self._last_bytes > _LAST_WORDS_BYTES and len(self._recent_lines) > 1:
             self._last_bytes -= len(self._recent_lines.popleft())
-        if self._take_token():
-            origin = (self._pid, self.stub_name.instance, self._number)
-            _log.info("%s", line, extra={"origin": origin, **_about(self.stub_name)})
-        else:
-            self.dropped_lines += 1
 
-    def _take_token(self) -> bool:
+    @property
+    def _is_in_crash(self) -> bool:
+        return 0 < len(self._crash_lines) < _CRASH_LINES
+
+    def _last_of(self, lines: list[bytes]) -> list[bytes]:
+        """Return the dropped lines that are to be remembered: a flood may be long."""
+        if self._is_in_crash or any(line.startswith(_FATAL) for line in lines):
+            return lines
+        size, first = 0, len(lines)
+        while first and size <= _LAST_WORDS_BYTES:
+            first -= 1
+            size += len(lines[first]) + 1
+        return lines[first:]
+
+    def _take_tokens(self, number: int) -> int:
+        """Return how many of so many lines may be logged."""
         now_s = time.monotonic()
         gained = (now_s - self._refilled_at_s) * _LINES_PER_S
         self._tokens = min(2.0 * _LINES_PER_S, self._tokens + gained)
         self._refilled_at_s = now_s
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+        allowed = min(number, int(self._tokens))
+        self._tokens -= allowed
+        return allowed
+
+
+def _shown(data: bytes) -> str:
+    """Return a line as a terminal would show it in the end, where a progress bar overwrites it."""
+    shown = data.rstrip(b"\r").rpartition(b"\r")[2]
+    return shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
 
 
 def _about(stub: StubName, traces: str = "") -> dict[str, Any]:
@@ -141,5 +287,8 @@ def log_line(said: wire.LogLine, pid: int, output: StubOutput | None) -> None:
     """Log a line of a process; that of a stub under the model's name."""
     origin = (pid, said.file, said.line)
     level = LEVEL_NUMBERS.get(said.level, logging.INFO)
-    about = {} if output is None else _about(output.stub_name, said.traces)
+    about: dict[str, Any] = {}
+    if output is not None:
+        output.catch_up()
+        about = _about(output.stub_name, said.traces)
     _said.log(level, "%s", said.text, extra={"origin": origin, **about})

@@ -6,16 +6,16 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from typing import IO
 
 from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.environments.users import downloads_directory, give_directory
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.machine import listeners, log_ring, model_environment, segments
+from zmqtriton.supervisor.machine import listeners, model_environment, segments
 from zmqtriton.supervisor.machine.directories.claims import Claims
 from zmqtriton.supervisor.machine.directories.loss import DirectoryMending
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
+from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
@@ -47,7 +47,6 @@ class Spawner:
         children: Children,
         sockets: dict[str, listeners.BoundSocket],
         claims: Claims,
-        log_stream: IO[str],
         open_control: Callable[[], None],
     ) -> None:
         """Set up; `open_control` opens the control socket again when its directory was lost."""
@@ -56,7 +55,6 @@ class Spawner:
         self._children = children
         self._listeners = sockets
         self._runtime_directory = claims.runtime
-        self._log_stream = log_stream
         #: Keep the environments that models run in from being removed, by their directory.
         self._cache_locks: dict[str, int | None] = {}
         self._begun = segments.anonymous_memory(_BEGUN_BYTES)
@@ -94,7 +92,6 @@ class Spawner:
             action.serial,
             lambda line: commands.role_command(action.role, line, descriptors, begun),
             inherited=(*descriptors.values(), *(() if begun is None else (begun,))),
-            output=self._log_stream.fileno() if self._options.log_file else None,
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,
             oom_score=oom_score_of(action.role),
@@ -102,7 +99,7 @@ class Spawner:
         )
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
-        stub = log_ring.StubName(action.model, action.instance, action.version)
+        stub = StubName(action.model, action.instance, action.version)
         page = segments.anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
         host = action.environment.host
         if host is not None:
@@ -127,7 +124,7 @@ class Spawner:
             action.serial,
             lambda line: commands.environment_command(line, action.model, cache, action.demand),
             environment=variables,
-            stub=log_ring.StubName(action.model, "environment"),
+            stub=StubName(action.model, "environment"),
             user=user,
         )
 

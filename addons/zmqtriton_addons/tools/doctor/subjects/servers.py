@@ -69,6 +69,16 @@ def judge_models(troubles: Sequence[tuple[str, str]]) -> Iterator[Finding]:
         yield warning(f"{more} more models are in trouble", advice, "zmqtriton-ctl explain")
 
 
+def judge_log(problem: str) -> Iterator[Finding]:
+    if problem:
+        yield warning(
+            problem,
+            "The reader of the server's stderr, such as a shipper of logs, has stopped or is too "
+            "slow, or the disk of the log file is full. Models and requests do not wait for it.",
+            "zmqtriton-ctl logs",
+        )
+
+
 def judge_ports(options: Mapping[str, Any]) -> Iterator[Finding]:
     """Try the ports that a server with these options would open."""
     for allowed, address, option in _SERVICES:

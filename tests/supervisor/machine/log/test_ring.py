@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.supervisor.machine.log_ring import LogLine, LogRing, ProcessLines, StubName
+from zmqtriton.supervisor.machine.log.ring import LogLine, LogRing, ProcessLines, StubName
 
 
 def record(text: str, *, level: int = logging.INFO, **extra: Any) -> logging.LogRecord:

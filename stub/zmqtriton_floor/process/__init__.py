@@ -1,0 +1,1 @@
+"""The parts that every process of the server has alike."""

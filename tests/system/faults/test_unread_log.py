@@ -1,0 +1,115 @@
+"""A log that nobody reads: a pipe that is full from the start. It holds up no process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.scraping import read_series
+from tests.support.scripted import generate
+from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
+from tests.system.operations.commands import ctl
+
+pytestmark = pytest.mark.system
+
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*", "--log-verbose=1"]
+_PRINTS = 'print("said " + "x" * 1000)\nreturn [reply("")]'
+_FLOODS = 'for n in range(100):\n    print(n, "x" * 15000)\nreturn [reply("")]'
+
+
+class FullPipe:
+    """A pipe into which nothing fits, until `read` is called."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.writing, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(self.writing, b"\n" * 4096)
+        os.set_blocking(self.writing, True)
+        self._text = bytearray()
+
+    def read(self) -> None:
+        """Read from now on, in a thread."""
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while data := os.read(self.reading, 65536):
+            self._text += data
+
+    def text(self) -> str:
+        return self._text.decode("utf-8", "replace").lstrip("\n")
+
+
+@pytest.fixture
+def pipe() -> Iterator[FullPipe]:
+    pipe = FullPipe()
+    yield pipe
+    for descriptor in (pipe.reading, pipe.writing):
+        os.close(descriptor)
+
+
+def _kill(server: Server, role: str) -> None:
+    """Kill a process, and wait until there is another."""
+    [victim] = server.pids()[role]
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: server.pids().get(role, [victim]) != [victim], 30, f"another {role}")
+
+
+@pytest.fixture
+def server(tmp_path: Path, pipe: FullPipe) -> Server:
+    options = [*OPTIONS, f"--runtime-directory={tmp_path}/run"]
+    server = Server(tmp_path / "s", models=["add_sub", "scripted"], options=options)
+    server.output = pipe.writing
+    return server
+
+
+@pytest.mark.row("A30")
+def test_a_log_that_nobody_reads_holds_up_nothing(server: Server) -> None:
+    with server:
+        for _ in range(100):
+            generate(server, "scripted", _PRINTS)
+            assert 200 == ask_add_sub(server)
+
+        assert not server.control_model("unload", "add_sub")
+        assert not server.control_model("load", "add_sub")
+        [stub] = server.stub_pids("scripted")
+        os.kill(stub, signal.SIGKILL)
+        eventually(lambda: server.stub_pids("scripted") not in ([], [stub]), 30, "another stub")
+        _kill(server, "broker")
+        eventually(server.is_ready, 30, "it is ready")
+        generate(server, "scripted", _PRINTS)
+        assert 0 == ctl(server, "status").exit_code
+        assert "said xxx" in ctl(server, "logs", "scripted").stdout
+        assert 0 == server.stop()
+
+
+def test_a_log_that_is_read_again_says_how_many_lines_are_lost(
+    server: Server, pipe: FullPipe
+) -> None:
+    with server:
+        for _ in range(3):
+            generate(server, "scripted", _FLOODS)
+        lost = eventually(lambda: _lost(server), 30, "lost lines")
+        assert "lines of the log are lost" in ctl(server, "status").stdout
+
+        pipe.read()
+
+        eventually(lambda: "lines of the log are lost here" in pipe.text(), 30, "the number")
+        generate(server, "scripted", 'print("said at last")\nreturn [reply("")]')
+        eventually(lambda: "said at last" in pipe.text(), 30, "later lines")
+        counts = re.findall(r"(\d+) lines of the log are lost here: nobody", pipe.text())
+        assert _lost(server) == sum(map(int, counts)) >= lost
+        assert 0 == server.stop()
+
+
+def _lost(server: Server) -> int:
+    return int(read_series(server)["zmqtriton_log_lines_lost_total"])

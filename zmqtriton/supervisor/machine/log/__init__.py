@@ -1,0 +1,1 @@
+"""The log of the server: its way out, and its last lines for people."""

@@ -1,0 +1,204 @@
+"""The way of the log out of the server: through a thread, since its reader may stop.
+
+A full pipe, a terminal that was halted and a disk that hangs hold up this thread alone. What comes
+meanwhile waits, up to a limit; more is lost, and counted. A writer waits a moment for its line, so
+that usually whoever sees what a line tells finds the line as well.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.process.line_stream import UNREAD, LineStream, count_lines, describe_loss
+
+_MAX_BYTES = 1 << 20
+_WRITE_BYTES = 65536
+#: The longest wait for a line to be written, and the share of time that goes into such waits.
+_PATIENCE_S = 0.05
+_LEAST_PATIENCE_S = 0.001
+_WAITING_SHARE = 0.05
+#: At the end of the server, a log of which nothing is read for so long is left.
+_END_WITHIN_S = 1.0
+#: How often a failure to write is reported elsewhere.
+_COMPLAIN_EVERY_S = 60.0
+
+
+class _Entry(NamedTuple):
+    data: bytes = b""
+    #: The number of its lines, or of lost lines that it stands for.
+    lines: int = 0
+    stands_for: int = 0
+    #: Run by the thread in place of a write.
+    task: Callable[[], object] | None = None
+
+
+class LogOutlet(LineStream):
+    """The log of all processes on its way to a descriptor, which may block."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        complain: Callable[[str], object] = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set up; `complain` gets the reason if nothing can be written, for another place.
+
+        The thread begins with the first line.
+        """
+        super().__init__(descriptor)
+        self._complain = complain
+        self._clock = clock
+        self._complained_s = clock() - _COMPLAIN_EVERY_S
+        # may be taken by the thread that has it: any allocation may run a finalizer that prints
+        self._state = threading.RLock()
+        self._has_work = threading.Condition(self._state)
+        self._has_written = threading.Condition(self._state)
+        self._thread: threading.Thread | None = None
+        self._queue: deque[_Entry] = deque()
+        self._bytes = 0
+        self._put_count = self._done_count = 0
+        #: Lost lines that no line tells of yet, and why.
+        self._untold = 0
+        self._why = UNREAD
+        #: Since when the thread has been writing the same lines; None if it has none.
+        self._began_s: float | None = None
+        self._patience_s = _PATIENCE_S
+        self._at_s = clock()
+
+    def loss(self) -> dict[str, Any]:
+        """Return how many lines are lost, and for how long the thread has been writing the same."""
+        began_s = self._began_s
+        unread_s = 0.0 if began_s is None else max(0.0, self._clock() - began_s)
+        return {"lost_lines": self.lost, "unread_s": round(unread_s, 3)}
+
+    def put(self, data: bytes) -> None:
+        """Write whole lines, and wait for that for a moment."""
+        with self._state:
+            if self._take(data):
+                self._wait_a_moment()
+
+    def relay(self, data: bytes) -> None:
+        """Write whole lines of another process, without a wait."""
+        with self._state:
+            self._take(data)
+
+    def run_between(self, task: Callable[[], object]) -> None:
+        """Have the thread run a task between two lines, such as to open another file."""
+        with self._state:
+            self._append(_Entry(task=task))
+
+    def finish(self) -> None:
+        """Return when all is written, or nobody reads it."""
+        with self._state:
+            while self._done_count < self._put_count:
+                before = self._done_count
+                self._has_written.wait(_END_WITHIN_S)
+                if self._done_count == before:
+                    return
+
+    # ---------------------------------------------------------- whoever writes
+
+    def _take(self, data: bytes) -> bool:
+        if self._bytes and self._bytes + len(data) > _MAX_BYTES:
+            self._lose(count_lines(data), UNREAD)
+            return False
+        self._tell_loss()
+        self._append(_Entry(data, count_lines(data)))
+        return True
+
+    def _append(self, entry: _Entry) -> None:
+        self._queue.append(entry)
+        self._put_count += 1
+        self._bytes += len(entry.data)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+            self._thread.start()
+        self._has_work.notify()
+
+    def _wait_a_moment(self) -> None:
+        """Wait until the queue is written; all these waits together take a share of the time."""
+        number, began_s = self._put_count, self._clock()
+        gained_s = (began_s - self._at_s) * _WAITING_SHARE
+        self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
+        self._at_s = began_s
+        if self._patience_s < _LEAST_PATIENCE_S:
+            return
+        until_s = began_s + self._patience_s
+        while self._done_count < number and (left_s := until_s - self._clock()) > 0:
+            self._has_written.wait(left_s)
+        self._patience_s -= self._clock() - began_s
+
+    def _lose(self, lines: int, why: str, stood_for: int = 0) -> None:
+        self.lost += lines
+        self._untold += lines + stood_for
+        self._why = why
+
+    def _tell_loss(self) -> None:
+        if self._untold:
+            text = describe_loss(self._untold, self._why)
+            entry = _Entry(f"{self.form(text)}\n".encode(), stands_for=self._untold)
+            self._untold = 0
+            self._append(entry)
+
+    # -------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while True:
+            entries = self._next_entries()
+            if entries[0].task is not None:
+                entries[0].task()
+                self._take_note(entries, 0, None)
+            else:
+                self._take_note(entries, *self._write(b"".join(entry.data for entry in entries)))
+
+    def _next_entries(self) -> list[_Entry]:
+        """Wait for lines and return some, or one task."""
+        with self._state:
+            while not self._queue:
+                self._has_work.wait()
+            entries = [self._queue.popleft()]
+            size = len(entries[0].data)
+            while self._queue and size < _WRITE_BYTES:
+                if entries[0].task is not None or self._queue[0].task is not None:
+                    break
+                entries.append(self._queue.popleft())
+                size += len(entries[-1].data)
+            self._began_s = self._clock()
+        return entries
+
+    def _write(self, data: bytes) -> tuple[int, OSError | None]:
+        """Write it all; return how much was, and why not more."""
+        sent = 0
+        while sent < len(data):
+            try:
+                sent += os.write(self._descriptor, data[sent : sent + _WRITE_BYTES])
+            except BlockingIOError:  # whoever has started the server has it so
+                poller = select.poll()
+                poller.register(self._descriptor, select.POLLOUT)
+                poller.poll()
+            except OSError as error:
+                return sent, error
+        return sent, None
+
+    def _take_note(self, entries: list[_Entry], written: int, error: OSError | None) -> None:
+        with self._state:
+            self._began_s = None
+            self._done_count += len(entries)
+            for entry in entries:
+                self._bytes -= len(entry.data)
+                written -= len(entry.data)
+                if error is not None and written < 0:
+                    self._lose(entry.lines, str(error), entry.stands_for)
+            if error is None and not self._queue:
+                self._tell_loss()
+            self._has_written.notify_all()
+        now_s = self._clock()
+        if error is not None and now_s >= self._complained_s + _COMPLAIN_EVERY_S:
+            self._complained_s = now_s
+            self._complain(f"cannot write the log: {error}; lines lost so far: {self.lost}\n")

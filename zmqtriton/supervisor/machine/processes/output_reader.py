@@ -1,0 +1,113 @@
+"""A thread that reads what all children print, so that none of them waits for the supervisor.
+
+Whatever the loop is busy with, a pipe is emptied as fast as a process may reasonably fill it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES = 65536
+#: After a pipe was full the others, and the loop, get their turn: a flood is read at 30 MB/s.
+_PAUSE_S = 0.002
+#: A process that has died leaves no more than a pipe holds; its children may write for ever.
+_MOST_READS = 64
+
+
+class Pipe:
+    """The reading end of what a process prints."""
+
+    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+        self.descriptor = descriptor
+        self.take = take
+
+
+class OutputReader:
+    """Gives what it reads to a function for each pipe, which it calls in its thread."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._lock = threading.Lock()
+        self._pipes: dict[int, Pipe] = {}
+        self._thread: threading.Thread | None = None
+        self._ours, self._theirs = os.pipe2(os.O_CLOEXEC)
+        self._epoll.register(self._ours, select.EPOLLIN)
+
+    def watch(self, descriptor: int, take: Callable[[bytes], None]) -> Pipe:
+        """Own the descriptor and read it, until `leave` or its end, which is b""."""
+        os.set_blocking(descriptor, False)
+        pipe = Pipe(descriptor, take)
+        with self._lock:
+            self._epoll.register(descriptor, select.EPOLLIN)
+            self._pipes[descriptor] = pipe
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+            self._thread.start()
+        return pipe
+
+    def read_now(self, pipe: Pipe, at_most: int = _MOST_READS) -> None:
+        """Read the bytes that are there, in the calling thread."""
+        with self._lock:
+            for _ in range(at_most):
+                if not self._is_open(pipe) or not self._read(pipe):
+                    return
+
+    def leave(self, pipe: Pipe) -> None:
+        """Close the pipe after its last bytes were read."""
+        self.read_now(pipe)
+        with self._lock:
+            if self._is_open(pipe):
+                self._end(pipe)
+
+    def close(self) -> None:
+        """Leave all pipes that are left, and end the thread."""
+        for pipe in list(self._pipes.values()):
+            self.leave(pipe)
+        os.close(self._theirs)
+        if self._thread is not None:
+            self._thread.join()
+        os.close(self._ours)
+        self._epoll.close()
+
+    def _is_open(self, pipe: Pipe) -> bool:
+        return self._pipes.get(pipe.descriptor) is pipe
+
+    def _run(self) -> None:
+        while True:
+            was_full = False
+            for descriptor, _ in self._epoll.poll():
+                if descriptor == self._ours:
+                    return
+                with self._lock:
+                    pipe = self._pipes.get(descriptor)
+                    if pipe is not None:
+                        was_full |= self._read(pipe) == _READ_BYTES
+            if was_full:
+                time.sleep(_PAUSE_S)
+
+    def _read(self, pipe: Pipe) -> int:
+        """Read once; return how much."""
+        try:
+            data = os.read(pipe.descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return 0
+        try:
+            pipe.take(data)
+        except Exception:  # noqa: BLE001 - the edge: the output of others is still to be read
+            _log.exception("the output of a process is not read any more")
+            data = b""
+        if not data:
+            self._end(pipe)
+        return len(data)
+
+    def _end(self, pipe: Pipe) -> None:
+        del self._pipes[pipe.descriptor]
+        self._epoll.unregister(pipe.descriptor)
+        os.close(pipe.descriptor)
