@@ -23,6 +23,7 @@ _FP32 = BY_NAME["FP32"].number
 _LIST_UP_TO = 256
 #: Codes of the array module, which checks types and ranges in C. It accepts true as 1.
 _CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_kind != "boolean"}
+_NUMBERS = frozenset({bool, int, float})
 _NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.number in _CODES}
 
 
@@ -50,7 +51,9 @@ def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes
     except TypeError:
         raise _other_kind(datatype) from None
     except OverflowError:
-        if datatype.json_kind == "unsigned-integer" and min(data) < 0:
+        is_unsigned = datatype.json_kind == "unsigned-integer"
+        # the element that is out of range is not the only one
+        if not _NUMBERS.issuperset(map(type, data)) or (is_unsigned and min(data) < 0):
             raise _other_kind(datatype) from None
         raise InvalidArgument(
             f"Unable to parse 'data': a number is out of range for {datatype.name}"

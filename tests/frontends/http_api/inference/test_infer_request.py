@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_NAME, Datatype
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
+from zmqtriton_floor.signature import Input
+from zmqtriton_frontends.http_api.inference import generate_request, json_documents
 from zmqtriton_frontends.http_api.inference.binary import Tail
 from zmqtriton_frontends.http_api.inference.infer_request import read
+from zmqtriton_frontends.inference.admission import Options
 
 SCALARS: Any = (
     st.none()
@@ -29,9 +34,9 @@ def some(**fields: Any) -> Any:
 
 INPUT = some(
     name=st.just("A"),
-    datatype=st.sampled_from(["FP32", "BYTES", "BOOL", "INT8"]),
+    datatype=st.sampled_from([*BY_NAME]),
     shape=st.lists(st.integers(0, 4), max_size=3),
-    data=st.lists(st.integers(0, 1), max_size=4),
+    data=st.lists(st.integers(0, 1), max_size=4) | st.lists(SCALARS, max_size=4),
     parameters=some(binary_data_size=st.integers(0, 8), shared_memory_region=st.just("r")),
 )
 DOCUMENT = some(
@@ -58,7 +63,50 @@ def test_any_document_is_refused_or_becomes_what_the_wire_can_carry(
     except (InvalidArgument, NotFound, Unsupported):
         return
 
+    check_wire(request, options)
+
+
+def check_wire(request: wire.RequestBody, options: Any) -> None:
     body = wire.decode_request(wire.encode_body(request))
     assert [bytes(t.data) for t in request.inputs] == [t.data for t in body.inputs]
     row = wire.Request(1, 1, "", -1, *options[:4], 0, 0, options.correlation)
     assert wire.decode(wire.encode(wire.Infer([row]))) == wire.Infer([row])
+
+
+#: Texts that only some parsers take: lone surrogates, numbers beyond 64 bits, NaN.
+ODD = SCALARS | st.integers() | st.sampled_from(["\ud800", "\udfff\ud800", 10**400, float("nan")])
+ODD_INPUT = st.fixed_dictionaries(
+    {
+        "name": st.just("A"),
+        "datatype": st.sampled_from([*BY_NAME]),
+        "shape": st.lists(st.integers(0, 3), max_size=2),
+        "data": st.recursive(ODD, lambda inner: st.lists(inner, max_size=4), max_leaves=6),
+    }
+)
+
+
+@given(st.lists(ODD_INPUT, min_size=1, max_size=2), ODD)
+def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(inputs: Any, value: Any) -> None:
+    text = json.dumps({"inputs": inputs, "parameters": {"own": value}, "id": value}).encode()
+
+    try:
+        request, options, _ = read(json_documents.parse(text), None)
+    except InvalidArgument:
+        return
+
+    check_wire(request, options)
+
+
+@given(st.sampled_from([*BY_NAME.values()]), ODD_INPUT, ODD)
+def test_any_text_for_generate_is_refused_or_becomes_what_the_wire_can_carry(
+    datatype: Datatype, tensor: Any, value: Any
+) -> None:
+    text = json.dumps({"A": tensor["data"], "own": value}).encode()
+    declared = {"A": Input("A", datatype.number, (-1,), optional=False, fixed_size=None)}
+
+    try:
+        request = generate_request.read_text(text, declared)
+    except InvalidArgument:
+        return
+
+    check_wire(request, Options())

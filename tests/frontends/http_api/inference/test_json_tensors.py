@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zmqtriton_floor.datatypes import BY_NAME
@@ -73,6 +73,7 @@ def test_no_element_is_right_where_the_shape_has_none() -> None:
         ("INT32", 2**31, "out of range for INT32"),
         ("INT8", -129, "out of range for INT8"),
         ("UINT8", 256, "out of range for UINT8"),
+        ("UINT8", -(2**70), "attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("UINT8", -1, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("UINT64", -1, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("UINT64", 1.5, "Unable to parse 'data': attempt to access JSON non-unsigned-integer"),
@@ -91,6 +92,54 @@ def test_an_element_that_is_none_of_its_datatype_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match=said):
         read(datatype, 1, [element])
+
+
+#: Elements of all kinds that JSON has, with numbers at the ends of the datatypes.
+ELEMENTS: Any = (
+    st.none()
+    | st.booleans()
+    | st.sampled_from(
+        [
+            sign * 2**bits - less
+            for sign in (1, -1)
+            for bits in (7, 8, 15, 16, 31, 32)
+            for less in (0, 1)
+        ]
+    )
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+    | st.just({})
+)
+LISTS: Any = st.lists(ELEMENTS, max_size=4) | st.lists(st.integers(-300, 300), max_size=3).flatmap(
+    lambda numbers: st.lists(ELEMENTS, max_size=2).map(lambda others: [*numbers, *others])
+)
+
+
+def count_leaves(data: Any) -> int:
+    return sum(map(count_leaves, data)) if type(data) is list else 1
+
+
+@given(
+    st.sampled_from([*BY_NAME]),
+    st.recursive(LISTS, lambda inner: st.lists(inner | ELEMENTS, max_size=3), max_leaves=5),
+)
+@example("UINT8", [300, None])
+@example("INT16", [-(2**40), "1"])
+@example("UINT64", [2**63, -1, 0.5])
+@example("FP32", [0.5, True, []])
+def test_elements_of_mixed_kinds_become_bytes_or_are_refused(
+    datatype: str, data: list[Any]
+) -> None:
+    count = count_leaves(data)
+
+    try:
+        made = read(datatype, count, data)
+    except InvalidArgument:
+        return
+
+    size = BY_NAME[datatype].size
+    assert len(made) == size * count if size else len(made) >= 4 * count
 
 
 @pytest.mark.parametrize("data", ["x", 3, {}, None, True])
