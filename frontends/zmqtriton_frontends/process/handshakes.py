@@ -42,10 +42,16 @@ class Handshakes:
         self._encryption = encryption
         self._refusal = refusal
         self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: asyncio.Future[None] | None = None
 
     def renew(self) -> None:
-        """Use the newest certificate from now on; to be called now and then."""
-        self._encryption.renew()
+        """Use the newest certificate soon; to be called now and then.
+
+        A thread reads it: the files may lie anywhere.
+        """
+        if self._renewing is None or self._renewing.done():
+            loop = asyncio.get_running_loop()
+            self._renewing = loop.run_in_executor(None, self._encryption.renew)
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
         """Return what a listener makes in place of connections."""

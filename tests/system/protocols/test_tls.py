@@ -343,18 +343,25 @@ def _serial(server: TlsServer, port: int) -> str:
         return str(secured.getpeercert()["serialNumber"])  # type: ignore[index]
 
 
+@pytest.mark.parametrize("first", ["cert", "key"])
 @pytest.mark.row("L09")
-def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(mutual: TlsServer) -> None:
+def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(
+    mutual: TlsServer, first: str
+) -> None:
     ports = (mutual.http_port, mutual.grpc_port)
     before = [_serial(mutual, port) for port in ports]
     connection = mutual.connect()
     _echo(connection, np.zeros(4, dtype=np.float32))
+    start = len(mutual.log_text())
 
-    # The key alone first: for a moment the two do not fit.
-    renewed = mutual.authority.issue("renewed")
-    shutil.copy(renewed.key, mutual.pair.key)
-    eventually(lambda: "cannot be used" in mutual.log_text(), 20)
-    assert before == [_serial(mutual, port) for port in ports]
+    # One file alone first: for a moment the two do not fit.
+    renewed = mutual.authority.issue(f"renewed-{first}")
+    shutil.copy(getattr(renewed, first), getattr(mutual.pair, first))
+    for service in ("http", "grpc"):
+        text = f"the certificate of {service} has changed and cannot be used"
+        eventually(lambda text=text: text in mutual.log_text()[start:], 20)  # type: ignore[misc]
+    for _ in range(3):
+        assert before == [_serial(mutual, port) for port in ports]
     mutual.install(renewed)
 
     for port, old in zip(ports, before, strict=True):
@@ -376,7 +383,11 @@ def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
         assert not _secure_caller(server, None)
         assert not _secure_caller(server, stranger)
         before = _serial(server, server.grpc_port)
-        server.install(server.authority.issue("renewed"))
+        renewed = server.authority.issue("renewed")
+        shutil.copy(renewed.cert, server.pair.cert)
+        assert before == _serial(server, server.grpc_port) == _serial(server, server.grpc_port)
+        assert "the certificate of grpc has changed and cannot be used" in server.log_text()
+        server.install(renewed)
         eventually(lambda: _serial(server, server.grpc_port) != before, 20)
         assert _secure_caller(server, server.client_pair)
 

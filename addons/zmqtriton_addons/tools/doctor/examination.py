@@ -11,6 +11,7 @@ from pathlib import Path
 from zmqtriton import runtime_places
 from zmqtriton.findings import Finding, Severity, note
 from zmqtriton_addons.tools.doctor.subjects import (
+    certificates,
     environments,
     files,
     memory,
@@ -53,7 +54,9 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the runtime directories": servers.judge_runtime_directories(
             target.directories, named, target.silent
         ),
-        "the certificates": files.judge_certificates(options, now_s),
+        "the certificates": certificates.judge_certificates(
+            options, now_s, is_running=not is_start
+        ),
         "the secret files": files.judge_secret_files(options),
         "the environment cache": environments.judge_cache(places, options),
         "the directory of the log": files.judge_log(options.get("log-file", "")),

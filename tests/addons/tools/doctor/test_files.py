@@ -1,74 +1,15 @@
-"""Disks, certificates, files with secrets, Pythons of models and their variables."""
+"""Disks, files with secrets, Pythons of models and their variables."""
 
 from __future__ import annotations
 
 import os
-import ssl
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.addons.tools.doctor.findings import MIB, disk, model, only, texts, write
-from tests.support.certificates import Authority
 from zmqtriton_addons.tools.doctor.subjects import environments, files
-
-DAY_S = 86400
-
-
-@pytest.mark.row("L13")
-def test_certificates_that_expire_or_cannot_be_used(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    one, other = authority.issue("one", days=90), authority.issue("other")
-    one.key.chmod(0o600)
-    dates = ssl._ssl._test_decode_cert(str(one.cert))  # type: ignore[attr-defined]
-    begins_s, ends_s = (ssl.cert_time_to_seconds(dates[key]) for key in ("notBefore", "notAfter"))
-
-    def judge(key: str, now_s: float, service: str = "http") -> list[str]:
-        options = {
-            f"{service}-use-ssl": True,
-            f"{service}-server-cert": str(one.cert),
-            f"{service}-server-key": key,
-        }
-        return texts(files.judge_certificates(options, now_s))
-
-    key = str(one.key)
-    expected = f"the certificate {one.cert}"
-    assert [] == judge(key, begins_s + 1)
-    assert [] == judge(key, begins_s + 1, "grpc")
-    assert f"warning: {expected} expires in 1 day, " in judge(key, ends_s - 1.5 * DAY_S)[0]
-    assert f"warning: {expected} expires today, " in judge(key, ends_s - 1)[0]
-    assert f"error: {expected} has expired" in judge(key, ends_s + DAY_S)[0]
-    assert f"error: {expected} is valid only from" in judge(key, begins_s - DAY_S)[0]
-    assert "cannot be used: KEY_VALUES_MISMATCH" in judge(str(other.key), begins_s + 1)[0]
-    assert "cannot be used: No such file or directory" in judge("/nowhere", begins_s + 1)[0]
-    one.key.chmod(0o644)
-    assert "every user of this machine can read the key" in judge(key, begins_s + 1)[0]
-
-
-def test_certificates_that_clients_of_newer_pythons_refuse(tmp_path: Path) -> None:
-    def judge(authority: Authority, *, is_known: bool) -> list[str]:
-        pair = authority.issue("server")
-        pair.key.chmod(0o600)
-        chain = "" if is_known else authority.cert.read_text()
-        pair.cert.write_text(pair.cert.read_text() + chain)
-        options = {
-            "http-use-ssl": True,
-            "http-server-cert": str(pair.cert),
-            "http-server-key": str(pair.key),
-            "http-root-cert": str(authority.cert) if is_known else "",
-        }
-        return texts(files.judge_certificates(options, time.time()))
-
-    strict = Authority(tmp_path / "strict")
-    lax = Authority(tmp_path / "lax", is_lax=True)
-    for is_known in (True, False):
-        [_expires_soon] = judge(strict, is_known=is_known)
-        _, refused = judge(lax, is_known=is_known)
-
-        assert "warning: clients of Python 3.13 and newer refuse the certificate" in refused
-        assert "key usage" in refused
 
 
 def test_a_file_of_tokens_that_all_can_read(tmp_path: Path) -> None:

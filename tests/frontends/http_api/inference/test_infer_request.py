@@ -66,7 +66,7 @@ def test_any_document_is_refused_or_becomes_what_the_wire_can_carry(
     check_wire(request, options)
 
 
-def check_wire(request: wire.RequestBody, options: Any) -> None:
+def check_wire(request: wire.RequestBody, options: Options) -> None:
     body = wire.decode_request(wire.encode_body(request))
     assert [bytes(t.data) for t in request.inputs] == [t.data for t in body.inputs]
     row = wire.Request(1, 1, "", -1, *options[:4], 0, 0, options.correlation)
