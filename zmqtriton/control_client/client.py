@@ -170,12 +170,12 @@ def _find_named(clients: Sequence[Client], name: str) -> list[Client]:
 
 
 def identify(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) -> None:
-    """Ask all together which servers they are; who is silent for so long stays unknown."""
-    asked = [client for client in clients if client.is_unknown]
+    """Ask all together which servers they are; silent ones stay unknown."""
+    unknown = [client for client in clients if client.is_unknown]
     deadline_s = time.monotonic() + within_s
-    for client in asked:
+    for client in unknown:
         client.begin("identity")
-    for client in asked:
+    for client in unknown:
         client.take_identity(max(0.0, deadline_s - time.monotonic()))
 
 
@@ -273,7 +273,7 @@ class Client:
         try:
             return self.identity.describe()
         except NoServerError as silence:
-            return f"one that cannot be asked ({silence})"
+            return f"a server that cannot be asked ({silence})"
 
     def call(
         self, verb: str, arguments: dict[str, Any] | None = None, timeout_s: float | None = None
