@@ -90,7 +90,11 @@ _FAULTS = (
         "max_executions_per_second is 0.05",
     ),
     Fault(
-        "crowded", "the queue is too short", "max_requests", ("ZmqtritonRequestsFail",), "REJECTED"
+        "crowded",
+        "because too many were unanswered",
+        "max_requests",
+        ("ZmqtritonRequestsFail",),
+        "REJECTED",
     ),
     Fault("hanging", "(model.py, line 8", "an execution takes", ("ZmqtritonModelHangs",)),
     Fault("fails", "no such column", "no such column", ("ZmqtritonRequestsFail",), "BACKEND"),

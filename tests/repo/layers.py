@@ -479,6 +479,7 @@ LAYERS = (
             "zmqtriton.options",
             "zmqtriton.runtime_places",
             "zmqtriton.supervisor",
+            "zmqtriton_addons.tools.explaining.pressure",
         ),
         ("click",),
         "looks at the machine as a server that starts would, and needs none",

@@ -22,6 +22,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
 from zmqtriton_frontends.metrics_api.agent_check import AgentCheck
 from zmqtriton_frontends.metrics_api.gpus import Gpus
+from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.history.sampler import Sampler
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.scraper import Scraper
@@ -63,7 +64,8 @@ async def serve(
 ) -> None:
     """Serve until the supervisor or SIGTERM says stop."""
     gateway = Gateway(lifeline)
-    sampler = Sampler(gateway)
+    load = MachineLoad(supervisor=os.getppid())
+    sampler = Sampler(gateway, load)
     gateway.on_call = sampler.answer
     stopped = asyncio.Event()
     gateway.on_stop = lambda within_ms: stopped.set()
@@ -76,7 +78,7 @@ async def serve(
         if of_agent_check is not None:
             await stack.enter_async_context(_agent_check(gateway, of_agent_check))
         if of_page is not None:
-            await stack.enter_async_context(_page(gateway, of_page))
+            await stack.enter_async_context(_page(gateway, of_page, load))
         sampling = asyncio.ensure_future(sampler.run())
         await ending
         sampling.cancel()
@@ -84,7 +86,9 @@ async def serve(
 
 
 @asynccontextmanager
-async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None]:
+async def _page(
+    gateway: Gateway, listener: socket.socket, load: MachineLoad
+) -> AsyncIterator[None]:
     settings = gateway.settings
     machine = Machine() if settings.metrics_service.allow_cpu_metrics else None
     interval_s = max(0.01, settings.metrics_service.interval_ms / 1000)
@@ -96,7 +100,7 @@ async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None
     gpus = Gpus() if settings.metrics_service.allow_gpu_metrics else None
     if gpus is not None:
         gpus.watch(interval_s)
-    scraper = Scraper(gateway, interval_s, machine, gpus)
+    scraper = Scraper(gateway, interval_s, machine, gpus, load)
     hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
     tokens = bearer_tokens_of(settings.access.tokens)
     page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens)

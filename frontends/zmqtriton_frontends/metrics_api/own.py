@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.model_metrics import number
 from zmqtriton_frontends.metrics_api.model_use import Key, ModelUse, Use
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
@@ -204,6 +205,20 @@ def render_refusals(all_series: list[Series]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def render_load(load: MachineLoad) -> str:
+    """Return the text for what processes of the machine wait for; "" if nobody measures it."""
+    if not load.waited_s:
+        return ""
+    text = "Time in which a process of the machine waited for a resource"
+    lines = _family("pressure_seconds_total", text, "counter")
+    lines += _values("pressure_seconds_total", "resource", load.waited_s)
+    share = (load.last.neighbours_cpu_percent or 0.0) / 100
+    text = "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]"
+    lines += [*_family("neighbours_cpu_ratio", text, "gauge")]
+    lines += [f"zmqtriton_neighbours_cpu_ratio {number(share)}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
     malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
@@ -346,6 +361,6 @@ def _family(name: str, text: str, kind: str) -> list[str]:
     return [f"# HELP zmqtriton_{name} {text}", f"# TYPE zmqtriton_{name} {kind}"]
 
 
-def _values(name: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
+def _values(name: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
     for key, value in values.items():
-        yield f"zmqtriton_{name}{labels_text(**{label: key})} {value}"
+        yield f"zmqtriton_{name}{labels_text(**{label: key})} {number(value)}"

@@ -16,6 +16,7 @@ from zmqtriton_frontends.metrics_api import (
     troubles,
 )
 from zmqtriton_frontends.metrics_api.gpus import Gpus
+from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.model_use import ModelUse
 from zmqtriton_frontends.metrics_api.series import Series
@@ -28,11 +29,13 @@ class Scraper:
         interval_s: float = 2.0,
         machine: Machine | None = None,
         gpus: Gpus | None = None,
+        load: MachineLoad | None = None,
     ) -> None:
-        """Set up; without `machine` and `gpus` the page has nothing of them."""
+        """Set up; without `machine`, `gpus` and `load` the page has nothing of them."""
         self._gateway = gateway
         self._machine = machine
         self._gpus = gpus
+        self._load = load
         self._busyness = own.Busyness(interval_s)
         self._use = ModelUse()
         self._has_latencies = gateway.settings.metrics.has_counters
@@ -51,6 +54,7 @@ class Scraper:
         text = exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of)
         text += gpus.render() if gpus is not None else ""
         text += exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {}))
+        text += own.render_load(self._load) if self._load is not None else ""
         text += readiness.render(gateway.catalogue)
         text += own.render(statistics["zmqtriton"], status)
         text += troubles.render(status, config_of)

@@ -59,7 +59,7 @@ async function keepStatus(signal) {
 // ------------------------------------------------------------------ the server
 
 function showServer() {
-  const { name, version, ready } = found;
+  const { name, version, ready, machine = [] } = found;
   if (name) {
     setText(byId("server"), name);
     document.title = name;
@@ -67,6 +67,8 @@ function showServer() {
   if (version) setText(byId("version"), `zmqtriton ${version}`);
   byId("ready").dataset.kind = ready.kind;
   setText(byId("ready"), ready.word);
+  setText(byId("machine"), machine.join("; "));
+  byId("machine").hidden = !machine.length;
 }
 
 function showSilence(error) {

@@ -51,11 +51,12 @@ function versionOf(metadata) {
   return metadata?.extensions.join(" ").match(/zmqtriton\(([^)]*)\)/)?.[1];
 }
 
-function fromStatus({ server, models, processes, environments = [] }) {
+function fromStatus({ server, models, processes, environments = [], machine = [] }) {
   return {
     models: models.map(versioned),
     processes: processes.map(versioned),
     environments,
+    machine: machine.map(({ text }) => text),
     uptimeS: server.uptime_s,
     nowS: server.started_s + server.uptime_s,
     mayLoad: server.may_load,

@@ -153,6 +153,15 @@ def test_the_tiles_add_up_all_models_and_leave_out_what_is_not_known(browser: Br
     ]
 
 
+def test_what_the_machine_is_short_of_stands_above_all(browser: Browser) -> None:
+    shown = "document.querySelector('#machine')"
+    change_status(browser, "status.machine = [{text: 'other programs take 70 %'}, {text: 'b'}]")
+    browser.wait_for(f"!{shown}.hidden && {shown}.innerText === 'other programs take 70 %; b'")
+
+    change_status(browser, "status.machine = []")
+    browser.wait_for(f"{shown}.hidden")
+
+
 def _tile(name: str) -> str:
     return f"document.querySelector('#{name}').textContent"
 

@@ -15,6 +15,7 @@ from zmqtriton_addons.tools.doctor.subjects import (
     environments,
     files,
     memory,
+    pressure,
     processes,
     programs,
     servers,
@@ -70,6 +71,9 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the kernel and its limits": processes.judge_start(target.start),
         "the limits": processes.judge_limits(pid, names, root),
         "the clock": programs.judge_clock(now_s),
+        "the pressure on the machine": pressure.judge_machine(
+            server.pressure if server else None, root
+        ),
         "the memory of the machine": memory.judge_memory(pid, root),
         "the swap": processes.judge_swap(names, root),
         "the shared memory": memory.judge_shared_memory(options, root),

@@ -43,6 +43,8 @@ class Server:
     log: str = ""
     #: By the wall clock; 0 is unknown.
     started_s: float = 0.0
+    #: What its machine is short of; None if it does not measure that.
+    pressure: Sequence[Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,11 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
     troubles: dict[str, str] = {}
     for finding in explain(client):
         troubles.setdefault(finding.model, finding.text)
-    rows = []
+    rows, pressure = [], None
     with suppress(ZmqTritonError):  # one of an older version does not know the call
         rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    with suppress(ZmqTritonError):  # nor does one without metrics
+        pressure = client.call("latest", timeout_s=QUICK_TIMEOUT_S).get("machine")
     processes = status["processes"]
     server = Server(
         identity.id,
@@ -128,6 +132,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
         sum(one["role"] == "stub" for one in processes),
         describe_log(status.get("log", {})),
         min((one["started_s"] for one in processes if one.get("started_s")), default=0.0),
+        pressure,
     )
     return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])
 

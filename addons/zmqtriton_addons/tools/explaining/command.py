@@ -25,6 +25,7 @@ from zmqtriton.ctl import (
 from zmqtriton.findings import Finding, Severity
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
+from zmqtriton_addons.tools.explaining.pressure import judge_pressure
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _LOG_LINES = 1000
@@ -91,10 +92,23 @@ def explain_troubled(client: Client) -> list[tuple[str, list[Finding]]]:
     return sorted(troubled, key=lambda one: (not server.is_unready(one[0]), _rank(one[1])))
 
 
+def _explain_all(client: Client) -> list[tuple[str, list[Finding]]]:
+    """Return the findings about models, and about the machine if it is short of something."""
+    of_machine = [*judge_pressure(_read_pressure(client))]
+    return [*explain_troubled(client), *([("the machine", of_machine)] if of_machine else ())]
+
+
+def _read_pressure(client: Client) -> Sequence[Any]:
+    with suppress(ZmqTritonError):  # without metrics nobody measures it
+        return [*client.call("latest", timeout_s=QUICK_TIMEOUT_S).get("machine", ())]
+    return []
+
+
 def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:
     if not model:
-        return explain_troubled(client)
+        return _explain_all(client)
     facts = _Server(client).facts_about(model, version)
+    facts = replace(facts, pressure=_read_pressure(client) if facts.entries else ())
     findings = find_all(facts)
     if not facts.entries:
         finding = findings[0]

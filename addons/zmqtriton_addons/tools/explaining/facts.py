@@ -44,6 +44,8 @@ class Facts:
     log: Sequence[Document] = ()
     #: What a check of the directory finds, where it can be read.
     problems: Sequence[Finding] = ()
+    #: What the machine is short of, as the server measures it.
+    pressure: Sequence[Document] = ()
     #: The directories of this name.
     directories: Sequence[str] = ()
     now_s: float = 0.0

@@ -15,6 +15,7 @@ from zmqtriton_addons.tools.explaining.causes import (
     reason_of,
 )
 from zmqtriton_addons.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
+from zmqtriton_addons.tools.explaining.pressure import judge_pressure
 from zmqtriton_addons.tools.explaining.requests import find_in_requests
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
@@ -39,6 +40,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_directory_findings(facts),
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
+    findings += judge_pressure(facts.pressure)
     return [_without_harm(facts, finding) for finding in findings]
 
 

@@ -100,6 +100,8 @@ class Status:
             for row in counts:
                 row.pop("last_error", None)
         document["models"] = _models(visible, counts, latest["rates"])
+        sees_all = req.grant is None or req.grant.is_for_all_models
+        document["machine"] = latest["machine"] if sees_all else []
         _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
@@ -108,7 +110,7 @@ class Status:
         try:
             latest: dict[str, Any] = await self._gateway.call("latest", {})
         except ZmqTritonError:
-            return {"processes": {}, "rates": None}
+            return {"processes": {}, "rates": None, "machine": []}
         return latest
 
     async def history(self, req: Request, resp: falcon.asgi.Response) -> None:

@@ -29,6 +29,11 @@ class ServerSample(NamedTuple):
     #: Of one core.
     cpu_percent: float | None = None
     memory_bytes: float | None = None
+    #: Of the time, and of all processors of the machine (machine_load.py).
+    cpu_waiting_percent: float | None = None
+    memory_waiting_percent: float | None = None
+    io_waiting_percent: float | None = None
+    neighbours_cpu_percent: float | None = None
 
 
 class ModelSample(NamedTuple):

@@ -26,6 +26,7 @@ from zmqtriton_frontends.metrics_api.history.history import (
     ProcessesSample,
     ServerSample,
 )
+from zmqtriton_frontends.metrics_api.history.machine_load import Look, MachineLoad
 from zmqtriton_frontends.metrics_api.history.processes import Processes, Usage
 
 _log = logging.getLogger(__name__)
@@ -40,8 +41,9 @@ _Process = tuple[int, str, int]
 
 
 class Sampler:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, load: MachineLoad) -> None:
         self._gateway = gateway
+        self._load = load
         self._history = History()
         self._processes = Processes()
         #: Those of the last sample that had requests, None if that is not known.
@@ -58,7 +60,8 @@ class Sampler:
         models, processes = await asyncio.gather(self._read_models(), self._read_processes())
         self._processes.look([pid for pid, _, _ in processes], time.monotonic())
         usage = self._processes.usage
-        server = _server_sample([usage[pid] for pid, _, _ in processes if pid in usage])
+        usages = [usage[pid] for pid, _, _ in processes if pid in usage]
+        server = _server_sample(usages, self._load.look(time.monotonic()))
         self._busy_models = models
         self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))
 
@@ -108,17 +111,18 @@ class Sampler:
 
     def _describe_latest(self) -> dict[str, Any]:
         """Return the last sample: what each process takes, and the rates of busy models."""
+        machine = self._load.troubles()
         processes = {
             str(pid): {"cpu_percent": usage.cpu_percent, "memory_bytes": usage.memory_bytes}
             for pid, usage in self._processes.usage.items()
         }
         if self._busy_models is None:
-            return {"processes": processes, "rates": None}
+            return {"processes": processes, "rates": None, "machine": machine}
         rates = {
             name: {key: _rounded(getattr(sample, key)) for key in _RATES}
             for name, sample in self._busy_models.items()
         }
-        return {"processes": processes, "rates": rates}
+        return {"processes": processes, "rates": rates, "machine": machine}
 
 
 def _rounded(figure: float | None) -> float | None:
@@ -132,11 +136,12 @@ def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
     return lambda name: matches(name, globs)
 
 
-def _server_sample(usages: list[Usage]) -> ServerSample:
+def _server_sample(usages: list[Usage], look: Look) -> ServerSample:
     shares = [usage.cpu_percent for usage in usages if usage.cpu_percent is not None]
     return ServerSample(
         cpu_percent=sum(shares) if shares else None,
         memory_bytes=sum(usage.memory_bytes for usage in usages) or None,
+        **look._asdict(),
     )
 
 

@@ -415,6 +415,17 @@ def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:
     assert "canary, running; 10 % of the requests" in tried.text
 
 
+def test_what_the_machine_is_short_of_is_told_last() -> None:
+    row = {"resource": "cpu", "text": "other programs take 90 % of the machine's CPU"}
+    status = {"processes": [stub()]}
+
+    well, busy = find_all(Facts("m", index=[READY], status=status, pressure=[row]))
+
+    assert "nothing is wrong" in well.text
+    assert row["text"] == busy.text
+    assert "CPUWeight=" in busy.advice
+
+
 def test_a_check_adds_only_what_the_server_has_not_said() -> None:
     problems = [
         Finding(f"no field named '{name}'", path="config.pbtxt", line=line)

@@ -57,6 +57,7 @@ class Gateway(FakeGateway):
             "latest": {
                 "processes": {"2": {"cpu_percent": 12.5, "memory_bytes": 4096}},
                 "rates": {},
+                "machine": [],
             },
             "history": {"times": [1.0], "models": {"good:1": {}}},
             "logs": {"lines": LINES, "last": 9, "lost": 0},

@@ -12,6 +12,7 @@ import pytest
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
+from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.history.sampler import Sampler
 
 READING = {"model": "m", "version": 1, "pending": 0, "succeeded": 5, "failed": 0, "queued": 5}
@@ -43,7 +44,7 @@ def ask(sampler: Sampler, verb: str, **arguments: Any) -> Any:
 
 def test_what_is_not_known_of_an_interval_is_none() -> None:
     gateway = Gateway()
-    sampler = Sampler(gateway)  # type: ignore[arg-type]
+    sampler = Sampler(gateway, MachineLoad(1))  # type: ignore[arg-type]
 
     for answer in (gateway.answer, {"seconds": 0.0, "readings": []}, Unavailable("no broker")):
         gateway.answer = answer
@@ -59,7 +60,7 @@ def test_what_is_not_known_of_an_interval_is_none() -> None:
 
 def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None:
     gateway = Gateway()
-    sampler = Sampler(gateway)  # type: ignore[arg-type]
+    sampler = Sampler(gateway, MachineLoad(1))  # type: ignore[arg-type]
 
     asyncio.run(sampler.sample())
     document = ask(sampler, "latest")
@@ -76,7 +77,7 @@ def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None
 def test_a_clock_that_is_set_leaves_the_samples_in_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sampler = Sampler(Gateway())  # type: ignore[arg-type]
+    sampler = Sampler(Gateway(), MachineLoad(1))  # type: ignore[arg-type]
     asyncio.run(sampler.sample())
 
     monkeypatch.setattr("time.time", lambda: 1000.0)
@@ -88,7 +89,7 @@ def test_a_clock_that_is_set_leaves_the_samples_in_their_order(
 
 
 def test_a_reader_gets_the_models_that_it_may_see() -> None:
-    sampler = Sampler(Gateway())  # type: ignore[arg-type]
+    sampler = Sampler(Gateway(), MachineLoad(1))  # type: ignore[arg-type]
     asyncio.run(sampler.sample())
 
     for globs, expected in ((["m*", "x"], {"m:1"}), (["x"], set())):
@@ -106,4 +107,4 @@ def test_a_reader_gets_the_models_that_it_may_see() -> None:
     ],
 )
 def test_a_wrong_question_is_refused(verb: str, arguments: dict[str, Any], error: Any) -> None:
-    assert error.number == ask(Sampler(Gateway()), verb, **arguments)  # type: ignore[arg-type]
+    assert error.number == ask(Sampler(Gateway(), MachineLoad(1)), verb, **arguments)  # type: ignore[arg-type]
