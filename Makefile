@@ -95,6 +95,12 @@ faults: .venv/test.stamp
 attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
 
+# Servers that are replaced, TIMES in each way, under clients of every protocol; ARGS names a way.
+TIMES ?= 5
+
+replacements: .venv/test.stamp
+	$(bin)/python -m tests.faults.replacements --times $(TIMES) $(ARGS)
+
 # Broken models, one after the other: does an operator find each, and the cause?
 walk: .venv/test.stamp
 	$(bin)/python -m tests.faults.walk $(ARGS)

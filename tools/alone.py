@@ -43,8 +43,7 @@ def draw(tests: Iterable[str], seed: str, count: int) -> list[str]:
     for test in tests:
         files.setdefault(test.partition("::")[0], []).append(test)
     order = list(files.values())
-    chance.shuffle(order)
-    for group in order:
+    for group in (order, *order):
         chance.shuffle(group)
     turns = (group[turn] for turn in range(count) for group in order if turn < len(group))
     return [test for test, _ in zip(turns, range(count), strict=False)]

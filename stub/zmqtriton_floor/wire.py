@@ -316,8 +316,8 @@ class AttachInstance(NamedTuple):
 class Retire(NamedTuple):
     """Stops accepting requests for a generation, or executing them in one stub; Drained follows.
 
-    Generation 0: the server stops, and only requests of open sequences are accepted. Frontends get
-    this one too.
+    Generation 0: the server stops. Frontends get this one too, and tell their clients to go;
+    Drained follows when no client has an open sequence.
     """
 
     generation: Count
@@ -448,7 +448,7 @@ class RepositoryState(NamedTuple):
 
 
 class ServerDraining(NamedTuple):
-    """The server is to be avoided: it is not ready, though it answers requests."""
+    """The server is to be avoided: it is not ready and tells clients to go, though it answers."""
 
     is_draining: Flags
 

@@ -109,6 +109,11 @@ class SupervisorHarness:
         self.complaints: list[str] = []
         #: The lines that were logged when all services were open.
         self.told_open: list[list[str]] = []
+        #: What was done with new connections to ports that others share, and how often was looked
+        #: who these are.
+        self.port_actions: list[str] = []
+        self.looks_at_ports = 0
+        self.are_ports_known = False
         #: What the service manager has heard.
         self.service_manager_texts: list[str] = []
         self.status: int | None = None
@@ -301,6 +306,12 @@ class SupervisorHarness:
                 self._handle_signal(serial, number)
             case actions.TellOpen():
                 self.told_open.append([*self.log])
+            case actions.SendElsewhere() | actions.TakeClientsBack():
+                self.port_actions.append(type(action).__name__)
+            case actions.LookAtPorts(ticket):
+                self.looks_at_ports += 1
+                is_enough = self.are_ports_known
+                self._schedule(lambda: self.core.plan.answer(ticket, is_enough))
             case _:
                 self._perform_on_files(action)
 

@@ -219,6 +219,20 @@ class StopListening(NamedTuple):
     """Close the listening sockets, so that clients are refused and do not wait in vain."""
 
 
+class LookAtPorts(NamedTuple):
+    """Look which other servers have our ports; the answer is whether that is known well enough."""
+
+    ticket: int
+
+
+class SendElsewhere(NamedTuple):
+    """Have new connections go to the other servers that have our ports, if there are any."""
+
+
+class TakeClientsBack(NamedTuple):
+    """Have new connections come to this server, too."""
+
+
 class Log(NamedTuple):
     """Write a log record. The level is Triton's letter: I, W, E, V."""
 
@@ -282,6 +296,9 @@ Action = (
     | PrepareToListen
     | TellOpen
     | StopListening
+    | LookAtPorts
+    | SendElsewhere
+    | TakeClientsBack
     | Log
     | NotifyServiceManager
     | ConfigureLogging

@@ -72,6 +72,7 @@ class Core:
             catalogue_messages=self._all_news,
             region_messages=lambda: self.regions.registration_messages(),
             has_fork_server=policy.has_fork_server,
+            shares_ports=policy.shares_ports,
         )
         self._leaving = RetirementQueue(self.generations)
         self._stopping = ShutdownSequence(

@@ -21,7 +21,7 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.shadows import SKIPPED, Shadows
+from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
@@ -42,6 +42,8 @@ from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
 
+#: How long after the word to stop sequences may be begun, where no other server has the port.
+NEW_SEQUENCES_S = 2.0
 #: More of one message are taken one by one, so that others have their turns between them.
 _FEW_REPLIES = 8
 
@@ -102,11 +104,11 @@ class Gateway:
         self._shadows = Shadows(self)
         #: Returns a request whose sending sends a copy to the canary, and that copy.
         self.copy = self._shadows.copy
-        #: The server stops: only open sequences go on; and later not even these.
+        #: The server stops; and later, no sequence is open any more.
         self.is_stopping = self.is_ending = False
-        #: How long after the word to stop requests are still taken: of clients whose connections
-        #: were open, and who could not know.
-        self.stop_grace_s = 0.0
+        #: Requests are taken until the process ends, since it tells its clients to go: for so long
+        #: also those that begin a sequence. None: only open sequences go on.
+        self.begins_sequences_s: float | None = None
         self._refuses_at_s = math.inf
         self.malformed = 0  # Messages that did not decode, or that answered no question.
         self.on_open: Callable[[], None] = lambda: None
@@ -196,8 +198,6 @@ class Gateway:
                     async for item in items:
                         yield item.changed(claim.store)
             return
-        if request.canary is not None:
-            self._shadows.count(request.canary, SKIPPED)  # an answer in parts is not compared
         own_id = await self._send(request)
         has_places = request.claim is not None
         stream = ResponseStream(self._loop, own_id, request.arrivals, has_places=has_places)
@@ -243,11 +243,8 @@ class Gateway:
         more_flags: int = 0,
     ) -> int:
         """Queue a request with this body for the next message, and return its id."""
-        if self.is_stopping:
-            is_of_open_sequence = request.continues_sequence and not self.is_ending
-            is_late = self._loop.time() >= self._refuses_at_s or request.options.correlation
-            if is_late and not is_of_open_sequence:
-                raise Unavailable(STOPPING)
+        if self.is_stopping and not self._goes_on(request):
+            raise Unavailable(STOPPING)
         flags, priority, timeout_us, deadline_ns, correlation, token = request.options
         batch_size, batch_key = request.admission
         trace = request.trace
@@ -275,6 +272,12 @@ class Gateway:
         if request.stages is not None:
             self._stages.add(own_id, request.stages)
         return own_id
+
+    def _goes_on(self, request: CheckedRequest) -> bool:
+        """Return whether a request is taken although the server stops."""
+        if self.begins_sequences_s is None:
+            return request.continues_sequence and not self.is_ending
+        return not request.begins_sequence or self._loop.time() < self._refuses_at_s
 
     def cancel(self, own_id: int) -> None:
         if own_id in self._replies:
@@ -373,7 +376,7 @@ class Gateway:
 
     def _stop(self, message: Any) -> None:
         if not self.is_stopping:
-            self._refuses_at_s = self._loop.time() + self.stop_grace_s
+            self._refuses_at_s = self._loop.time() + (self.begins_sequences_s or 0.0)
         self.is_stopping, self.is_ending = True, type(message) is wire.Shutdown
         if self.is_ending:
             self.on_stop(message.within_ms)

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import math
 import socket
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ import uvloop
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import startup
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
 
@@ -48,6 +49,8 @@ async def serve(gateway: Gateway, bound: Sequence[socket.socket]) -> None:
     if not await startup.may_open(gateway, stopped):
         return
     settings = gateway.settings
+    has_successor = "grpc" in settings.server.passed_sockets or settings.grpc.reuse_port
+    gateway.begins_sequences_s = math.inf if has_successor else NEW_SEQUENCES_S
     request_log.configure()
     host = settings.grpc.address
     port = settings.grpc.port
@@ -58,7 +61,7 @@ async def serve(gateway: Gateway, bound: Sequence[socket.socket]) -> None:
 
         server = native = NativeServer(gateway)
         await native.start(bound)
-        _leave_when_stopping(gateway, native)
+        _leave_when_told(gateway, native)
     else:
         from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server as GrpcioServer
 
@@ -71,21 +74,15 @@ async def serve(gateway: Gateway, bound: Sequence[socket.socket]) -> None:
     await server.stop(await stopped / 1000)
 
 
-def _leave_when_stopping(gateway: Gateway, server: NativeServer) -> None:
-    """Have the port left as soon as the server stops, if other servers have it, too.
+def _leave_when_told(gateway: Gateway, server: NativeServer) -> None:
+    """Have clients go elsewhere while the server drains, and when it stops."""
 
-    Those who connect to a socket that systemd has passed wait for the next server.
-    """
-    is_passed = "grpc" in gateway.settings.server.passed_sockets
-    if not is_passed and not gateway.settings.grpc.reuse_port:
-        return
+    def tell() -> None:
+        if gateway.is_stopping or gateway.catalogue.is_draining:
+            server.leave()
 
-    def leave() -> None:
-        server.leave_port(ends_listening=not is_passed)
-
-    gateway.on_retire = leave
-    if gateway.is_stopping:
-        leave()
+    gateway.on_retire = gateway.catalogue.on_draining = tell
+    tell()
 
 
 async def run(lifeline: int, descriptors: Sequence[int | None]) -> None:

@@ -13,6 +13,7 @@ from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, shortage_of
 from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Share
 
 _log = logging.getLogger(__name__)
@@ -107,6 +108,10 @@ class Call(Protocol):
         """Have steps done in the client's turns, until one returns False."""
 
     @property
+    def sequences(self) -> OpenSequences:
+        """Return those that have begun on the connection."""
+
+    @property
     def address(self) -> str:
         """Return where the client is, or the proxy that it comes by; "" if that is not known."""
 
@@ -160,6 +165,10 @@ class GrantedCall:
 
     def work(self, step: Callable[[], bool]) -> None:
         self._call.work(step)
+
+    @property
+    def sequences(self) -> OpenSequences:
+        return self._call.sequences
 
     @property
     def address(self) -> str:

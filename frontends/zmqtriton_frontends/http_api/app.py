@@ -172,8 +172,6 @@ class _Errors:
         form = self._form_of(req)
         resp.status, resp.data = form.of_error(error) if form else problems.response_to(error)
         resp.set_headers(problems.headers_of(error))
-        if problems.is_farewell(error) and req.connection is not None:
-            req.connection.leave()
 
     async def answer_http_error(
         self, req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any

@@ -108,6 +108,10 @@ class CheckedRequest(NamedTuple):
         return self._replace(options=options, arrivals=arrivals)
 
     @property
+    def begins_sequence(self) -> bool:
+        return bool(self.options.flags & SEQUENCE_START) and self.model.has_sequences
+
+    @property
     def continues_sequence(self) -> bool:
         """True if it continues a sequence that has begun before."""
         correlation, is_start = self.options.correlation, self.options.flags & SEQUENCE_START

@@ -168,8 +168,10 @@ class Catalogue:
         self.has_broker = True
         #: Nothing can be served, because the server waits for its repository.
         self.is_repository_missing = False
-        #: The server drains: it is not ready, though requests are answered.
+        #: The server drains: it is not ready, though requests are answered; called when it begins
+        #: to, or ends.
         self.is_draining = False
+        self.on_draining: Callable[[], None] = lambda: None
         #: Errors may name other models, since nobody is kept from seeing them.
         self.can_name_models = False
         #: Clients' shared memory, which requests name as they name models.
@@ -194,6 +196,7 @@ class Catalogue:
             self.is_repository_missing = bool(message.is_missing)
         elif isinstance(message, ServerDraining):
             self.is_draining = bool(message.is_draining)
+            self.on_draining()
 
     def update(self, news: VersionInfo) -> None:
         versions = self._models.setdefault(news.model, {})

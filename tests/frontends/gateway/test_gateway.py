@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import json
+import math
 import os
 import time
 import weakref
@@ -111,7 +112,10 @@ class Around:
             await asyncio.sleep(0.001)
 
     def infer(self) -> asyncio.Task[wire.ResponseBody]:
-        return asyncio.ensure_future(infer(self.gateway, self.request()))
+        return self.infer_soon(self.request())
+
+    def infer_soon(self, request: CheckedRequest) -> asyncio.Task[wire.ResponseBody]:
+        return asyncio.ensure_future(infer(self.gateway, request))
 
     def request(self, model: str = "m", options: Options = NO_OPTIONS) -> CheckedRequest:
         return prepare(self.gateway.catalogue, self.gateway.catalogue.find(model), BODY, options)
@@ -447,6 +451,56 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
             world.lifeline.send(wire.Shutdown(1000))
             await world.until(lambda: world.gateway.is_ending)
             await refused(world, "s", Options(0, correlation=7))
+
+    run(test())
+
+
+@pytest.mark.row("C50", "E78")
+@pytest.mark.parametrize("begins_s", [0.0, math.inf])
+def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwhile(
+    tmp_path: Path, begins_s: float
+) -> None:
+    async def test() -> None:
+        config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
+        async with around(tmp_path) as world:
+            world.gateway.begins_sequences_s = begins_s
+            world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+            world.lifeline.send(wire.Retire(0))
+            world.lifeline.send(wire.Shutdown(1000))
+            await world.until(lambda: world.gateway.is_ending)
+
+            for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
+                answering = world.infer_soon(world.request(model, options))
+                [row] = await world.hear_requests()
+                world.answer(row.id)
+                await answering
+
+            beginning = world.infer_soon(
+                world.request("s", Options(wire.SEQUENCE_START, correlation=8))
+            )
+            if begins_s:
+                [row] = await world.hear_requests()
+                world.answer(row.id)
+                await beginning
+            else:
+                with pytest.raises(Unavailable, match="Server is stopping"):
+                    await beginning
+
+    run(test())
+
+
+def test_a_frontend_hears_when_the_server_drains(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            heard: list[bool] = []
+            catalogue = world.gateway.catalogue
+            catalogue.on_draining = lambda: heard.append(catalogue.is_draining)
+
+            world.lifeline.send(wire.ServerDraining(1))
+            world.lifeline.send(wire.ServerDraining(0))
+
+            await world.until(lambda: len(heard) == 2)
+            assert [True, False] == heard
 
     run(test())
 

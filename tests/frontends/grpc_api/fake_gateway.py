@@ -24,6 +24,7 @@ from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEA
 from zmqtriton_frontends.grpc_api.unary import answered
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.tensors.references import PlacedBody, references_of
@@ -189,6 +190,7 @@ class FakeCall:
         self.trailers: list[tuple[str, str | bytes]] = []
         self.answers = Share(Book(1 << 30, is_bounded=False))
         self.requests = Share(Book(1 << 30))
+        self.sequences = OpenSequences()
         self.turns = 0
         #: What is to be done step by step.
         self.works: list[Callable[[], bool]] = []

@@ -60,9 +60,13 @@ class GrpcServerThread:
         return int(self.address.rpartition(":")[2])
 
     @property
-    def ledger(self) -> Ledger:
+    def native(self) -> NativeServer:
         assert isinstance(self._server, NativeServer)
-        return self._server.answering.ledger
+        return self._server
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.native.answering.ledger
 
     def close(self) -> None:
         self.run_coroutine(self._server.stop(0))

@@ -68,6 +68,10 @@ class ConnectionHarness:
         for _ in range(20):
             await asyncio.sleep(0.001)
 
+    @property
+    def are_idle(self) -> bool:
+        return all(connection.is_idle for connection in self.connections.room)
+
     def advance(self, seconds: float) -> None:
         self.now += seconds
         self.connections.check()

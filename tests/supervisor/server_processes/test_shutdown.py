@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.models.blueprint import FinalConfig
+from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -64,6 +67,23 @@ def test_everything_ends_in_order_and_the_status_is_0() -> None:
     assert len(world.messages_to("stub", wire.Finalize)) == 2
     assert world.status == 0
     assert world.alive == set()
+
+
+@pytest.mark.row("E78")
+def test_sequences_that_are_begun_before_clients_hear_of_the_stop_are_waited_for() -> None:
+    config = json.dumps({"name": "a", "sequence_batching": {}})
+    finished = FinalConfig(config, b"proto", (InstanceSlot("a_0_0", "CPU", 0),))
+    world = SupervisorHarness(make_blueprint("a", finish=lambda reply: finished)).start()
+    world.fork_http_worker()
+
+    stop(world)
+    assert [wire.Retire(0)] == world.messages_to("http", wire.Retire)
+    assert [] == world.messages_to("broker", wire.Retire)
+    world.has_sequences = True
+    world.advance(5.0)
+
+    assert [wire.Retire(0)] == world.messages_to("broker", wire.Retire)
+    assert [] == world.messages_to("http", wire.Shutdown)
 
 
 def test_the_broker_ends_after_the_stubs() -> None:

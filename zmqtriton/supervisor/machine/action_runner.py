@@ -66,6 +66,7 @@ class ActionRunner:
         self._gpus = gpus
         self._log = log
         self._on_open = on_open
+        self._shared_ports = listeners.shared_ports(options, sockets)
         #: None while the server runs.
         self.exit_status: int | None = None
         #: Printed to stderr at the end, after all log records.
@@ -100,6 +101,8 @@ class ActionRunner:
             self._core.plan.answer(action.ticket, ReadFailure(failure.reason))
         elif isinstance(action, actions.ListRepository):
             self._core.plan.answer(action.ticket, failure)
+        elif isinstance(action, actions.LookAtPorts):
+            self._core.plan.answer(action.ticket, True)
         elif isinstance(action, actions.LookAtFiles):
             self._core.plan.answer(action.ticket, actions.FileReport({}, 0.0))
         elif isinstance(action, actions.ChangeRepositories):
@@ -178,6 +181,7 @@ class ActionRunner:
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
+        self._shared_ports.before_listening()
         tables.log_grpc_settings(self._options, self._log.outlet)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
@@ -244,6 +248,11 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.PrepareToListen: ActionRunner._prepare_to_listen,
     actions.TellOpen: ActionRunner._tell_open,
     actions.StopListening: ActionRunner._stop_listening,
+    actions.LookAtPorts: lambda runner, action: runner._core.plan.answer(
+        action.ticket, runner._shared_ports.look()
+    ),
+    actions.SendElsewhere: lambda runner, _: runner._shared_ports.send_elsewhere(),
+    actions.TakeClientsBack: lambda runner, _: runner._shared_ports.take_back(),
     actions.Log: ActionRunner._write_log,
     actions.NotifyServiceManager: ActionRunner._notify,
     actions.ConfigureLogging: ActionRunner._change_log,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+from zmqtriton.supervisor.machine.shared_ports import SharedPorts
 from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"
@@ -268,6 +269,15 @@ def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:
     """
     for listener in listeners.values():
         listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def shared_ports(options: Options, listeners: Mapping[str, BoundSocket]) -> SharedPorts:
+    """Return the ports on which other servers may listen, too."""
+    roles = [HTTP] if options.reuse_http_port else []
+    if options.reuse_grpc_port and options.grpc_transport == "native":
+        roles += [GRPC, GRPC_OTHER_FAMILY]
+    shared = (listeners[role] for role in roles if role in listeners)
+    return SharedPorts(each.socket for each in shared if not each.is_passed)
 
 
 def close_all(listeners: dict[str, BoundSocket]) -> None:

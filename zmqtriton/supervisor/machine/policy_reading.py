@@ -44,6 +44,7 @@ def read_policy(options: Options) -> Policy:
         exit_timeout_s=options.exit_timeout_secs,
         exit_drain_s=options.exit_drain_secs,
         early_liveness=options.early_liveness,
+        shares_ports=options.reuse_http_port or options.reuse_grpc_port,
         allow_client_shm=options.allow_client_shm,
         repositories=tuple(
             path if is_remote(path) else os.path.abspath(path) for path in options.model_repository

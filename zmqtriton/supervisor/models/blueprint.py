@@ -5,6 +5,7 @@ Plain data, with one function that needs no disk: the final configuration once t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,6 +30,11 @@ class FinalConfig:
     labels: str = ""
     #: The template of chats, for frontends.
     chat_template: str = ""
+
+    @property
+    def has_sequences(self) -> bool:
+        # which most do not even mention
+        return "sequence_batching" in self.config and "sequence_batching" in json.loads(self.config)
 
 
 @dataclass(frozen=True)

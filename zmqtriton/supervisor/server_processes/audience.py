@@ -29,6 +29,14 @@ class Audience:
         """Tell the frontends; later ones hear it from `Feature.news`."""
         self._peers.publish(message)
 
+    def send_elsewhere(self) -> None:
+        """Have new connections go to other servers that have our ports."""
+        self._peers.port_sharing.send_elsewhere()
+
+    def take_back(self) -> None:
+        """Have new connections come to this server, too."""
+        self._peers.port_sharing.take_back()
+
     def confirm(self, then: Callable[[], None]) -> None:
         """Call `then` when the broker and all frontends have taken note of everything so far."""
         serials = {self._introductions.broker_serial, *self._peers.serving_serials()}

@@ -20,6 +20,7 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.metrics_process import MetricsProcess
 from zmqtriton.supervisor.server_processes.opening import Opening
+from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.server_processes.roles import (
     ANNOUNCER,
     ARBITER,
@@ -72,6 +73,7 @@ class Peers:
         catalogue_messages: Callable[[], Iterable[Any]],
         region_messages: Callable[[], Iterable[wire.AddRegion]],
         has_fork_server: bool = False,
+        shares_ports: bool = False,
     ) -> None:
         """Set up; a new frontend gets what these two return.
 
@@ -86,11 +88,12 @@ class Peers:
         self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, Peer] = {}
         self.opening = Opening(plan, self._roles, self._tell_to_listen)
+        self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
-        #: Frontends take nothing new; they end; all other processes end.
         #: When the last broker that had come up died.
         self._last_broker_s: float | None = None
-        self._is_refusing = self.is_stopping = self._is_finishing = False
+        #: Frontends tell their clients to go; they end; all other processes end.
+        self._is_leaving = self.is_stopping = self._is_finishing = False
         #: No broker comes up any more.
         self.is_broker_lost = False
 
@@ -127,7 +130,7 @@ class Peers:
 
     def admit_guest(self, serial: int, call: int) -> None:
         """Let a caller take part as a frontend."""
-        if self._is_refusing or self.is_stopping:
+        if self._is_leaving or self.is_stopping:
             error = Unavailable("the server is stopping")
             self._plan.enqueue(Send(serial, wire.CallResult(call, error.number, error.text, "")))
             return
@@ -148,7 +151,7 @@ class Peers:
             self._plan.enqueue(*(Send(peer.serial, news) for news in self._catalogue_messages()))
         if peer.role in SERVING_ROLES:
             self._plan.enqueue(*(Send(peer.serial, region) for region in self._region_messages()))
-        if peer.role in READINESS_ROLES and self._is_refusing:
+        if peer.role in READINESS_ROLES and self._is_leaving:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
         if self.opening.has_reached(peer.role):
             self._plan.enqueue(Send(peer.serial, wire.Listen()))
@@ -227,6 +230,8 @@ class Peers:
             self._plan.log("V", f"every stub is spawned: {message.reason.text}")
         elif isinstance(message, wire.Listening):
             self.opening.record(peer.role, message)
+            if self.opening.is_complete:
+                self.port_sharing.begin()
 
     # ------------------------------------------------------------ what is told
 
@@ -245,9 +250,10 @@ class Peers:
             if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
                 self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
-    def refuse_new(self) -> None:
-        """Let frontends refuse new requests except those of open sequences: the server stops."""
-        self._is_refusing = True
+    def leave(self) -> None:
+        """Let frontends tell their clients to go: the server stops."""
+        self._is_leaving = True
+        self.port_sharing.send_elsewhere()
         hearers = self._serials(READINESS_ROLES)
         self._plan.enqueue(*(Send(serial, wire.Retire(0)) for serial in hearers))
 

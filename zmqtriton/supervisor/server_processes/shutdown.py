@@ -1,9 +1,9 @@
 """The orderly shutdown.
 
-Clients end the sequences that they have begun, frontends finish their requests, then models are
-unloaded, then all other processes end. A caller ends before the models that it calls, so that no
-admitted request fails. A second request to stop, or the end of the time allowed, ends everything at
-once.
+Clients are told to go and end the sequences that they have begun, frontends finish their requests,
+then models are unloaded, then all other processes end. A caller ends before the models that it
+calls, so that no admitted request fails. A second request to stop, or the end of the time allowed,
+ends everything at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.port_sharing import SETTLE_S
 from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
@@ -67,11 +68,26 @@ class ShutdownSequence:
         self._plan.log("I", "Waiting for in-flight requests to complete.")
         if self._introductions.is_broker_ready:
             self.phase = ShutdownPhase.SEQUENCES
-            self._peers.refuse_new()
-            self._introductions.send_to_broker(wire.Retire(0))
+            self._peers.leave()
+            # until then clients hear that they are to go, and those connect who had begun to
+            is_short = not (self._peers.port_sharing.is_shared or self._has_sequences)
+            if is_short:
+                self._end_sequences()
+            else:
+                self._plan.call_later(SETTLE_S, self._end_sequences)
         else:  # open sequences are lost
             self._close()
         self._tick()
+
+    @property
+    def _has_sequences(self) -> bool:
+        configs = (generation.final_config for generation in self._alive())
+        return any(config is not None and config.has_sequences for config in configs)
+
+    def _end_sequences(self) -> None:
+        """Have the broker say when no sequence is open."""
+        if self.phase is ShutdownPhase.SEQUENCES:
+            self._introductions.send_to_broker(wire.Retire(0))
 
     def on_sequences_ended(self) -> None:
         """The broker reports that no client has an open sequence."""

@@ -156,6 +156,8 @@ class PendingGrpcInference(PendingRequest):
         if self._metadata is not None:
             checked = self._metadata.expect(checked)
         self._checked = checked
+        if checked.options.correlation:
+            call.sequences.note(checked)
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:

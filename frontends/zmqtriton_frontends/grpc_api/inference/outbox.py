@@ -25,6 +25,8 @@ _MAX_BYTES = 4 << 20
 _FREE_BYTES = 4 << 10
 #: Room is taken in steps.
 _STEP_BYTES = 32 << 10
+#: How long a client has asked nothing when its stream ends with the server, and how often to look.
+QUIET_S, _LOOK_S = 5.0, 0.2
 
 
 class Outbox:
@@ -184,3 +186,30 @@ class Outbox:
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+
+class QuietEnd:
+    """The end of a stream when the server stops: once its client has asked nothing for a while.
+
+    HTTP/2 has no word that would tell a client to ask elsewhere its next request on a stream.
+    """
+
+    def __init__(self, is_busy: Callable[[], bool], end: Callable[[], object]) -> None:
+        """Set up; `is_busy` is whether something is to be answered, `end` ends the stream."""
+        self._is_busy, self._end = is_busy, end
+        self._loop = asyncio.get_running_loop()
+        #: When the last request came, on the loop's clock.
+        self.asked_s = 0.0
+        self._look: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Look from now on whether it is quiet."""
+        quiet_s = self._loop.time() - self.asked_s
+        if self._is_busy() or quiet_s < QUIET_S:
+            self._look = self._loop.call_later(max(_LOOK_S, QUIET_S - quiet_s), self.begin)
+        else:
+            self._end()
+
+    def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()

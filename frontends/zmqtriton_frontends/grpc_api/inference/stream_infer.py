@@ -37,7 +37,7 @@ from zmqtriton_frontends.grpc_api.inference.infer_request import (
     find_in_metadata,
     parse_request,
 )
-from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox
+from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox, QuietEnd
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -84,7 +84,7 @@ class Streaming:
         return exchange
 
     def drain(self) -> None:
-        """Read no more requests; streams end when what they have is answered."""
+        """End streams from now on that have nothing to be answered, and are quiet for a while."""
         for exchange in list(self._exchanges):
             exchange.drain()
 
@@ -115,6 +115,7 @@ class _Exchange:
         #: What is kept of them, and the room for that.
         self.request_bytes = 0
         self._held = call.requests.another()
+        self._quiet_end = QuietEnd(lambda: bool(self._answering), lambda: self._reading.cancel())
         #: Those that are answered in order, by the order of their requests.
         self._turns: deque[_Turn] = deque()
         #: The message of the latest turn waits for room in the outbox.
@@ -132,12 +133,14 @@ class _Exchange:
         return self.outbox
 
     def drain(self) -> None:
-        self._reading.cancel()
+        """Read no more requests once the client has asked nothing for a while."""
+        self._quiet_end.begin()
 
     async def aclose(self) -> None:
         """Cancel all requests in flight."""
         self.outbox.close()
         self._reading.cancel()
+        self._quiet_end.close()
         for answering in self._answering:
             answering.cancel()
         self._answering.clear()
@@ -148,6 +151,7 @@ class _Exchange:
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         async for data in requests:
+            self._quiet_end.asked_s = self._loop.time()
             # what comes next must not overtake it
             try:
                 self._begin(data)

@@ -8,6 +8,7 @@ from typing import Any
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
 from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.process.client_progress import Progress
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
@@ -27,8 +28,10 @@ class Account:
         moved: Callable[[], int] | None = None,
         owes: Callable[[], bool] | None = None,
         end: Callable[[], None] | None = None,
+        *,
+        sequences_ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up; the functions are those of a Client."""
+        """Set up; the functions are those of a Client, and of OpenSequences."""
         self.ledger = ledger
         self.client = client = Client(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
@@ -38,6 +41,8 @@ class Account:
         self.streams = Share(ledger.streams, client)
         #: For headers that are not read again when they come again.
         self.headers = Share(ledger.streams, client)
+        #: Those that the client has begun, of which its next connection may know nothing.
+        self.sequences = OpenSequences(sequences_ended)
         self._progress = Progress()
         #: The number of a stream, and since when those up to it have been open.
         self._silent_before = 0, 0.0

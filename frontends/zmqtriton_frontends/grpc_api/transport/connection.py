@@ -38,8 +38,11 @@ _JOINED_BYTES = 128 * 1024
 _AT_ONCE_BYTES = 4 << 20
 #: How many pieces the kernel takes at once.
 _MAX_PIECES = 1024
-#: How long a client has to read that it should go, before new calls are refused.
-_LEAVE_S = 1.0
+#: How long a client has to say that it has read that it should go, before new calls are refused.
+_LEAVE_S = 5.0
+#: A client that has just connected makes its first call before it is told: gRPC's own clients lose
+#: a call that they are about to make.
+_FRESH_S = 1.0
 #: What a client does not read within this time is lost when its connection is closed.
 _CLOSE_S = 5.0
 #: Ages differ by this share, so that not all clients come back at once.
@@ -113,12 +116,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_backed_up = False
         #: Something waits for the client, and is looked at now and then.
         self._is_watched = False
+        #: The client goes elsewhere once it has ended its sequences.
+        self._is_to_leave = False
+        self._made_s = 0.0
         self._inbox: Inbox
 
     # ---------------------------------------------------------------- the loop
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._made_s = self._loop.time()
         answering, place = self._server.answering, transport.get_extra_info("peername")
         address = place[0] if isinstance(place, tuple) else ""
         self._account = Account(
@@ -131,6 +138,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             ),
             owes=lambda: not self._inbox.kept and self._account.waits_for(self._http2),
             end=self.abort,
+            sequences_ended=lambda: self.leave() if self._is_to_leave else None,
         )
         self._http2 = Connection(
             *(self._read_opening, self._wake, self._server.rules),
@@ -332,8 +340,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._later("age", times.age_s * spread, self.leave)
         self._later("keepalive", times.keepalive_s, self._keep_alive)
 
-    def leave(self) -> None:
-        """Tell the client to go elsewhere; calls in flight are finished."""
+    def leave(self, *, after_sequences: bool = False) -> None:
+        """Tell the client to go elsewhere; calls in flight are finished, and perhaps sequences."""
+        self._is_to_leave = True
+        if after_sequences and self._account.sequences:
+            return
+        fresh_s = _FRESH_S - (self._loop.time() - self._made_s)
+        if fresh_s > 0 and not self._http2.has_had_streams:
+            self._later("fresh", fresh_s, self.leave)
+            return
         self._http2.leave()
         self._later("leave", _LEAVE_S, self._refuse_streams)
         if self._server.times.grace_s:

@@ -28,7 +28,6 @@ from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
-    LINGER_S,
     MAX_STREAMS,
     RpcLifecycle,
     compression_of,
@@ -37,6 +36,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     pushback,
 )
 from zmqtriton_frontends.grpc_api.unary import Begin, answered
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
@@ -149,6 +149,10 @@ class GrpcCall:
         if step():
             asyncio.get_running_loop().call_soon(self.work, step)
 
+    @property
+    def sequences(self) -> OpenSequences:
+        return OpenSequences()  # grpc tells all connections at once to end
+
     def _enter(self) -> Client:
         if self._client is None:
             self._client = Client(self._ledger, self.address)
@@ -204,13 +208,10 @@ class Server:
     async def stop(self, within_s: float) -> None:
         """Return when every RPC has ended, or the time is up and the rest is aborted.
 
-        To be called when the gateway is stopping: new RPCs are refused until the last one has
-        ended.
+        Clients are told to go at once. What they ask before they have read that, grpc cancels.
         """
-        end = time.monotonic() + within_s
-        await self._answering.drain(within_s)
-        linger_s = max(LINGER_S, end - time.monotonic())
-        await self._server.stop(0 if self._answering.active else linger_s)
+        self._answering.drain()
+        await self._server.stop(within_s)
 
     # ------------------------------------------------------------------- RPCs
 
@@ -255,7 +256,6 @@ class Server:
     ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
         async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
             try:
-                self._answering.check()
                 async for response in handle(data, GrpcCall(context, self._answering.ledger)):
                     yield response
                 return

@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import STOPPING, client_error
+from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
@@ -63,34 +63,18 @@ class RpcLifecycle:
         return ArenaBody(self.gateway.payload, size, self._announced, tensors_at)
 
     def begin(self) -> None:
-        """Count an RPC; ended() must be called in any case.
-
-        Raises Unavailable if the server takes no new ones.
-        """
+        """Count an RPC; ended() must be called."""
         self.active += 1
-        if self.gateway.is_ending:
-            raise Unavailable(STOPPING)
 
     def ended(self) -> None:
         self.active -= 1
         if not self.active and self._last_answered is not None:
             self._last_answered.set()
 
-    def check(self) -> None:
-        """Raise Unavailable as begin() does, for an RPC that is not counted."""
-        if self.gateway.is_ending:
-            raise Unavailable(STOPPING)
-
-    async def drain(self, within_s: float) -> None:
-        """Return when every RPC is answered, or the time is up.
-
-        To be called when the gateway is stopping.
-        """
+    def drain(self) -> None:
+        """Have streams end on which nothing is under way. To be called when the server ends."""
         for rpc in self.table:
             rpc.drain()
-        await self.rest(within_s)
-        if self.active:
-            _log.warning("%d RPCs were not answered in time", self.active)
 
     async def rest(self, within_s: float) -> None:
         """Return when none is in flight, or the time is up."""

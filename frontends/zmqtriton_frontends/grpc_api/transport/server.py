@@ -6,6 +6,7 @@ Used in place of grpcio_server.py if the settings ask for it. The handlers are t
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ _BACKLOG = 4096
 _MAX_CONNECTIONS = 10_000
 _CHECK_EVERY_S = 1.0
 
+_log = logging.getLogger(__name__)
+
 
 class NativeServer:
     """One listening port. Its RPCs end with a status, whatever a handler does."""
@@ -55,7 +58,11 @@ class NativeServer:
         limit = min(_MAX_CONNECTIONS, max_connections())
         self._connections: Room[ClientConnection] = Room(limit, time.monotonic, looks_always=True)
         self._handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
+        self._make: Callable[[], asyncio.BaseProtocol] = partial(ClientConnection, self)
+        if self._handshakes is not None:
+            self._make = self._handshakes.before(lambda _: ClientConnection(self))
         self._bound: Sequence[socket.socket] = ()
+        self._is_port_passed = "grpc" in settings.server.passed_sockets
         self._listening: list[asyncio.AbstractServer] = []
         self._checking: asyncio.TimerHandle
         self._report = ClientReport(
@@ -77,14 +84,12 @@ class NativeServer:
 
         Other processes of the server share them; the supervisor keeps them while none serves.
         """
-        make: Callable[[], asyncio.BaseProtocol] = partial(ClientConnection, self)
-        if self._handshakes is not None:
-            make = self._handshakes.before(lambda _: ClientConnection(self))
         self._bound = bound
         loop = asyncio.get_running_loop()
         try:
             for each in bound:
-                server = await loop.create_server(make, sock=each, backlog=_BACKLOG)
+                listening = each.dup()  # the loop closes it
+                server = await loop.create_server(self._make, sock=listening, backlog=_BACKLOG)
                 self._listening.append(server)
         except OSError as error:
             raise RuntimeError(f"cannot listen on {each.getsockname()}: {error}") from error
@@ -97,43 +102,72 @@ class NativeServer:
             self._handshakes.renew()
         self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
-    def leave_port(self, *, ends_listening: bool) -> None:
-        """Accept nothing more; end all listening if those who connect must find other servers."""
-        for each in self._bound if ends_listening else ():
-            with suppress(OSError):  # another process of ours was faster
-                # closed it would still be the supervisor's, for which the kernel accepts, too
-                each.shutdown(socket.SHUT_RD)
-        self._close_port()
-
-    def _close_port(self) -> None:
+    def _leave_port(self) -> None:
+        """Accept nothing more; clients that connect wait for another server."""
         for server in self._listening:
             server.close()
+        self._listening.clear()
+        for bound in self._bound:
+            bound.close()
+        self._bound = ()
+
+    async def _end_listening(self) -> None:
+        """Accept those who have connected, and refuse others from now on, in all processes."""
+        for server in self._listening:
+            server.close()
+        for bound in self._bound:
+            bound.setblocking(False)
+            with suppress(OSError):  # none is left, or another process of ours was faster
+                while True:
+                    connection, _ = bound.accept()
+                    await self._take(connection)
+            with suppress(OSError):
+                # closed it would still be the supervisor's, for which the kernel accepts, too
+                bound.shutdown(socket.SHUT_RD)
+        self._leave_port()
+
+    async def _take(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._make, connection)
+        except OSError:
+            connection.close()
+
+    def leave(self) -> None:
+        """Tell clients to go elsewhere, each when it has ended its sequences.
+
+        If the server stops, those who connect to a socket of systemd's wait for the next one.
+        """
+        if self._is_port_passed and self._gateway.is_stopping:
+            self._leave_port()
+        for connection in self._connections:
+            connection.leave(after_sequences=True)
 
     async def stop(self, within_s: float) -> None:
         """Return when every RPC has ended, or the time is up and the rest is aborted.
 
-        To be called when the gateway is stopping: new RPCs are refused until the last one has
-        ended.
+        Clients are told to go; what they ask before they have read that is answered.
         """
         self._checking.cancel()
-        end = time.monotonic() + within_s
-        await self.answering.drain(within_s)
-        self._close_port()
-        if self._handshakes is not None:
-            self._handshakes.close()
-        linger_s = 0 if self.answering.active else max(LINGER_S, end - time.monotonic())
+        if self._is_port_passed:
+            self._leave_port()
+        else:
+            await self._end_listening()
         self._is_left = asyncio.Event()
         for connection in self._connections:
             connection.leave()
+        self.answering.drain()
         try:
             if len(self._connections):
-                await asyncio.wait_for(self._is_left.wait(), linger_s)
+                await asyncio.wait_for(self._is_left.wait(), within_s)
         except asyncio.TimeoutError:
+            _log.warning("%d RPCs were not answered in time", self.answering.active)
             for connection in self._connections:
                 connection.abort()
             # which cancels what was in flight
             await self._is_left.wait()
-            await self.answering.rest(LINGER_S)
+        await self.answering.rest(LINGER_S)
+        if self._handshakes is not None:
+            self._handshakes.close()
 
     # --------------------------------------------------------- for connections
 

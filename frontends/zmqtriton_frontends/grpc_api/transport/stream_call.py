@@ -124,11 +124,13 @@ class NativeCall(Stream):
         "context",
         "deadline_ns",
         "has_wishes",
+        "sequences",
     )
 
     def __init__(self, context: CallContext, connection: Connection, number: int) -> None:
         super().__init__(connection, number)
         self.context = context
+        self.sequences = context.account.sequences
         self.has_wishes = context.has_wishes
         self._assembly = Assembly(context.account.requests, context.large)
         #: The message of an RPC that takes only one has come.

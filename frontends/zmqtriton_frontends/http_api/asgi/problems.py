@@ -8,14 +8,11 @@ from zmqtriton_floor.errors import ZmqTritonError, shortage_of
 from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.compression import UnsupportedCoding
-from zmqtriton_frontends.inference.catalogue import STOPPING
 
 _log = logging.getLogger(__name__)
 
 #: Too many, and unavailable: later the answer may be another one.
 _RETRYABLE = frozenset((429, 503))
-#: The client had better connect again: there may be other servers.
-FAREWELL = json_documents.write({"error": STOPPING})
 #: Room comes back within moments; whole seconds are the smallest unit.
 _RETRY = (("Retry-After", "1"),)
 #: A client's own names come back in the texts of its errors; a model's own texts are not cut.
@@ -25,11 +22,6 @@ _MAX_CLIENT_ERROR = 3000
 def response_to(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
     return error.http_status, json_documents.write({"error": shortened(error)})
-
-
-def is_farewell(error: ZmqTritonError) -> bool:
-    """Return True for the refusal after which the connection ends."""
-    return error.text == STOPPING
 
 
 def shortened(error: ZmqTritonError) -> str:

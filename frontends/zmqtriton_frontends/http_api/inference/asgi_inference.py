@@ -12,7 +12,6 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import large_answer
 from zmqtriton_frontends.http_api.inference.http_inference import (
@@ -69,8 +68,6 @@ class AsgiInferences:
         headers, text, tail = encoded
         resp.status = status
         resp.set_headers(headers)
-        if text == problems.FAREWELL and req.connection is not None:
-            req.connection.leave()
         size = sum(map(len, tail))
         if size > INLINE_BYTES and req.connection is not None:
             resp.content_length = len(text) + size

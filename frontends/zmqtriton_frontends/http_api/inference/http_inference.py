@@ -188,6 +188,8 @@ class HttpInference(PendingRequest):
         self._format = make(
             ResponseFormat, (checked.model, request.request_id, form, head.accepted)
         )
+        if options.correlation:
+            self._note_sequence(checked)
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:
@@ -222,6 +224,9 @@ class HttpInference(PendingRequest):
             return
         status, text = problems.fault("POST", self._head.path, error)
         self._answer(status, (problems.headers(status), text, []))
+
+    def _note_sequence(self, checked: admission.CheckedRequest) -> None:
+        """Note a request of a sequence that is about to be sent."""
 
     def _has_room(self, size: int) -> bool:
         """Account for an answer that waits to be encoded; False if there is no memory for it."""

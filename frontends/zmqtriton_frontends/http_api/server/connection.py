@@ -24,6 +24,8 @@ from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
+from zmqtriton_frontends.inference.catalogue import STOPPING
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.client_progress import Progress
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.task_turns import Effort, TaskTurns, WorkTurn
@@ -37,9 +39,7 @@ _LINGER_S = 2.0
 #: How much of one client waits unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
 _NOTHING = memoryview(b"")
-_EXITING = json_documents.write({"error": "Server exiting"})
-#: The last part of paths that infer.
-_INFERENCE = (b"/infer", b"/generate", b"/generate_stream")
+_STOPPING = json_documents.write({"error": STOPPING})
 
 
 class Host(Protocol):
@@ -47,10 +47,10 @@ class Host(Protocol):
 
     ledger: Ledger
     turns: TaskTurns
-    #: The next answer on each connection is its last.
+    #: The next answer on each connection is its last, unless a sequence is open there; and later
+    #: in any case.
     is_leaving: bool
-    #: New requests are refused, because the server is exiting.
-    is_refusing: bool
+    is_ending: bool
 
     def now(self) -> float:
         """Return the time, in seconds."""
@@ -87,12 +87,15 @@ class Connection(asyncio.Protocol):
         self.is_closed = self._is_leaving = False
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
+        #: Since when nothing of an announced body has come, while the process ends.
+        self._unsent_since = 0.0
         self._progress = Progress()
         #: The client, for what is held for it; what has been done for it lately; and where it is,
         #: or the proxy that it comes by.
         self.client: Client
         self.effort: Effort
         self.turn: WorkTurn
+        self.sequences = OpenSequences()
         self._address = ""
         #: What waits of it, of any kind, and is nobody else's to account for.
         self._waiting: Share | None = None
@@ -213,9 +216,6 @@ class Connection(asyncio.Protocol):
     def _begin(self, head: Head) -> None:
         self._head_since = 0.0
         host = self._host
-        if host.is_refusing:
-            self._say(503, exiting(head))
-            return
         inferences, (seen, inference, edition) = self._inferences, self._seen
         if inferences is not None and (seen is not head or edition != inferences.edition):
             inference = inferences.read(head, self._address)
@@ -270,8 +270,11 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         head = reader.head
         assert head is not None, "there is something to answer"
-        is_leaving = self._is_leaving or self._host.is_leaving
-        self._is_last = is_leaving or not head.keeps_alive or not reader.is_whole
+        host = self._host
+        is_leaving = host.is_leaving and (host.is_ending or not self.sequences)
+        self._is_last = (
+            self._is_leaving or is_leaving or not head.keeps_alive or not reader.is_whole
+        )
         if self._is_last:
             return responses.date() + responses.CLOSE
         return responses.date() if head.minor_version else responses.date() + responses.KEEP_ALIVE
@@ -291,16 +294,24 @@ class Connection(asyncio.Protocol):
         self._end_exchange()
         self._say(status, json_documents.write({"error": text}))
 
-    def refuse_unsent(self) -> None:
-        """Refuse a request of whose body nothing has come, because the server is exiting."""
+    def end_if_still(self, now: float, still_s: float) -> None:
+        """End the connection if nothing has been under way on it for so long.
+
+        A request of whose body nothing has come for so long is refused.
+        """
+        if self._closing_since:
+            return
         head = self._reader.head
-        if (
-            head is not None
-            and self._reader.missing_bytes
-            and self._reader.missing_bytes == head.body_bytes
-        ):
-            self._end_exchange()
-            self._say(503, exiting(head))
+        if head is not None and self._reader.missing_bytes == (head.body_bytes or -1):
+            self._unsent_since = self._unsent_since or now
+            if now - self._unsent_since > still_s:
+                self._end_exchange()
+                self._say(503, _STOPPING)
+            return
+        self._unsent_since = 0.0
+        since = max(self._head_since, self._idle_since)
+        if self.is_idle and not self._has_place and now - since > still_s:
+            self.close()
 
     def _say(self, status: int, body: bytes) -> None:
         if self._closing_since:
@@ -376,9 +387,3 @@ class Connection(asyncio.Protocol):
                 self._end(408, "Request Timeout")
         elif now - self._idle_since > SILENT_S:
             self.close()
-
-
-def exiting(head: Head) -> bytes:
-    """Return what a request is told while the server exits."""
-    is_inference = head.target.partition(b"?")[0].endswith(_INFERENCE)
-    return problems.FAREWELL if is_inference else _EXITING

@@ -34,7 +34,7 @@ class Connections:
         self.ledger = ledger
         self.turns = TaskTurns()
         self.now = now
-        self.is_leaving = self.is_refusing = False
+        self.is_leaving = self.is_ending = False
         self.room: Room[Connection] = Room(max_connections(), now)
         #: Where they come from.
         self.listeners: list[Listener] = []
@@ -97,15 +97,15 @@ class Connections:
     def has_any(self) -> bool:
         return bool(len(self.room))
 
-    @property
-    def are_idle(self) -> bool:
-        return all(connection.is_idle for connection in self.room)
+    def end(self) -> None:
+        """Make the next answer on each connection its last, with open sequences, too."""
+        self.is_leaving = self.is_ending = True
 
-    def refuse_requests(self) -> None:
-        """Refuse new requests from now on, because the server is exiting."""
-        self.is_leaving = self.is_refusing = True
+    def end_still(self, still_s: float) -> None:
+        """End those on which nothing has been under way for so long."""
+        now = self.now()
         for connection in self.room:
-            connection.refuse_unsent()
+            connection.end_if_still(now, still_s)
 
     def close(self) -> None:
         for connection in self.room:

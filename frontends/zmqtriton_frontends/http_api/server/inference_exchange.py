@@ -15,7 +15,6 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
-from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
 from zmqtriton_frontends.http_api.inference import binary, compression, large_answer
 from zmqtriton_frontends.http_api.inference.http_inference import (
@@ -29,6 +28,8 @@ from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.task_turns import Effort, WorkTurn
@@ -51,6 +52,8 @@ class Owner(Protocol):
     effort: Effort
     #: Its turns at the loop.
     turn: WorkTurn
+    #: Those that it has begun.
+    sequences: OpenSequences
 
     @property
     def last_fields(self) -> bytes:
@@ -249,6 +252,9 @@ class InferenceExchange(HttpInference):
         self._share = Share(self._ledger.answers, self._owner.client)
         return self._share.take(size)
 
+    def _note_sequence(self, checked: CheckedRequest) -> None:
+        self._owner.sequences.note(checked)
+
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
         if self._buffer is not None or self._share is not None:
@@ -256,8 +262,6 @@ class InferenceExchange(HttpInference):
         owner = self._owner
         if self._is_answered or owner.is_closed:
             return
-        if text == FAREWELL:
-            owner.leave()
         size = len(text) + sum(map(len, tail)) if tail else len(text)
         if size > INLINE_BYTES and not self._has_room(size):
             self._answer(*refusal(Unavailable(TOO_MANY_UNREAD)))

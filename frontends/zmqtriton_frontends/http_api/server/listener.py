@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _log = logging.getLogger(__name__)
@@ -54,10 +55,29 @@ class Listener:
         if not opening.cancelled() and (error := opening.exception()) is not None:
             _log.warning("no connections can be accepted: %s", error)
 
-    def close(self) -> None:
-        """Accept nothing any more."""
+    def leave(self) -> None:
+        """Accept nothing any more; clients that connect wait for another server."""
         self._is_closed = True
         self._stop()
+
+    async def end(self) -> None:
+        """Accept those who have connected, and refuse others from now on, in all processes."""
+        self.leave()
+        loop, listening = asyncio.get_running_loop(), self._bound
+        listening.setblocking(False)
+        with suppress(OSError):  # none is left, or another process of ours was faster
+            while True:
+                connection, _ = listening.accept()
+                try:
+                    await loop.connect_accepted_socket(self._make, connection)
+                except OSError:
+                    connection.close()
+        with suppress(OSError):
+            # closed it would still be the arbiter's, for which the kernel accepts, too
+            listening.shutdown(socket.SHUT_RD)
+
+    def close(self) -> None:
+        self.leave()
         self._bound.close()
 
     def _stop(self) -> None:

@@ -1,8 +1,8 @@
 """Gunicorn as this server needs it: an arbiter that watches processes, and in each an ASGI loop.
 
 Each process that the arbiter forks makes a lifeline of its own, dies with the arbiter, serves what
-`app.build` makes, and at the end drains: it stops accepting, answers new requests with 503, and
-leaves as soon as nothing is in flight. No ZeroMQ before the fork.
+`app.build` makes, and at the end leaves: it stops accepting, makes the next answer on each
+connection its last, and ends when all connections have. No ZeroMQ before the fork.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import select
 import signal
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from zmqtriton_floor.wire import WorkerForked
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.client_report import ClientReport, Counts
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
@@ -50,10 +50,11 @@ _log = logging.getLogger(__name__)
 #: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
 _HANG_S = 120
 _CHECK_EVERY_S = 1.0
-#: After the word to stop: how long connections that were open may bring one request more.
-_STOP_GRACE_S = 0.5
-#: How often a draining process checks whether it is done.
-_DRAIN_STEP_S = 0.01
+#: A connection on which nothing has been under way for so long is closed at the end: a client
+#: that asks more often is told so by an answer.
+_STILL_S = 1.0
+#: How often a leaving process looks whether it is done.
+_LEAVE_STEP_S = 0.02
 
 
 class Server(BaseApplication):  # type: ignore[misc]
@@ -172,7 +173,6 @@ class HttpProcess(Worker):  # type: ignore[misc]
 
     async def _serve(self) -> None:
         gateway = Gateway(self._lifeline)
-        gateway.stop_grace_s = _STOP_GRACE_S
         gateway.on_stop = self._stop
         stopping = asyncio.ensure_future(self._stopping.wait())
         if not await startup.may_open(gateway, stopping):
@@ -206,7 +206,10 @@ class HttpProcess(Worker):  # type: ignore[misc]
         gc.freeze()
         for name, bound in zip(self.app.sockets, self.sockets, strict=True):
             gateway.listening(SOCKETS[name], startup.address(*bound.getsockname()[:2]))
-        self._watch_for_retirement(gateway, connections.listeners)
+        is_passed = "http-arbiter" in gateway.settings.server.passed_sockets
+        has_successor = is_passed or gateway.settings.http.reuse_port
+        gateway.begins_sequences_s = math.inf if has_successor else NEW_SEQUENCES_S
+        self._leave_when_told(gateway, connections, is_passed=is_passed)
         while self.alive:
             self.notify()
             connections.check()
@@ -215,9 +218,11 @@ class HttpProcess(Worker):  # type: ignore[misc]
                 handshakes.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
 
+        for listener in connections.listeners[is_passed:] if gateway.is_ending else ():
+            await listener.end()
         for listener in connections.listeners:
             listener.close()
-        await self._drain(connections)
+        await self._finish(connections)
         connections.close()
         if handshakes is not None:
             handshakes.close()
@@ -239,51 +244,36 @@ class HttpProcess(Worker):  # type: ignore[misc]
                 make = handshakes.before(connections.make)
         return Listener(make, bound, self.cfg.backlog)
 
-    def _watch_for_retirement(self, gateway: Gateway, listeners: Sequence[Listener]) -> None:
-        """Have the ports left as soon as the server stops, if others serve them, too."""
-        is_passed = "http-arbiter" in gateway.settings.server.passed_sockets
-        if not is_passed and not gateway.settings.http.reuse_port:
-            return
+    def _leave_when_told(
+        self, gateway: Gateway, connections: Connections, *, is_passed: bool
+    ) -> None:
+        """Have clients go elsewhere while the server drains, and when it stops."""
 
-        # systemd passes the first alone, that of the main endpoint
-        shared = listeners[:1] if is_passed else listeners
+        def tell() -> None:
+            connections.is_leaving = gateway.is_stopping or gateway.catalogue.is_draining
+            if gateway.is_stopping and is_passed:
+                # the first alone, that of the main endpoint, is systemd's
+                connections.listeners[0].leave()
 
-        def leave() -> None:
-            if not is_passed:
-                self._end_listening()
-            for listener in shared:
-                listener.close()
+        gateway.on_retire = gateway.catalogue.on_draining = tell
+        tell()
 
-        gateway.on_retire = leave
-        if gateway.is_stopping:
-            leave()
-
-    def _end_listening(self) -> None:
-        """End all listening: new clients must find the other servers there.
-
-        Not for a socket that systemd has passed, where they wait for the next server.
-        """
-        for listener in self.sockets:
-            with suppress(OSError):  # another process of ours was faster
-                # closed it would still be the arbiter's, for which the kernel accepts, too
-                listener.sock.shutdown(socket.SHUT_RD)
-
-    async def _drain(self, connections: Connections) -> None:
-        # A request may be on its way on a connection that was idle: it is answered, and the last.
-        connections.is_leaving = True
-        grace_until_s = self._loop.time() + _STOP_GRACE_S
-        while connections.has_any and self._loop.time() < grace_until_s:
-            await asyncio.sleep(_DRAIN_STEP_S)
-        connections.refuse_requests()
-        deadline = self._loop.time() + self.cfg.graceful_timeout
-        while self._loop.time() < deadline and not self._is_quick:
-            # at least one turn, so that requests already received are answered
-            await asyncio.sleep(_DRAIN_STEP_S)
-            if connections.are_idle:
+    async def _finish(self, connections: Connections) -> None:
+        """Return when all connections have ended, or the time is up."""
+        connections.end()
+        end_s = self._loop.time() + self.cfg.graceful_timeout
+        checked_s = self._loop.time()
+        while connections.has_any and not self._is_quick:
+            await asyncio.sleep(_LEAVE_STEP_S)
+            connections.end_still(_STILL_S)
+            now_s = self._loop.time()
+            if now_s > end_s:
+                _log.warning("left with connections that were not done")
                 return
-            self.notify()
-            connections.check()
-        _log.warning("left with connections that were not done")
+            if now_s - checked_s > _CHECK_EVERY_S:
+                checked_s = now_s
+                self.notify()
+                connections.check()
 
 
 def _counts(connections: Connections) -> Counts:

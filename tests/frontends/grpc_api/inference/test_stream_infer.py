@@ -534,24 +534,6 @@ def test_large_requests_fill_a_stream_sooner() -> None:
     converse(test)
 
 
-def test_a_server_that_stops_ends_a_stream_when_all_is_answered() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.gateway.fake_streams.put("a", item(b"x"))
-        conversation.send(request("d", "a"))
-        await conversation.get()
-
-        conversation.streaming.drain()
-        conversation.send(request("d", "b"))
-        conversation.gateway.fake_streams.put("a", item(b"y", is_final=True))
-
-        assert text(await conversation.get()) == b"y"
-        with pytest.raises(Unavailable, match="GRPC server is shutting down"):
-            await conversation.get()
-        assert conversation.gateway.fake_streams.started == ["a"]
-
-    converse(test)
-
-
 def test_a_transport_that_breaks_ends_the_stream() -> None:
     async def broken() -> AsyncIterator[bytes]:
         raise ConnectionError("gone")

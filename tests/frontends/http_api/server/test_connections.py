@@ -285,12 +285,12 @@ def test_a_client_that_does_not_read_its_answer_is_left() -> None:
         await loop.sock_sendall(client, POST % 2 + b"ab")
         await party.run_loop()
         party.advance(1)
-        assert not party.connections.are_idle
+        assert not party.are_idle
 
         party.advance(STALL_S + 1)
         await party.run_loop()
 
-        assert party.connections.are_idle
+        assert party.are_idle
         client.close()
 
     play(scenario)
@@ -316,7 +316,7 @@ def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
             party.advance(STALL_S - 1)
         await party.run_loop()
 
-        assert is_waited_for == (not party.connections.are_idle)
+        assert is_waited_for == (not party.are_idle)
         client.close()
 
     play(scenario)
@@ -340,13 +340,13 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
             party.advance(STALL_S - 1)
             await reader.readexactly(4 << 20)
             await party.run_loop()
-            assert not party.connections.are_idle
+            assert not party.are_idle
 
         party.advance(1)
         party.advance(STALL_S + 1)
         await party.run_loop()
 
-        assert party.connections.are_idle
+        assert party.are_idle
         with pytest.raises((asyncio.IncompleteReadError, OSError)):
             await reader.readexactly(64 << 20)
         writer.close()
@@ -370,32 +370,70 @@ def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() 
         party.application = wait_first  # type: ignore[method-assign]
         async with party.serve():
             reader, writer = await party.connect(POST % 2 + b"ab")
-            assert not party.connections.are_idle
+            assert not party.are_idle
             for _ in range(10):
                 party.advance(STALL_S)
             release.set()
 
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
             await party.run_loop()
-            assert party.connections.are_idle
+            assert party.are_idle
             writer.close()
 
     play(scenario)
 
 
 @pytest.mark.row("C01")
-def test_new_requests_are_refused_on_connections_that_are_open() -> None:
+def test_a_request_that_comes_while_the_process_leaves_is_the_last_of_its_connection() -> None:
     async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % 2 + b"ab")
-        await reader.readuntil(b"\r\n\r\n\0\0")
-        party.connections.refuse_requests()
-        writer.write(POST % 2 + b"ab")
+        first = await reader.readuntil(b"\r\n\r\n\0\0")
+        party.connections.is_leaving = True
+        writer.write((POST % 2 + b"cd") * 2)
 
-        answer = await reader.readuntil(b"}")
+        last = await reader.read()
 
-        assert answer.startswith(b"HTTP/1.1 503 ")
-        assert answer.endswith(b'{"error":"Server exiting"}')
-        assert party.bodies == [b"ab"]
+        assert b"Connection: close" not in first
+        assert last.startswith(b"HTTP/1.1 200 ")
+        assert 1 == last.count(b"\r\nConnection: close\r\n")
+        assert party.bodies == [b"ab", b"cd"]
         writer.close()
+
+    play(scenario)
+
+
+def test_a_server_that_drains_no_more_keeps_its_connections() -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        party.connections.is_leaving = True
+        party.connections.is_leaving = False
+
+        reader, writer = await party.connect(POST % 2 + b"ab")
+
+        assert b"Connection: close" not in await reader.readuntil(b"\r\n\r\n\0\0")
+        writer.close()
+
+    play(scenario)
+
+
+def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_while() -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        busy, busy_writer = await party.connect(POST % 2 + b"a")
+        idle, idle_writer = await party.connect(POST % 2 + b"ab")
+        half, half_writer = await party.connect(POST[:9])
+        await idle.readuntil(b"\r\n\r\n\0\0")
+        party.connections.end()
+
+        party.connections.end_still(1.0)
+        await party.run_loop()
+        assert 3 == len(party.connections.room)
+        party.now += 2.0
+        party.connections.end_still(1.0)
+
+        assert [b"", b""] == [await idle.read(), await half.read()]
+        busy_writer.write(b"b")
+        assert b"\r\nConnection: close\r\n" in await busy.read()
+        assert party.bodies == [b"ab", b"ab"]
+        for writer in (busy_writer, idle_writer, half_writer):
+            writer.close()
 
     play(scenario)

@@ -415,7 +415,7 @@ def test_a_client_that_leaves_has_its_request_cancelled() -> None:
         house.gateway.is_holding = True
         _, writer = await house.connections.connect(BINARY)
         assert list(house.gateway.held_replies) == [1]
-        assert not house.connections.connections.are_idle
+        assert not house.connections.are_idle
 
         writer.close()
 
@@ -429,7 +429,7 @@ def test_who_waits_while_the_server_ends_is_answered_and_closed() -> None:
     async def scenario(house: HttpHarness) -> None:
         house.gateway.is_holding = True
         reader, writer = await house.connections.connect(BINARY + BINARY)
-        house.connections.connections.refuse_requests()
+        house.connections.connections.end()
 
         house.gateway.release_held(1)
 

@@ -109,7 +109,7 @@ def test_a_large_body_is_read_into_the_arena_however_it_comes(cuts: tuple[int, .
 
         assert [(len(HEADER) + SIZE, len(HEADER))] * 3 == arena.reserved
         assert (0, 3) == (house.falcon_requests, arena.freed)
-        assert house.connections.connections.are_idle
+        assert house.connections.are_idle
         house.gateway.requests.clear()
         assert [None] * 3 == [memory() for memory in arena.memory]
         writer.close()
@@ -200,7 +200,7 @@ def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_same(
         arena = Arena(house)
         reader, writer = await house.connections.connect(LARGE[:10_000])
         assert (1, 0) == (len(arena.reserved), arena.freed)
-        assert not house.connections.connections.are_idle
+        assert not house.connections.are_idle
 
         while not arena.freed:
             await house.connections.run_loop()

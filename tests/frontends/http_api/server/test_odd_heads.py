@@ -16,7 +16,6 @@ import pytest
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.inference.catalogue import STOPPING
 
 INFER = "/v2/models/identity/infer"
@@ -245,7 +244,7 @@ def test_a_damaged_head_ends_its_connection_or_leaves_the_next_request_whole() -
     assert 0 < ends < len(answers)
 
 
-def test_who_is_refused_because_the_server_stops_is_to_connect_anew() -> None:
+def test_who_is_refused_while_the_server_leaves_is_to_connect_anew() -> None:
     def refuse(_: Any) -> Any:
         raise Unavailable(STOPPING)
 
@@ -254,13 +253,14 @@ def test_who_is_refused_because_the_server_stops_is_to_connect_anew() -> None:
         assert b"200 OK" in await reader.readline()
         await reader.readuntil(b"}]}")
         house.gateway.respond = refuse
+        house.connections.connections.is_leaving = True
 
         writer.write(ONE)
 
         answer = await reader.read()
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert 1 == answer.lower().count(b"connection: close\r\n")
-        assert answer.endswith(problems.FAREWELL)
+        assert STOPPING.encode() in answer
         writer.close()
 
     run_scenario(scenario)
@@ -270,9 +270,14 @@ def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
     async def scenario(house: HttpHarness) -> None:
         reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
 
-        house.connections.connections.refuse_requests()
+        house.connections.connections.end()
+        house.connections.connections.end_still(1.0)
+        house.connections.now += 2.0
+        house.connections.connections.end_still(1.0)
 
-        assert problems.FAREWELL in await reader.readuntil(b"}")
+        answer = await reader.readuntil(b"}")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert STOPPING.encode() in answer
         assert house.gateway.requests == []
         writer.close()
 

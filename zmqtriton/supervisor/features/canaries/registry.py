@@ -44,9 +44,7 @@ class CanaryRegistry(Feature):
         self._audience = core.audience
         #: The current canary of each model, or its last one.
         self._canaries: dict[str, Canary] = {}
-        #: For metrics.
-        self._totals = totals = CanaryTotals()
-        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide, totals)
+        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide)
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Those who wait for the begin or the end of a canary, by model.
         self._waiting = WaitingCallers()
@@ -54,6 +52,8 @@ class CanaryRegistry(Feature):
         self._leaving: set[str] = set()
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
+        #: For metrics.
+        self._totals = CanaryTotals()
 
     @property
     def verbs(self) -> Verbs:

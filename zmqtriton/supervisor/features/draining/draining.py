@@ -77,7 +77,7 @@ class Draining(Feature):
         self._plan = core.plan
         self._server = core.server
         self._counts = core.counts
-        self._publish = core.audience.tell_frontends
+        self._audience = core.audience
         #: How long the server is not ready before it stops.
         self._exit_drain_s = core.policy.exit_drain_s
         self._drained: dict[Key, _Drained] = {}
@@ -137,7 +137,7 @@ class Draining(Feature):
     def _target(self, key: Key) -> Target:
         model, instance = key
         if not model:
-            return ServerTarget(self._server, self._publish)
+            return ServerTarget(self._server, self._audience)
         target_model = self._server.models.get(model)
         if target_model is None:
             raise NotFound(f"there is no model '{model}'")

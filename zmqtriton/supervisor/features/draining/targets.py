@@ -6,8 +6,7 @@ follow.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
@@ -77,15 +77,17 @@ class ServerTarget:
     has_ended = False
     ended_as = "stopping"
 
-    def __init__(self, server: Server, publish: Callable[[Any], None]) -> None:
+    def __init__(self, server: Server, audience: Audience) -> None:
         self._server = server
-        self._publish = publish
+        self._audience = audience
 
     def avoid(self) -> None:
-        self._publish(wire.ServerDraining(1))
+        self._audience.send_elsewhere()
+        self._audience.tell_frontends(wire.ServerDraining(1))
 
     def accept(self, done: LoadCallback) -> None:
-        self._publish(wire.ServerDraining(0))
+        self._audience.take_back()
+        self._audience.tell_frontends(wire.ServerDraining(0))
         done(None)
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
@@ -203,7 +205,7 @@ class InstanceTarget:
     def check(self, follow: Follow) -> None:
         """Raise InvalidArgument if sequences would be lost, or requests wait for an undrain."""
         config = self._generation.final_config
-        if config is not None and "sequence_batching" in json.loads(config.config):
+        if config is not None and config.has_sequences:
             raise InvalidArgument(
                 f"{self.name} may have sequences, which end with it: drain the model"
             )

@@ -1,0 +1,37 @@
+"""The sequences that a client has begun on one connection and has not ended.
+
+While the server leaves, such a connection is not told to end: another server does not know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqtriton_floor.wire import SEQUENCE_END
+from zmqtriton_frontends.inference.admission import CheckedRequest
+
+#: More are not noted: who begins so many and ends none is no reason to wait.
+_MAX_NOTED = 1024
+
+
+class OpenSequences:
+    def __init__(self, on_last_end: Callable[[], None] = lambda: None) -> None:
+        """Set up; `on_last_end` is called when none is open any more."""
+        self._open: set[tuple[str, int | str]] = set()
+        self._on_last_end = on_last_end
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def note(self, request: CheckedRequest) -> None:
+        """Note a request that is about to be sent to the broker."""
+        options, model = request.options, request.model
+        if not options.correlation or not model.has_sequences:
+            return
+        sequence = model.name, options.correlation
+        if options.flags & SEQUENCE_END:
+            self._open.discard(sequence)
+            if not self._open:
+                self._on_last_end()
+        elif len(self._open) < _MAX_NOTED:
+            self._open.add(sequence)

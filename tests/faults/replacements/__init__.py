@@ -1,0 +1,1 @@
+"""A server is replaced by another while clients of every protocol ask."""

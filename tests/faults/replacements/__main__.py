@@ -1,0 +1,75 @@
+"""`make replacements`: replaces servers under load, and prints what each kind of client saw."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.replacements.clients import CROWD, Client, Crowd, SharedMemoryClient, crowd
+from tests.faults.replacements.ways import BySystemd, OnOnePort, Way
+
+WAYS = {"systemd": BySystemd, "two-servers": OnOnePort}
+_PAUSE_S = 3.0
+
+
+async def replace_under_load(
+    way: Way, times: int, numbers: Crowd = CROWD, pause_s: float = _PAUSE_S
+) -> tuple[list[Client], list[float]]:
+    """Replace the server so often; return the clients, and how long each old server took to go."""
+    gone_s = []
+    async with crowd(way.http_port, way.grpc_port, numbers) as clients:
+        for _ in range(times):
+            await asyncio.sleep(pause_s)
+            gone_s.append(await asyncio.to_thread(way.replace))
+        await asyncio.sleep(pause_s)
+    return clients, gone_s
+
+
+def table(clients: Sequence[Client]) -> str:
+    """A row for each kind: requests, failures, the longest wait."""
+    lines = [f"{'':55}{'right':>7}{'failed':>7}{'longest':>9}"]
+    for name in dict.fromkeys(client.label for client in clients):
+        own = [client for client in clients if client.label == name]
+        right, failed = sum(client.right for client in own), sum(map(_failed, own))
+        longest_s = max(client.longest_s for client in own)
+        lines.append(f"{name:55}{right:7}{failed:7}{longest_s:8.1f}s")
+    lost = sum(client.lost for client in clients if isinstance(client, SharedMemoryClient))
+    total = sum(map(_failed, clients))
+    return "\n".join((*lines, f"{total} failed, {lost} times a region had to be registered again"))
+
+
+def _failed(client: Client) -> int:
+    return len(client.failures)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="all of them without any")
+    parser.add_argument("--times", type=int, default=1, help="replacements of each way")
+    options = parser.parse_args()
+    has_failed = False
+    for name in options.ways or WAYS:
+        with tempfile.TemporaryDirectory() as directory:
+            way = WAYS[name](Path(directory))
+            way.start()
+            try:
+                begun_s = time.monotonic()
+                clients, gone_s = asyncio.run(replace_under_load(way, options.times))
+                seconds = time.monotonic() - begun_s
+            finally:
+                way.close()
+            times = ", ".join(f"{each:.1f}" for each in gone_s)
+            print(f"== {name}: {seconds:.0f} s; the old server went within {times} s")
+            print(table(clients), flush=True)
+            failures = [f"{each.label}: {text}" for each in clients for text in each.failures]
+            print("\n".join(failures[:20]), flush=True)
+            has_failed |= bool(failures)
+    return int(has_failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

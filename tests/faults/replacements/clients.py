@@ -1,0 +1,488 @@
+"""Clients of every protocol on one loop, none of which repeats a request.
+
+Each judges its own answers. A connection that the server has closed while it was idle is made anew,
+as every client does; one that ends after a request was sent on it has failed that request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import mmap
+import os
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from zmqtriton_protos import message
+
+MODELS = ("add_sub", "tokens", "sequences", "identity_fp32")
+_SERVICE = "/inference.GRPCInferenceService/"
+_REQUEST = message("inference.ModelInferRequest")
+_RESPONSE = message("inference.ModelInferResponse")
+_STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
+#: Longer than any server stops and starts.
+PATIENCE_S = 120.0
+_STEPS = 6
+_SHARED_BYTES = 16 * 4
+_UPLOAD_PARTS = 64
+_IDS = itertools.count(1)
+
+
+class FailedError(Exception):
+    """Raised for a request that was not answered, or not rightly."""
+
+
+class Client(ABC):
+    """Asks again and again until it is stopped."""
+
+    #: What it does, for a table.
+    label = ""
+    #: Between two requests.
+    pause_s = 0.05
+
+    def __init__(self, http_port: int, grpc_port: int) -> None:
+        self.http_port, self.grpc_port = http_port, grpc_port
+        self.right = 0
+        self.failures: list[str] = []
+        #: The longest that one request took.
+        self.longest_s = 0.0
+        self.is_over = False
+
+    async def run(self) -> None:
+        while not self.is_over:
+            begun_s = time.monotonic()
+            try:
+                await asyncio.wait_for(self.ask(), PATIENCE_S)
+                self.right += 1
+            except (FailedError, OSError, EOFError, grpc.RpcError, asyncio.TimeoutError) as error:
+                self.failures.append(f"{time.monotonic():.3f} {_text_of(error)}")
+                await self.close()
+            self.longest_s = max(self.longest_s, time.monotonic() - begun_s)
+            await asyncio.sleep(self.pause_s)
+        await self.close()
+
+    @abstractmethod
+    async def ask(self) -> None:
+        """Make one request. Raises FailedError, and the errors of connections."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name} {error.details()}"
+    return f"{type(error).__name__} {error}"
+
+
+# ------------------------------------------------------------------------ HTTP
+
+
+class HttpClient(Client):
+    """Plain requests over a kept connection."""
+
+    label = "HTTP, kept connections"
+
+    def __init__(self, http_port: int, grpc_port: int) -> None:
+        super().__init__(http_port, grpc_port)
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def connect(self) -> None:
+        if self._writer is not None and self._reader.at_eof():
+            await self.close()
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.http_port)
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+            self._writer = None
+
+    async def send_head(self, path: str, size: int) -> None:
+        await self.connect()
+        assert self._writer is not None
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n"
+        self._writer.write(head.encode())
+
+    async def send(self, part: bytes) -> None:
+        assert self._writer is not None
+        self._writer.write(part)
+        await self._writer.drain()
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        text = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        line, *rows = text[:-4].split("\r\n")
+        fields = dict(row.lower().split(": ", 1) for row in rows)
+        return int(line.split()[1]), fields
+
+    async def answer(self) -> tuple[int, bytes]:
+        status, fields = await self.head()
+        body = await self._reader.readexactly(int(fields["content-length"]))
+        if fields.get("connection") == "close":
+            await self.close()
+        return status, body
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        await self.send_head(path, len(body))
+        await self.send(body)
+        return await self.answer()
+
+    async def ask(self) -> None:
+        await self._ask_add_sub()
+
+    async def _ask_add_sub(self) -> None:
+        own = next(_IDS)
+        inputs = [
+            {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [own] * 16}
+            for name in ("INPUT0", "INPUT1")
+        ]
+        status, body = await self.post(
+            "/v2/models/add_sub/infer", json.dumps({"inputs": inputs}).encode()
+        )
+        check(status == 200, f"{status} {body[:200]!r}")
+        check(json.loads(body)["outputs"][0]["data"] == [2 * own] * 16, "another's answer")
+
+
+def check(is_right: bool, text: str) -> None:
+    if not is_right:
+        raise FailedError(text)
+
+
+class NewHttpClient(HttpClient):
+    """Plain requests."""
+
+    label = "HTTP, a connection for each request"
+
+    async def ask(self) -> None:
+        await super().ask()
+        await self.close()
+
+
+class UploadingClient(HttpClient):
+    """Large tensors that take their time."""
+
+    label = "HTTP, uploads of 16 MB within a second"
+
+    pause_s = 0.2
+    _PART = bytes(256 << 10)
+
+    async def ask(self) -> None:
+        size = len(self._PART) * _UPLOAD_PARTS
+        shape = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
+        tensor = {**shape, "parameters": {"binary_data_size": size}}
+        outputs = [{"name": "OUTPUT0", "parameters": {"classification": 1}}]
+        head = json.dumps({"inputs": [tensor], "outputs": outputs}).encode()
+        await self.connect()
+        assert self._writer is not None
+        fields = (
+            f"content-length: {size + len(head)}\r\ninference-header-content-length: {len(head)}"
+        )
+        begin = (
+            f"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n\r\n"
+        )
+        await self.send(begin.encode() + head)
+        for _ in range(_UPLOAD_PARTS):
+            await self.send(self._PART)
+            await asyncio.sleep(1 / _UPLOAD_PARTS)
+        status, body = await self.answer()
+        check(status == 200, f"{status} {body[:200]!r}")
+
+
+class EventsClient(HttpClient):
+    """Streams of server-sent events."""
+
+    label = "HTTP, streams of events of 10 s"
+
+    pause_s = 0.5
+    #: The responses of a stream, and the time between two.
+    count, delay_us = 20, 500_000
+
+    async def ask(self) -> None:
+        wish = {"COUNT": self.count, "DELAY_US": self.delay_us}
+        path, body = "/v2/models/tokens/generate_stream", json.dumps(wish).encode()
+        await self.send_head(path, len(body))
+        await self.send(body)
+        status, fields = await self.head()
+        check(status == 200, str(status))
+        numbers = []
+        async for chunk in self._chunks():
+            for line in chunk.splitlines():
+                if line.startswith(b"data: "):
+                    numbers.append(json.loads(line[6:]).get("INDEX"))
+        if fields.get("connection") == "close":
+            await self.close()
+        check(list(range(self.count)) == numbers[: self.count], f"cut: {numbers[-3:]}")
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while size := int(await self._reader.readline(), 16):
+            yield await self._reader.readexactly(size)
+            await self._reader.readexactly(2)
+        await self._reader.readexactly(2)
+
+
+class HttpSequenceClient(HttpClient):
+    """Sequences over a kept connection."""
+
+    label = "HTTP, sequences of 6 requests"
+
+    async def ask(self) -> None:
+        own = next(_IDS) + (os.getpid() << 20)
+        for step in range(_STEPS):
+            ends = {"sequence_start": step == 0, "sequence_end": step == _STEPS - 1}
+            value = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+            document = {"parameters": {"sequence_id": own, **ends}, "inputs": [value]}
+            status, body = await self.post(
+                "/v2/models/sequences/infer", json.dumps(document).encode()
+            )
+            check(status == 200, f"step {step}: {status} {body[:200]!r}")
+            outputs = {output["name"]: output["data"] for output in json.loads(body)["outputs"]}
+            check([step + 1] == outputs["SUM"], f"step {step}: {outputs}")
+            await asyncio.sleep(self.pause_s)
+
+
+class SharedMemoryClient(HttpClient):
+    """Tensors in a region that it registers."""
+
+    label = "HTTP, tensors in system shared memory"
+
+    def __init__(self, http_port: int, grpc_port: int) -> None:
+        super().__init__(http_port, grpc_port)
+        #: How often a server did not know the region any more.
+        self.lost = 0
+        self._region = f"replacements-{os.getpid()}-{next(_IDS)}"
+        self._memory: mmap.mmap | None = None
+
+    async def ask(self) -> None:
+        own = next(_IDS)
+        if self._memory is None:
+            with open(f"/dev/shm/{self._region}", "w+b") as file:
+                file.truncate(2 * _SHARED_BYTES)
+                self._memory = mmap.mmap(file.fileno(), 2 * _SHARED_BYTES)
+            await self._register()
+        self._memory[:_SHARED_BYTES] = struct.pack("<16f", *[own] * 16)
+        place = {
+            "shared_memory_region": self._region,
+            "shared_memory_byte_size": _SHARED_BYTES,
+        }
+        inputs = [
+            {"name": name, "datatype": "FP32", "shape": [1, 16], "parameters": place}
+            for name in ("INPUT0", "INPUT1")
+        ]
+        parameters = place | {"shared_memory_offset": _SHARED_BYTES}
+        outputs = [{"name": "OUTPUT0", "parameters": parameters}]
+        document = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
+        status, body = await self.post("/v2/models/add_sub/infer", document)
+        if status in (400, 404) and b"shared memory region" in body:
+            self.lost += 1
+            await self._register()
+            return
+        check(status == 200, f"{status} {body[:200]!r}")
+        written = struct.unpack("<16f", self._memory[_SHARED_BYTES:])
+        check((2.0 * own,) * 16 == written, f"{written[:2]}")
+
+    async def _register(self) -> None:
+        name = self._region
+        region = {"key": f"/{name}", "offset": 0, "byte_size": 2 * _SHARED_BYTES}
+        path = f"/v2/systemsharedmemory/region/{name}/register"
+        status, body = await self.post(path, json.dumps(region).encode())
+        check(status == 200 or b"already in" in body, f"{status} {body[:200]!r}")
+
+    async def close(self) -> None:
+        await super().close()
+        if self.is_over and self._memory is not None:
+            self._memory.close()
+            self._memory = None
+            os.unlink(f"/dev/shm/{self._region}")
+
+
+# ------------------------------------------------------------------------ gRPC
+
+
+def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape}
+
+
+def _add_sub(own: int) -> Any:
+    return _REQUEST(
+        model_name="add_sub",
+        inputs=[_tensor(name, "FP32", 1, 16) for name in ("INPUT0", "INPUT1")],
+        raw_input_contents=[struct.pack("<16f", *[own] * 16)] * 2,
+    )
+
+
+def _check_add_sub(response: Any, own: int) -> None:
+    values = struct.unpack("<16f", response.raw_output_contents[0])
+    check((2.0 * own,) * 16 == values, "another's answer")
+
+
+class GrpcClient(Client):
+    """Plain calls over a kept connection."""
+
+    label = "gRPC, unary calls without retries"
+    retries = 0
+
+    def __init__(self, http_port: int, grpc_port: int) -> None:
+        super().__init__(http_port, grpc_port)
+        self._channel: Any = None
+
+    @property
+    def channel(self) -> Any:
+        if self._channel is None:
+            options = [
+                ("grpc.enable_retries", self.retries),
+                ("grpc.use_local_subchannel_pool", 1),
+                # for how long a connection may be made: it waits for a server that is not there yet
+                ("grpc.min_reconnect_backoff_ms", int(PATIENCE_S * 1000)),
+            ]
+            self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.grpc_port}", options)
+        return self._channel
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def infer(self, request: Any) -> Any:
+        call = self.channel.unary_unary(_SERVICE + "ModelInfer")
+        return _RESPONSE.FromString(await call(request.SerializeToString(), timeout=PATIENCE_S))
+
+    async def ask(self) -> None:
+        own = next(_IDS)
+        _check_add_sub(await self.infer(_add_sub(own)), own)
+
+
+class NewGrpcClient(GrpcClient):
+    """Plain calls."""
+
+    label = "gRPC, a connection for each call"
+
+    async def ask(self) -> None:
+        await super().ask()
+        await self.close()
+
+
+class GrpcSequenceClient(GrpcClient):
+    """Sequences over a kept connection."""
+
+    label = "gRPC, sequences of 6 calls"
+
+    async def ask(self) -> None:
+        own = next(_IDS) + (os.getpid() << 20)
+        for step in range(_STEPS):
+            response = await self.infer(_step(own, step))
+            total = _sum_of(response)
+            check(step + 1 == total, f"step {step}: {total}")
+            await asyncio.sleep(self.pause_s)
+
+
+def _step(sequence: int, step: int) -> Any:
+    request = _REQUEST(
+        model_name="sequences",
+        inputs=[_tensor("VALUE", "INT32", 1, 1)],
+        raw_input_contents=[struct.pack("<i", 1)],
+    )
+    request.parameters["sequence_id"].int64_param = sequence
+    request.parameters["sequence_start"].bool_param = step == 0
+    request.parameters["sequence_end"].bool_param = step == _STEPS - 1
+    return request
+
+
+def _sum_of(response: Any) -> int:
+    names = [output.name for output in response.outputs]
+    (total,) = struct.unpack("<i", response.raw_output_contents[names.index("SUM")])
+    return int(total)
+
+
+class DecoupledClient(GrpcClient):
+    """Streams with one request and many responses."""
+
+    label = "gRPC, streams of responses of 10 s"
+
+    pause_s = 0.5
+    count, delay_us = 20, 500_000
+
+    async def ask(self) -> None:
+        request = _REQUEST(
+            model_name="tokens",
+            inputs=[_tensor("COUNT", "INT32", 1), _tensor("DELAY_US", "INT32", 1)],
+            raw_input_contents=[struct.pack("<i", n) for n in (self.count, self.delay_us)],
+        )
+        call = self.channel.stream_stream(_SERVICE + "ModelStreamInfer")
+        stream = call(iter([request.SerializeToString()]), timeout=PATIENCE_S)
+        numbers: list[int] = []
+        async for data in stream:
+            response = _STREAM_RESPONSE.FromString(data)
+            check(not response.error_message, response.error_message)
+            numbers.append(*struct.unpack("<i", response.infer_response.raw_output_contents[1]))
+        check(list(range(self.count)) == numbers, f"cut: {numbers[-3:]}")
+
+
+class TalkClient(GrpcClient):
+    """Streams with many requests."""
+
+    label = "gRPC, streams of 10 s with 20 requests, a sequence among them"
+
+    pause_s = 0.5
+    requests, between_s = 20, 0.5
+
+    async def ask(self) -> None:
+        stream = self.channel.stream_stream(_SERVICE + "ModelStreamInfer")(timeout=PATIENCE_S)
+        own = next(_IDS) + (os.getpid() << 20)
+        for number in range(self.requests):
+            request = _step(own, number) if number < _STEPS else _add_sub(own % 1000)
+            with suppress(asyncio.InvalidStateError):  # it has ended; reading it says why
+                await stream.write(request.SerializeToString())
+            data = await stream.read()
+            check(data is not grpc.aio.EOF, f"ended at {number}")
+            response = _STREAM_RESPONSE.FromString(data)
+            check(not response.error_message, f"{number}: {response.error_message}")
+            if number < _STEPS:
+                check(number + 1 == _sum_of(response.infer_response), f"step {number}")
+            else:
+                _check_add_sub(response.infer_response, own % 1000)
+            await asyncio.sleep(self.between_s)
+        await stream.done_writing()
+        check(await stream.read() is grpc.aio.EOF, "too much")
+
+
+#: How many there are of each kind.
+Crowd = Mapping[type[Client], int]
+#: Together some 200 requests a second, and 20 streams.
+CROWD: Crowd = {
+    HttpClient: 4,
+    NewHttpClient: 2,
+    UploadingClient: 1,
+    EventsClient: 3,
+    HttpSequenceClient: 2,
+    SharedMemoryClient: 1,
+    GrpcClient: 3,
+    NewGrpcClient: 1,
+    GrpcSequenceClient: 2,
+    DecoupledClient: 10,
+    TalkClient: 10,
+}
+
+
+@asynccontextmanager
+async def crowd(http_port: int, grpc_port: int, numbers: Crowd) -> AsyncIterator[list[Client]]:
+    """So many clients of each kind, while the block runs; it ends when the last is answered."""
+    clients = [make(http_port, grpc_port) for make, count in numbers.items() for _ in range(count)]
+    tasks = [asyncio.create_task(client.run()) for client in clients]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.is_over = True
+        await asyncio.gather(*tasks)

@@ -1,0 +1,39 @@
+"""A server takes the place of another while clients of every protocol ask: no request fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.faults.replacements import clients
+from tests.faults.replacements.__main__ import replace_under_load
+from tests.faults.replacements.ways import BySystemd, OnOnePort, Way
+
+pytestmark = pytest.mark.system
+
+_FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
+
+
+@pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
+@pytest.mark.parametrize("kind", [BySystemd, OnOnePort])
+def test_a_server_is_replaced_without_a_failed_request(
+    tmp_path: Path, kind: type[Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for streaming in (clients.EventsClient, clients.DecoupledClient):
+        monkeypatch.setattr(streaming, "count", 8)
+    monkeypatch.setattr(clients.TalkClient, "requests", 8)
+    # gRPC's clients repeat by themselves what no server has begun; without that they lose a call
+    # that they are about to send when they hear that they should go
+    monkeypatch.setattr(clients.GrpcClient, "retries", 1)
+    way = kind(tmp_path)
+    way.start()
+    try:
+        crowd, _ = asyncio.run(replace_under_load(way, 1, _FEW, pause_s=1.0))
+    finally:
+        way.close()
+
+    assert [] == [f"{each.label}: {text}" for each in crowd for text in each.failures]
+    assert [] == [each.label for each in crowd if not each.right]
+    assert "Traceback" not in way.log_text()

@@ -1,0 +1,145 @@
+"""Ports that other servers of this user may have, too, each server with a listening socket there.
+
+The kernel spreads new connections over these sockets by a hash, or as a filter of ours says, which
+sends all of them to the others. What connects in the meantime is lost nowhere; a socket that is
+closed at once would take the connections with it that are just being made.
+
+The filter needs the place of our own socket in the kernel's array of them. Each socket is added at
+its end, and where one goes the last one takes its place; so who has been alone once is the first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENING = "0A"
+# from <linux/filter.h>: load a word, A %= k, skip one if not A >= k, A += k, return k, return A
+_LOAD, _MODULO, _IF_AT_LEAST, _ADD, _RETURN, _RETURN_A = 0x20, 0x94, 0x35, 0x04, 0x06, 0x16
+#: Where a filter loads a random number from: SKF_AD_OFF + SKF_AD_RANDOM.
+_RANDOM = 0xFFFFF000 + 56
+_ATTACH_FILTER, _DETACH_FILTER = 51, 68  # SO_ATTACH_REUSEPORT_CBPF, SO_DETACH_REUSEPORT_BPF
+_Step = tuple[int, int, int, int]
+
+_log = logging.getLogger(__name__)
+
+
+def _listeners_at(address: tuple[str, int]) -> set[int]:
+    """Return the inodes of the sockets that listen there, in any process."""
+    place = _in_table(*address)
+    inodes = set()
+    for table in _TABLES:
+        with suppress(OSError), table.open() as rows:
+            next(rows, "")
+            for row in rows:
+                fields = row.split()
+                if fields[3] != _LISTENING:
+                    break  # all that listen come first
+                if fields[1] == place:
+                    inodes.add(int(fields[9]))
+    return inodes
+
+
+def _in_table(host: str, port: int) -> str:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    words = struct.iter_unpack("=I", socket.inet_pton(family, host.partition("%")[0]))
+    return "".join(f"{word:08X}" for (word,) in words) + f":{port:04X}"
+
+
+def steps_to_others(own: int, count: int) -> list[_Step]:
+    """Return the filter that chooses any socket of so many, but not the one with this number."""
+    if count == 2:
+        return [(_RETURN, 0, 0, 1 - own)]
+    others = [(_LOAD, 0, 0, _RANDOM), (_MODULO, 0, 0, count - 1)]
+    return [*others, (_IF_AT_LEAST, 0, 1, own), (_ADD, 0, 0, 1), (_RETURN_A, 0, 0, 0)]
+
+
+class SharedPort:
+    """One port, and our socket there, which our processes have, too."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        self._bound = bound
+        self._address = bound.getsockname()[:2]
+        #: Those that were there before ours listened.
+        self._earlier: set[int] = set()
+        #: The number of our socket; None while that is not known.
+        self._number: int | None = None
+
+    def before_listening(self) -> None:
+        self._earlier = self._others()
+        if not self._earlier:
+            self._number = 0
+
+    def look(self) -> bool:
+        """Look who else listens; return False if it is worth to look again."""
+        if self._number is None and not self._others():
+            self._number = 0
+        return self._number is not None
+
+    def send_elsewhere(self) -> int:
+        """Send new connections to other servers; return how many there are.
+
+        Those that cannot be sent elsewhere go on coming.
+        """
+        others = self._others()
+        number = self._number
+        if number is None and others == self._earlier and len(others) == 1:
+            number = 1
+        if others and number is not None and self._is_listening:
+            with suppress(OSError):
+                _attach(self._bound, steps_to_others(number, 1 + len(others)))
+        return len(others)
+
+    def take_back(self) -> None:
+        """Have connections go to all servers again, from ours or another's choice."""
+        with suppress(OSError):  # there was none
+            self._bound.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+
+    @property
+    def _is_listening(self) -> bool:
+        return bool(self._bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+    def _others(self) -> set[int]:
+        own = set() if self._bound.fileno() < 0 else {_inode_of(self._bound)}
+        return _listeners_at(self._address) - own
+
+
+class SharedPorts:
+    """All such ports of a server."""
+
+    def __init__(self, bound: Iterable[socket.socket]) -> None:
+        self._ports = [SharedPort(each) for each in bound]
+
+    def before_listening(self) -> None:
+        for port in self._ports:
+            port.before_listening()
+
+    def look(self) -> bool:
+        return all([port.look() for port in self._ports])
+
+    def send_elsewhere(self) -> None:
+        if any([port.send_elsewhere() for port in self._ports]):
+            _log.info("new connections go to the other server at the same port")
+
+    def take_back(self) -> None:
+        for port in self._ports:
+            port.take_back()
+
+
+def _inode_of(bound: socket.socket) -> int:
+    return Path(f"/proc/self/fd/{bound.fileno()}").stat().st_ino
+
+
+def _attach(bound: socket.socket, steps: Iterable[_Step]) -> None:
+    code = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    program = ctypes.create_string_buffer(code, len(code))
+    # struct sock_fprog: the number of steps, padding up to a pointer, and that
+    head = struct.pack("@HP", len(code) // 8, ctypes.addressof(program))
+    bound.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, head)
+    del program  # the kernel has copied it
