@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from _pytest.outcomes import Skipped
 from hypothesis.internal.conjecture import providers
 
 from tests.session import order
@@ -153,7 +154,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, session_mark: str) -> It
     assert leaks.find_leaks(before, session_mark) == []
 
 
-class LeftOut(pytest.skip.Exception):
+class LeftOut(Skipped):
     """A test is skipped, even where everything must run: there is no interpreter for it here."""
 
 

@@ -43,7 +43,8 @@ def draw(tests: Iterable[str], seed: str, count: int) -> list[str]:
     for test in tests:
         files.setdefault(test.partition("::")[0], []).append(test)
     order = list(files.values())
-    for group in (order, *order):
+    chance.shuffle(order)
+    for group in order:
         chance.shuffle(group)
     turns = (group[turn] for turn in range(count) for group in order if turn < len(group))
     return [test for test, _ in zip(turns, range(count), strict=False)]
