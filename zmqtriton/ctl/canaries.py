@@ -201,10 +201,12 @@ def _notes(canary: dict[str, Any]) -> list[str]:
         notes.append(f"{model}: requests with the same {what} get the same version")
     compared = canary["comparisons"]
     if canary["shadow"] or any(compared[result] for result in ("equal", "different", "failed")):
+        uncopied = compared.get("uncopied", 0)
+        of_models = f" ({uncopied} were asked by models, which are not copied)" if uncopied else ""
         notes.append(
             f"{model}: {canary['shadow']:g} % are copied: {compared['equal']} equal, "
             f"{compared['different']} different, {compared['failed']} failed, "
-            f"{compared['skipped']} skipped"
+            f"{compared['skipped']} skipped{of_models}"
         )
         notes += [f"  {text}" for text in compared["differences"]]
     return notes

@@ -21,7 +21,7 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.shadows import Shadows
+from zmqtriton_frontends.gateway.shadows import SKIPPED, Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
@@ -198,6 +198,8 @@ class Gateway:
                     async for item in items:
                         yield item.changed(claim.store)
             return
+        if request.canary is not None:
+            self._shadows.count(request.canary, SKIPPED)  # an answer in parts is not compared
         own_id = await self._send(request)
         has_places = request.claim is not None
         stream = ResponseStream(self._loop, own_id, request.arrivals, has_places=has_places)

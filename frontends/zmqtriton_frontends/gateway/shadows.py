@@ -25,6 +25,8 @@ from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.comparing import find_difference
 
 VERB = "canary.compared"
+#: The result of a copy that is not sent, or whose answer is not compared.
+SKIPPED = "skipped"
 #: How many copies are under way at most, and what they and their answers hold.
 MAX_COPIES, MAX_BYTES = 32, 64 << 20
 _REPORT_AFTER_S = 0.5
@@ -146,7 +148,7 @@ class _Copy(PendingRequest):
         # its client may change these once it has its answer
         is_lent = any(type(tensor.data) is RegionContents for tensor in request.body.inputs)
         if is_lent or self._shadows.copies > MAX_COPIES or not self._hold(size):
-            self._end("skipped")
+            self._end(SKIPPED)
             return
         try:
             model = self._canary.version
@@ -160,7 +162,7 @@ class _Copy(PendingRequest):
             self._end("failed", error.text)
             return
         if own_id is None:
-            self._end("skipped")
+            self._end(SKIPPED)
         else:
             self._id = own_id
 
@@ -187,7 +189,7 @@ class _Copy(PendingRequest):
             self._is_over = True  # it was never sent
             return
         self.cancel()
-        self._end("skipped")
+        self._end(SKIPPED)
 
     # ------------------------------------------------------------- comparing
 
@@ -198,7 +200,7 @@ class _Copy(PendingRequest):
             self._answer = response
             self._compare()
         else:
-            self._end("skipped")
+            self._end(SKIPPED)
 
     def _refuse(self, error: Exception) -> None:
         self._end("failed", str(error))

@@ -64,6 +64,29 @@ def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
     assert 10 == newest.number
 
 
+def uncopied(generations: GenerationRegistry) -> list[int]:
+    trials = (generation.statistics.trial for generation in generations)
+    return [trial.uncopied for trial in trials if trial is not None]
+
+
+def test_a_request_of_a_model_that_a_canary_would_get_a_copy_of_is_counted() -> None:
+    generations = registry()
+    generations.divide(wire.TrafficSplit("m", 1, 2, 0, "", "", ALL))
+
+    number_for(generations)
+    number_for(generations, 1)
+    generations.newest("m", -1)
+    assert [1, 0] == uncopied(generations)
+
+    generations.divide(wire.TrafficSplit("m", 1, 2, ALL, "", "", ALL))
+    number_for(generations)
+    generations.divide(split(0))
+    number_for(generations)
+    assert [1, 0] == uncopied(generations)
+    generations.divide(OVER)
+    assert [] == uncopied(generations)
+
+
 def test_the_other_version_serves_if_one_is_gone() -> None:
     generations = registry()
     generations.divide(split(0))

@@ -20,6 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.faults.canaries import BROKEN, add_version, canary, try_and_end, versions_of
 from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_floor.routing import ALL, goes_to_canary
@@ -156,6 +157,46 @@ def test_copies_are_compared_and_clients_hear_of_none(server: Server) -> None:
     eventually(lambda: canary(server)["comparisons"]["equal"] == 1, 30, "an equal one")
     labels = f'model="{MODEL}",result="different",version="{tried}"'
     assert f"zmqtriton_canary_comparisons_total{{{labels}}} 20" in server.metrics_text()
+
+
+#: Asks the model for as many answers as its argument says.
+ASKS = f"""
+    for _ in range(int(text_of(request))):
+        ones = pb_utils.Tensor("ID", np.ones((1, 1), np.int32))
+        asked = pb_utils.InferenceRequest(
+            model_name={MODEL!r}, inputs=[ones], requested_output_names=["IMPORTED"]
+        )
+        assert not asked.exec().has_error()
+    return [reply("asked")]
+"""
+
+
+@pytest.mark.row("L16")
+def test_requests_that_are_not_copied_count_as_skipped(server: Server) -> None:
+    add_model(server, "scripted", "asker")
+    assert "" == server.control_model("load", "asker")
+    tried = add_version(server)
+    canary(server, document={"version": tried, "shadow": "100%"})
+
+    assert "asked" == generate(server, "asker", ASKS, "20")
+    tensor = {"name": "ID", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    for _ in range(3):
+        stream = urllib.request.urlopen(f"{server.url}/v2/models/{MODEL}/infer_stream", body)
+        assert b"IMPORTED" in stream.read()
+
+    eventually(lambda: canary(server)["comparisons"]["skipped"] == 23, 30, "all are counted")
+    comparisons = canary(server)["comparisons"]
+    assert (20, 0) == (comparisons["uncopied"], comparisons["equal"] + comparisons["different"])
+    shown = "23 skipped (20 were asked by models, which are not copied)"
+    assert shown in ctl(server, "status")[1]
+    labels = f'model="{MODEL}",result="skipped",version="{tried}"'
+    assert f"zmqtriton_canary_comparisons_total{{{labels}}} 23" in server.metrics_text()
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    explained = subprocess.run(
+        [*command, "explain", MODEL], capture_output=True, text=True, check=True
+    )
+    assert f"version {tried} is not tried: none of 23 requests was copied" in explained.stdout
 
 
 def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: Server) -> None:

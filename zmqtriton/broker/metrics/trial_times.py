@@ -1,7 +1,7 @@
 """The durations of requests and executions of a version that is compared with another one.
 
 Counted by size, so that memory is bounded and two counts can be subtracted: a percentile of the
-time between them is wrong by a sixteenth at most.
+time between them is wrong by a sixteenth at most. Requests that were not copied are counted, too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ _LEAST_NS = 1024
 
 
 class TrialTimes:
-    __slots__ = ("_compute", "_request")
+    __slots__ = ("_compute", "_request", "uncopied")
 
     def __init__(self) -> None:
+        #: Requests of models and ensembles that a canary would have got copies of.
+        self.uncopied = 0
         self._compute: dict[int, int] = {}
         self._request: dict[int, int] = {}
 
@@ -28,11 +30,12 @@ class TrialTimes:
         _add(self._compute, ns, requests)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts by nanoseconds."""
-        return {
+        """Return the counts of durations by nanoseconds, and that of requests."""
+        times = {
             name: {str(_middle_ns(size)): count for size, count in sizes.items()}
             for name, sizes in (("compute", self._compute), ("request", self._request))
         }
+        return {**times, "uncopied": self.uncopied}
 
 
 def _add(sizes: dict[int, int], ns: int, count: int) -> None:

@@ -19,7 +19,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.metrics import MetricsConfig
-from zmqtriton_floor.routing import goes_to_canary, inside
+from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 _MAX_DEPARTED = 256
@@ -260,13 +260,22 @@ class GenerationRegistry:
     def _choose(
         self, split: wire.TrafficSplit, correlation: wire.Correlation | None
     ) -> Generation | None:
-        """Return the generation of a divided model; None if neither version takes requests."""
+        """Return the generation of a divided model; None if neither version takes requests.
+
+        What models and ensembles ask is divided and not copied, since the broker reads no tensors;
+        a request that should have been copied is counted.
+        """
         order = [split.stable, split.canary]
         if correlation is not None and goes_to_canary(split, correlation):
             order.reverse()
         served = self._by_name.get(split.model, {})
         candidates = (served[version] for version in order if version in served)
-        return next((generation for generation in candidates if not generation.is_retired), None)
+        chosen = next((generation for generation in candidates if not generation.is_retired), None)
+        if correlation is not None and split.shadow and chosen is not None:
+            trial = chosen.statistics.trial
+            if trial is not None and chosen.version == split.stable and is_copied(split):
+                trial.uncopied += 1
+        return chosen
 
     def choose(self, model: str, version: int) -> list[Generation]:
         """Return the generations of a model, or of all models without a name.

@@ -256,7 +256,30 @@ def _canary_findings(facts: Facts) -> Iterator[Finding]:
         why = f": {reason}" if reason else ""
         text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
         text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
-        yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
+        status = f"zmqtriton-ctl canary status {facts.word}"
+        yield note(text, "", status)
+        yield from _uncopied_findings(facts, canary, status)
+
+
+def _uncopied_findings(facts: Facts, canary: Document, status: str) -> Iterator[Finding]:
+    """Tell of a canary that gets no copies, and so is no trial."""
+    compared = canary.get("comparisons", {})
+    skipped = compared.get("skipped", 0)
+    is_tried = canary["phase"] != "RUNNING" or any(
+        compared.get(result) for result in ("equal", "different", "failed")
+    )
+    if is_tried or not skipped:
+        return
+    uncopied = compared.get("uncopied", 0)
+    advice = "Copies are skipped while too many are under way, and where there are no whole answers"
+    if uncopied:
+        advice = (
+            f"Of these, models or ensembles have asked {uncopied}: such requests are not copied, "
+            "but divided"
+        )
+    weight = f"zmqtriton-ctl canary weight {facts.word} 5"
+    text = f"version {canary['canary']} is not tried: none of {count_of(skipped, 'request')} was"
+    yield warning(f"{text} copied", f"{advice}; a weight gives it requests.", weight, status)
 
 
 # ------------------------------------------------------------- what remains

@@ -415,6 +415,26 @@ def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:
     assert "canary, running; 10 % of the requests" in tried.text
 
 
+@pytest.mark.parametrize(
+    ("uncopied", "said"),
+    [(104, "Of these, models or ensembles have asked 104"), (0, "Copies are skipped while")],
+)
+def test_a_canary_that_gets_no_copies_is_no_trial(uncopied: int, said: str) -> None:
+    compared = {"equal": 0, "different": 0, "failed": 0, "skipped": 104, "uncopied": uncopied}
+    canary = {"model": "m", "stable": 1, "canary": 2, "phase": "RUNNING", "weight": 0.0}
+    canary |= {"shadow": 100.0, "comparisons": compared}
+
+    def findings() -> list[Finding]:
+        return find_all(Facts("m", index=[READY], status={"canaries": {"models": [canary]}}))
+
+    untried = findings()[-1]
+    assert "version 2 is not tried: none of 104 requests was copied" == untried.text
+    assert untried.advice.startswith(said)
+    assert "zmqtriton-ctl canary weight m 5" == untried.commands[0]
+    compared["equal"] = 1
+    assert "not tried" not in findings()[-1].text
+
+
 def test_what_the_machine_is_short_of_is_told_last() -> None:
     row = {"resource": "cpu", "text": "other programs take 90 % of the machine's CPU"}
     status = {"processes": [stub()]}

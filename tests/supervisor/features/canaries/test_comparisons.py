@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.supervisor.features.canaries.comparisons import Comparisons
+from zmqtriton.supervisor.features.canaries.comparisons import RESULTS, Comparisons
 
 pytestmark = pytest.mark.row("L16")
 
@@ -16,7 +16,21 @@ def test_counts_are_added_up_and_what_is_none_is_ignored() -> None:
     comparisons.add({"equal": 3, "failed": -1, "skipped": "many", "other": 5, "differences": 7})
 
     described = comparisons.describe()
-    assert {"equal": 5, "different": 1, "failed": 0, "skipped": 0, "differences": []} == described
+    assert {"equal": 5, "different": 1, "failed": 0, "skipped": 0} == {
+        result: described[result] for result in RESULTS
+    }
+    assert [] == described["differences"]
+
+
+def test_requests_of_models_are_skipped_ones_whatever_becomes_of_the_broker() -> None:
+    comparisons = Comparisons()
+    comparisons.add({"skipped": 2})
+
+    new = [dict(comparisons.add_uncopied(total)) for total in (0, 5, 5, 7, 1)]
+
+    assert [{}, {"skipped": 5}, {}, {"skipped": 2}, {"skipped": 1}] == new
+    described = comparisons.describe()
+    assert (10, 8) == (described["skipped"], described["uncopied"])
 
 
 def test_the_last_differences_are_kept_each_once_and_fit_for_a_terminal() -> None:

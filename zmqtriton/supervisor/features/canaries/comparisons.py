@@ -9,8 +9,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
-#: What may come of a copied request: nothing to compare if the stable version failed; and it is
-#: skipped if too many copies are under way.
+#: What may come of a request that is to be copied: it is skipped if the stable version failed, if
+#: too many copies are under way, or if it cannot be copied, as those of models.
 RESULTS = ("equal", "different", "failed", "skipped")
 _MAX_DIFFERENCES, _MAX_TEXT = 5, 300
 
@@ -18,6 +18,10 @@ _MAX_DIFFERENCES, _MAX_TEXT = 5, 300
 class Comparisons:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        #: Of those that were skipped, the requests of models and ensembles.
+        self.uncopied = 0
+        #: As the broker has counted them at the last look.
+        self._uncopied_seen = 0
         #: The last differences, in words.
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
@@ -31,6 +35,15 @@ class Comparisons:
             self._add_difference(_printable(str(text)[:_MAX_TEXT]))
         return new
 
+    def add_uncopied(self, total: int) -> Counter[str]:
+        """Add requests of models, as the broker has counted them; a new broker begins at 0."""
+        more = total - self._uncopied_seen if total >= self._uncopied_seen else total
+        self._uncopied_seen = total
+        self.uncopied += more
+        new = Counter({"skipped": more} if more else {})
+        self.counts += new
+        return new
+
     def _add_difference(self, text: str) -> None:
         """Add a difference in the place of an equal one."""
         if text in self.differences:
@@ -39,7 +52,7 @@ class Comparisons:
 
     def describe(self) -> dict[str, Any]:
         counts = {result: self.counts[result] for result in RESULTS}
-        return {**counts, "differences": list(self.differences)}
+        return {**counts, "uncopied": self.uncopied, "differences": list(self.differences)}
 
 
 def _printable(text: str) -> str:

@@ -44,7 +44,9 @@ class CanaryRegistry(Feature):
         self._audience = core.audience
         #: The current canary of each model, or its last one.
         self._canaries: dict[str, Canary] = {}
-        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide)
+        #: For metrics.
+        self._totals = totals = CanaryTotals()
+        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide, totals)
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Those who wait for the begin or the end of a canary, by model.
         self._waiting = WaitingCallers()
@@ -52,8 +54,6 @@ class CanaryRegistry(Feature):
         self._leaving: set[str] = set()
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
-        #: For metrics.
-        self._totals = CanaryTotals()
 
     @property
     def verbs(self) -> Verbs:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
+from zmqtriton.supervisor.features.canaries.comparisons import CanaryTotals
 from zmqtriton.supervisor.features.canaries.version_counts import VersionCounts
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
@@ -18,12 +19,18 @@ Decide = Callable[[Canary, Phase, str], None]
 
 class CanaryWatch:
     def __init__(
-        self, plan: Plan, counts: BrokerCounts, canaries: Mapping[str, Canary], decide: Decide
+        self,
+        plan: Plan,
+        counts: BrokerCounts,
+        canaries: Mapping[str, Canary],
+        decide: Decide,
+        totals: CanaryTotals,
     ) -> None:
         self._plan = plan
         self._counts = counts
         self._canaries = canaries
         self._decide = decide
+        self._totals = totals
         self._is_watching = False
 
     def begin(self) -> None:
@@ -48,6 +55,8 @@ class CanaryWatch:
         stable, tried = (entries.get((canary.model, n)) for n in (canary.stable, canary.version))
         if stable is None or tried is None:
             return  # the broker does not answer, or is being replaced
+        new = canary.comparisons.add_uncopied(stable.get("trial", {}).get("uncopied", 0))
+        self._totals.count_comparisons(canary.model, canary.version, new)
         problem = canary.verdict(
             VersionCounts.of(stable), VersionCounts.of(tried), tried.get("executing_ns", ())
         )
