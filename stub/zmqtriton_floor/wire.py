@@ -725,6 +725,14 @@ class ConnectionLost(NamedTuple):
     serial: Count
 
 
+class MemoryGrowth(NamedTuple):
+    """A stub's own memory has grown steadily from execution to execution; 0: no longer."""
+
+    executions: Count
+    before: Count  # in bytes
+    after: Count
+
+
 _KINDS: tuple[type[Any], ...] = (
     *(Hello, Infer, Cancel, AskStatistics, Results, ExpectPeer, AddGeneration, AttachInstance),
     *(Retire, RemoveGeneration, PeerDied, Execute, CancelExecution, LoadModel, Initialize),
@@ -736,7 +744,7 @@ _KINDS: tuple[type[Any], ...] = (
     *(AddRegion, RemoveRegion, RegionReleased, HeldBlocks),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, HostInstance, RepositoryState, StageTimes, TrafficSplit),
-    *(ServerDraining, PreparationProgress, Settled, StreamListener),
+    *(ServerDraining, PreparationProgress, Settled, StreamListener, MemoryGrowth),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -256,7 +256,10 @@ class Stub:
         )
         self._on_fork += [link.abandon, self._asker.abandon]
         self._on_end += [link.close, self._asker.close]
-        self._executions = Executions(self._instance, self._model, link, self._progress)
+        self._executions = Executions(
+            *(self._instance, self._model, link, self._progress),
+            watches_memory=self._process.has_own_memory,
+        )
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
         self._asker.standstill = DeadlockReport(

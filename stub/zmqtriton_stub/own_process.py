@@ -27,6 +27,8 @@ class OwnProcess:
 
     #: It may die because a client truncates its shared memory.
     maps_regions = True
+    #: What it takes is the instance's.
+    has_own_memory = True
 
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         """Take note of the instance, before its model is there."""

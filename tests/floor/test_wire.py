@@ -103,6 +103,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.PreparationProgress(1, "Reading x", 5, 9),
     wire.Settled(3, 5),
     wire.StreamListener(),
+    wire.MemoryGrowth(256, 1 << 20, 1 << 28),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -51,7 +51,7 @@ class Same:
 class Surroundings:
     """The process of the test, where an instance is one thread among others."""
 
-    maps_regions = True
+    maps_regions = has_own_memory = True
 
     def __init__(self, model_class: Any) -> None:
         self._class = model_class

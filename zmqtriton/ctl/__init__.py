@@ -17,6 +17,7 @@ _NAMES = {
     "inferring.options": "RequestOptions with_request_options",
     "inferring.requests": "PreparedRequest",
     "output": "form_option print_document print_error print_note with_format",
+    "process_use": "format_bytes",
     "progress.live_line": "LiveLine",
     "selecting": "MODEL CommandGroup",
     "stacks": "read_stacks",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         print_note,
         with_format,
     )
+    from zmqtriton.ctl.process_use import format_bytes
     from zmqtriton.ctl.progress.live_line import LiveLine
     from zmqtriton.ctl.selecting import MODEL, CommandGroup
     from zmqtriton.ctl.stacks import read_stacks

@@ -46,7 +46,7 @@ def use_of_models(
     return sums
 
 
-def format_bytes(size: int | None) -> str:
+def format_bytes(size: float | None) -> str:
     """Return a size for people."""
     if size is None:
         return "-"

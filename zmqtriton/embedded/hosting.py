@@ -125,7 +125,7 @@ class Hosting:
 class _SharedProcess(ProcessOfClass):
     """The user's process, which an instance shares with everything else there."""
 
-    maps_regions = False
+    maps_regions = has_own_memory = False
 
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         """Leave pb_utils alone, and forks: several instances are here."""

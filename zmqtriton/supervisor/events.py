@@ -164,6 +164,10 @@ class EventRouter:
         event = stub_event(message)
         if event is not None:
             self._tell_stub(serial, event)
+        elif isinstance(message, wire.MemoryGrowth):
+            _, instance = self.find_stub(serial)
+            if instance is not None:
+                instance.growth = message
         elif isinstance(message, wire.Synced):
             self._regions.stub_confirmed(serial, message.number)
         elif isinstance(message, wire.CallResult):

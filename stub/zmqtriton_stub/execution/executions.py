@@ -8,6 +8,7 @@ owed to responses.py.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from itertools import repeat
 from typing import Any, Sequence
@@ -28,6 +29,7 @@ from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
 from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import Model, Responses
 
@@ -71,12 +73,22 @@ class Executions:
     """All batches that this process executes."""
 
     def __init__(
-        self, instance: Instance, model: Model, link: BrokerConnection, progress: Progress
+        self,
+        instance: Instance,
+        model: Model,
+        link: BrokerConnection,
+        progress: Progress,
+        *,
+        watches_memory: bool = False,
     ) -> None:
+        """Set up; the memory of a process that has other instances says nothing."""
         self._instance = instance
         self._model = model
         self._link = link
         self._progress = progress
+        #: How many there were, and after how many the memory is looked at.
+        self._growth = GrowthWatch()
+        self._count, self._look_after = 0, self._growth.due if watches_memory else sys.maxsize
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
         #: The batches that the broker waits for.
@@ -300,6 +312,15 @@ class Executions:
             request_log.released(self._instance, execution.ids)
         for pending in execution.batch:
             pending.held = []
+        self._count += 1
+        if self._count >= self._look_after:
+            self._look_at_memory()
+
+    def _look_at_memory(self) -> None:
+        changed = self._growth.look(self._count)
+        self._look_after = self._growth.due
+        if changed is not None:
+            self._instance.tell(changed)
 
     def _send_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
         """Send results that may have too many and too long error texts for one message."""

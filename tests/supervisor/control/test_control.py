@@ -152,6 +152,23 @@ def test_the_status_tells_how_long_an_instance_executes_and_whether_that_is_usua
     assert (20.1, is_overlong) == (stub["executing_s"], stub["is_overlong"])
 
 
+def test_the_status_tells_the_growth_of_a_process_until_it_is_replaced(
+    world: SupervisorHarness,
+) -> None:
+    def growth() -> Any:
+        return world.call("status").result["processes"][-1]["growth"]
+
+    assert growth() is None
+    world.receive(world.serial("m_0_0"), wire.MemoryGrowth(256, 100, 900))
+    assert {"executions": 256, "before": 100, "after": 900} == growth()
+
+    world.receive(world.serial("m_0_0"), wire.MemoryGrowth(0, 0, 0))
+    assert growth() is None
+    world.receive(world.serial("m_0_0"), wire.MemoryGrowth(256, 100, 900))
+    world.kill_process(world.serial("m_0_0")).tick()
+    assert growth() is None
+
+
 def test_the_status_has_every_process_and_what_the_broker_has_counted(
     world: SupervisorHarness,
 ) -> None:

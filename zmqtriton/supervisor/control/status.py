@@ -92,6 +92,7 @@ def describe_processes(
                     "restarts": instance.restarts,
                     **_last_reason(instance.death_reason),
                     "last_pid": instance.last_pid,
+                    "growth": instance.growth._asdict() if instance.growth.executions else None,
                     "retry_after_s": instance.retry_after_s if instance.is_given_up else 0.0,
                 }
             )

@@ -30,6 +30,7 @@ FINALIZE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
 #: For a stub that was told to write its stack before it is killed.
 ABORT_WITHIN_S = 1.0
+NO_GROWTH = wire.MemoryGrowth(0, 0, 0)
 
 
 _EXCEPTION_TYPES = {**dict.fromkeys(Kind.EXCEPTION.values, str), "line": int}
@@ -55,6 +56,9 @@ class InstanceSlot(NamedTuple):
 
 class Instance:
     """A place for a stub. Its timers report through its generation, by `on_event`."""
+
+    #: The steady growth of its memory, as its process reports it.
+    growth = NO_GROWTH
 
     def __init__(
         self,
@@ -201,6 +205,7 @@ class Instance:
         self.failure_code = InternalError.number
         self._ready_at_s = math.inf
         self._has_executed = False
+        self.growth = NO_GROWTH
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zmqtriton.ctl import format_duration
+from zmqtriton.ctl import format_bytes, format_duration
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,
@@ -36,6 +36,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_version_findings(facts),
         *_instance_findings(facts),
         *find_in_requests(facts),
+        *_growth_findings(facts),
         *_quota_findings(facts),
         *_directory_findings(facts),
     ]
@@ -231,6 +232,36 @@ def _fate(facts: Facts, stub: Document) -> str:
 
 
 # ------------------------------------------------------ quotas and canaries
+
+
+def _growth_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell of instances whose memory grows with each execution, by the one that has most."""
+    growing = [stub for stub in facts.stubs if stub.get("growth")]
+    if not growing:
+        return
+    worst = max(growing, key=lambda stub: int(stub["growth"]["after"]))
+    growth = worst["growth"]
+    each = format_bytes((growth["after"] - growth["before"]) / growth["executions"])
+    sizes = " to ".join(format_bytes(growth[key]) for key in ("before", "after"))
+    others = f", {len(growing)} of {len(facts.stubs)} instances do" if len(growing) > 1 else ""
+    text = f"it leaks memory: instance {worst['instance']} has grown by {each} with each execution"
+    limit = next((row["limit"] for row in facts.rows("quotas") if row["quota"] == _MEMORY), 0)
+    if limit:
+        advice = (
+            f"Find out what the model keeps. An instance is replaced at {format_bytes(limit)} "
+            f"({_MEMORY})."
+        )
+    else:
+        advice = (
+            f"Find out what the model keeps. Until then the parameter {_MEMORY} in config.pbtxt "
+            "replaces an instance that has too much, before the kernel ends others."
+        )
+    yield warning(
+        f"{text}, from {sizes} in {count_of(growth['executions'], 'execution')}{others}",
+        advice,
+        f"zmqtriton-ctl status {facts.word}",
+        "zmqtriton-ctl top",
+    )
 
 
 def _quota_findings(facts: Facts) -> Iterator[Finding]:

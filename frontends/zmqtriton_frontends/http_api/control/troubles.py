@@ -20,6 +20,7 @@ _HANGS_S = 60.0
 _LONG_WAIT_MS = 500.0
 #: A line has room for so many.
 _MOST = 2
+_MIB = 1 << 20
 _PACE = "max_executions_per_second"
 #: Deaths that somebody has asked for.
 _ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
@@ -41,6 +42,7 @@ def trouble_of(
         _death(processes, now_s),
         _pace(counts, quotas),
         _hang(counts, rates, processes),
+        _growth(processes),
         _wait(rates),
     )
     return "; ".join([*filter(None, troubles)][:_MOST])
@@ -82,6 +84,16 @@ def _hang(counts: Row, rates: Row, processes: Iterable[Row]) -> str:
         return ""
     text = f"an execution takes {seconds:.0f} s already, and no request is answered meanwhile"
     return f"{text}; {counts['pending']} in the queue" if counts["pending"] else text
+
+
+def _growth(processes: Iterable[Row]) -> str:
+    for process in processes:
+        growth = process.get("growth")
+        if growth:
+            sizes = " to ".join(f"{growth[key] / _MIB:.0f} MiB" for key in ("before", "after"))
+            text = f"instance {process['instance']} leaks memory: it has grown from {sizes}"
+            return f"{text} in {growth['executions']} executions"
+    return ""
 
 
 def _wait(rates: Row) -> str:

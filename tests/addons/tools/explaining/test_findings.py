@@ -435,6 +435,30 @@ def test_a_canary_that_gets_no_copies_is_no_trial(uncopied: int, said: str) -> N
     assert "not tried" not in findings()[-1].text
 
 
+def test_a_leak_is_told_with_what_bounds_it() -> None:
+    grown = {"executions": 256, "before": 220 << 20, "after": 732 << 20}
+    stubs = [stub(growth=None), stub(growth=grown, instance="m_1"), stub(growth=grown)]
+
+    (leak,) = find_all(Facts("m", index=[READY], status={"processes": stubs}))
+
+    said = (
+        "it leaks memory: instance m_1 has grown by 2 MiB with each execution, from 220 MiB to "
+        "732 MiB in 256 executions, 2 of 3 instances do"
+    )
+    assert said == leak.text
+    assert "the parameter max_memory_bytes in config.pbtxt replaces an instance" in leak.advice
+
+
+def test_a_leak_that_is_bounded_is_told_with_the_bound() -> None:
+    grown = {"executions": 256, "before": 220 << 20, "after": 732 << 20}
+    quota = {"model": "m", "quota": "max_memory_bytes", "limit": 1 << 30, "exceeded": 0}
+    status = {"processes": [stub(growth=grown)], "quotas": [quota]}
+
+    leak, *_ = find_all(Facts("m", index=[READY], status=status))
+
+    assert leak.advice.endswith("An instance is replaced at 1 GiB (max_memory_bytes).")
+
+
 def test_what_the_machine_is_short_of_is_told_last() -> None:
     row = {"resource": "cpu", "text": "other programs take 90 % of the machine's CPU"}
     status = {"processes": [stub()]}

@@ -92,6 +92,14 @@ def test_an_instance_that_executes_far_longer_than_others_is_trouble_though_thos
     assert "" == trouble(usual, serving, (well, {**hung, "is_overlong": False}))
 
 
+def test_memory_that_grows_with_each_execution_is_trouble() -> None:
+    grown = {"executions": 256, "before": 220 << 20, "after": 734 << 20}
+    leaking = {"instance": "m_0_1", "growth": grown}
+
+    said = "instance m_0_1 leaks memory: it has grown from 220 MiB to 734 MiB in 256 executions"
+    assert said == trouble(counts(), processes=({"instance": "m_0_0", "growth": None}, leaking))
+
+
 def test_of_several_troubles_two_are_told_and_failures_first() -> None:
     full = error("Exceeds maximum queue size (max_requests)")
     long = counts(pending=1, oldest_execution_ns=7_000_000_000, last_error=full)

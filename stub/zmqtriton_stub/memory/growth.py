@@ -1,0 +1,81 @@
+"""The growth of this process's own memory from execution to execution, which a leak makes steady.
+
+Looked at after so many executions, not after so much time: first what a model makes when it begins
+to work is left out, then looks are taken farther and farther apart, so that they cost nothing and a
+slow leak is found, too. Memory that is shared with others, such as that of tensors, does not count.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, List, Optional, Tuple
+
+from zmqtriton_floor.wire import MemoryGrowth
+
+#: The executions before the first look, and between the first looks.
+WARM_UP, FIRST_STEP = 100, 32
+#: From here on the oldest looks are dropped.
+_LONGEST_STEP = 1 << 17
+#: So many intervals are judged together, of which one may be without growth.
+_INTERVALS = 8
+#: Less is no trouble: in all, and as a share of what there was.
+_LEAST_BYTES, _LEAST_SHARE = 64 << 20, 0.25
+#: The second half of the intervals has at least this share of the growth of the first.
+_LASTING = 0.5
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_NO_GROWTH = MemoryGrowth(0, 0, 0)
+
+
+def read_own_bytes() -> int:
+    """Return the memory of this process without what it shares."""
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        _, resident, shared, *_ = file.read().split()
+    return (int(resident) - int(shared)) * _PAGE_BYTES
+
+
+class GrowthWatch:
+    def __init__(self, read: Callable[[], int] = read_own_bytes) -> None:
+        self._read = read
+        #: The number of executions after which to look next.
+        self.due = WARM_UP
+        self._step = FIRST_STEP
+        #: Executions and bytes at each look.
+        self._looks: List[Tuple[int, int]] = []
+        self._has_grown = False
+
+    def look(self, executions: int) -> Optional[MemoryGrowth]:
+        """Look, after so many executions; return the verdict if it has changed."""
+        looks = self._looks
+        looks.append((executions, self._read()))
+        changed = self._judge() if len(looks) > _INTERVALS else None
+        if len(looks) > _INTERVALS:
+            # half of them stay: every other one, or the newest
+            if self._step < _LONGEST_STEP:
+                self._step *= 2
+                del looks[1::2]
+            else:
+                del looks[: _INTERVALS // 2]
+        self.due = executions + self._step
+        return changed
+
+    def _judge(self) -> Optional[MemoryGrowth]:
+        (begun, before), (ended, after) = self._looks[0], self._looks[-1]
+        if _is_steady([each for _, each in self._looks]):
+            self._has_grown = True
+            return MemoryGrowth(ended - begun, before, after)
+        if not self._has_grown:
+            return None
+        self._has_grown = False
+        return _NO_GROWTH
+
+
+def _is_steady(sizes: List[int]) -> bool:
+    """Return True if memory has grown by much, and in about all intervals alike."""
+    total = sizes[-1] - sizes[0]
+    if total < max(_LEAST_BYTES, _LEAST_SHARE * sizes[0]):
+        return False
+    grown = [after - before for before, after in zip(sizes, sizes[1:])]
+    middle = len(grown) // 2
+    first, second = sum(grown[:middle]), sum(grown[middle:])
+    has_paused = sum(each <= 0 for each in grown) > 1
+    return not has_paused and max(grown) <= total / 2 and second >= _LASTING * first
