@@ -343,8 +343,8 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.switch(
             "trust-client-shm",
-            "Let models read and write all clients' regions in place, not only those of the "
-            "server's user and root. A model's process crashes if its region shrinks.",
+            "Let clients register files of others, and models use all regions in place. A model's "
+            "process crashes if its region shrinks.",
         ),
     ),
     "Sagemaker": (

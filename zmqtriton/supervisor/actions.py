@@ -193,6 +193,8 @@ class OpenRegion(NamedTuple):
     file: str
     offset: int
     size: int
+    #: Who registers it; negative if nobody knows.
+    user: int
     #: Of memory on a GPU, which has no file: by which processes of models open it.
     handle: bytes = b""
 

@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError, shortage_of
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.process.peer_user import Place
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +113,8 @@ class Call(Protocol):
         """Return those that have begun on the connection."""
 
     @property
-    def address(self) -> str:
-        """Return where the client is, or the proxy that it comes by; "" if that is not known."""
+    def ends(self) -> tuple[Place, Place]:
+        """Return the two ends of its connection: the client's, or its proxy's, and ours."""
 
     @property
     def authorization(self) -> Sequence[str]:
@@ -171,8 +172,8 @@ class GrantedCall:
         return self._call.sequences
 
     @property
-    def address(self) -> str:
-        return self._call.address
+    def ends(self) -> tuple[Place, Place]:
+        return self._call.ends
 
     @property
     def authorization(self) -> Sequence[str]:

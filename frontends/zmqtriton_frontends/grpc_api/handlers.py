@@ -115,7 +115,7 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
         return rpc
 
     def check(call: Call) -> Call:
-        grant = tokens.check(call.authorization, call.address, need)
+        grant = tokens.check(call.authorization, call.ends[0].host, need)
         if not rpc.names_model:
             check_target(grant, need, "")
         return GrantedCall(call, grant)
@@ -202,7 +202,7 @@ def _named(handle: Handle) -> Handle:
     """Return the handler of a change, for which the log names the client."""
 
     async def named(data: bytes, call: Call) -> bytes:
-        with on_behalf_of(describe_client(call.grant, call.address)):
+        with on_behalf_of(describe_client(call.grant, call.ends[0].host)):
             return await handle(data, call)
 
     return named

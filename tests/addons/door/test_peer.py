@@ -38,7 +38,7 @@ class World:
         self.sent: list[Message] = []
         self.has_room = True
         self.times_shut_out = 0
-        self.peer = Peer(self.ledger, self._put, self._shut_out)
+        self.peer = Peer(self.ledger, self._put, self._shut_out, user=0)
         self.begun: dict[int, Begun] = {}
 
     def _put(self, message: Message) -> bool:

@@ -27,6 +27,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.peer_user import Place
 from zmqtriton_frontends.tensors.references import PlacedBody, references_of
 from zmqtriton_protos import SERVICES, ModelConfig
 
@@ -184,7 +185,7 @@ class FakeCall:
         self.deadline_ns = deadline_ns
         self.metadata: list[tuple[str, str | bytes]] = []
         self.is_cancelled = False
-        self.address = "127.0.0.1"
+        self.ends = Place("127.0.0.1", 0), Place("127.0.0.1", 0)
         self.authorization: list[str] = []
         self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []

@@ -485,7 +485,7 @@ def test_regions_are_the_supervisors() -> None:
     status_of_region = status.regions[name]
     assert region == {key: getattr(status_of_region, key) for key in region}
     assert [
-        ("regions.register", {"kind": "system", **region}),
+        ("regions.register", {"kind": "system", **region, "user": -1}),
         ("regions.status", {"kind": "system", "name": ""}),
         ("regions.unregister", {"kind": "system", "name": ""}),
     ] == gateway.calls

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.supervisor.actions import OpenRegion
-from zmqtriton.supervisor.machine.region_files import RegionFiles
+from zmqtriton.supervisor.machine.region_files import RegionFiles, is_file_of
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+ROOT, UNKNOWN = 0, -1
 
 
 @pytest.fixture
@@ -22,8 +24,10 @@ def files(tmp_path: Path) -> Iterator[RegionFiles]:
     files.close_all()
 
 
-def region_of(file: str = "k", offset: int = 0, size: int = 100, number: int = 1) -> OpenRegion:
-    return OpenRegion(7, number, "r", f"/{file}", file, offset, size)
+def region_of(
+    file: str = "k", offset: int = 0, size: int = 100, number: int = 1, user: int = ROOT
+) -> OpenRegion:
+    return OpenRegion(7, number, "r", f"/{file}", file, offset, size, user)
 
 
 def test_a_file_is_open_until_it_is_closed(files: RegionFiles) -> None:
@@ -57,6 +61,54 @@ def test_what_is_no_file_of_its_own_cannot_be_opened(files: RegionFiles, tmp_pat
         error = files.open(region_of(name, size=1))
         assert isinstance(error, ZmqTritonError)
         assert error.text == f"Unable to open shared memory region: '/{name}'"
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "user", "server", "is_open"),
+    [
+        # the server is root: a client gets its own files, and those of everybody
+        *((1000, 0o600, 1000, ROOT, True), (1000, 0o666, 1001, ROOT, True)),
+        *((ROOT, 0o600, 1000, ROOT, False), (1000, 0o600, 1001, ROOT, False)),
+        *((ROOT, 0o644, 1000, ROOT, False), (ROOT, 0o622, 1000, ROOT, False)),
+        *((ROOT, 0o660, 1000, ROOT, False), (ROOT, 0o606, 1000, ROOT, False)),
+        *((1000, 0o600, ROOT, ROOT, True), (ROOT, 0o600, ROOT, ROOT, True)),
+        *((ROOT, 0o600, UNKNOWN, ROOT, False), (1000, 0o600, UNKNOWN, ROOT, False)),
+        (1000, 0o666, UNKNOWN, ROOT, True),
+        # it is another user, and may open the file
+        *((1000, 0o600, 1000, 1000, True), (1000, 0o600, 1001, 1000, False)),
+        *((1001, 0o660, 1001, 1000, True), (1001, 0o660, 1002, 1000, False)),
+        *((1001, 0o666, 1002, 1000, True), (1000, 0o600, UNKNOWN, 1000, True)),
+    ],
+)
+def test_a_client_gets_what_it_could_open_itself(
+    owner: int, mode: int, user: int, server: int, is_open: bool
+) -> None:
+    status = os.stat_result((mode, 0, 0, 1, owner, owner, 100, 0, 0, 0))
+
+    assert is_open is is_file_of(status, user, server)
+
+
+def test_a_file_that_a_client_could_not_open_is_one_that_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "k").write_bytes(b"x" * 100)
+    monkeypatch.setattr(os, "geteuid", lambda: ROOT)
+    owner = (tmp_path / "k").stat().st_uid
+    before = len(os.listdir("/proc/self/fd"))
+    files, trusting = RegionFiles(str(tmp_path)), RegionFiles(str(tmp_path), trusts_all=True)
+
+    for _ in range(3):
+        error = files.open(region_of(user=owner + 1))
+        missing = files.open(region_of("missing", user=owner + 1))
+
+    assert isinstance(error, ZmqTritonError)
+    assert isinstance(missing, ZmqTritonError)
+    assert type(error) is type(missing)
+    assert error.text == missing.text.replace("missing", "k")
+    assert before == len(os.listdir("/proc/self/fd"))
+    assert [f"user {owner + 1}" in one.getMessage() for one in caplog.records] == [True]
+    assert trusting.open(region_of(user=owner + 1)) is True
+    trusting.close_all()
 
 
 def test_clients_cannot_use_up_the_descriptors(
@@ -124,7 +176,7 @@ def test_what_may_have_killed_a_stub_is_to_be_copied(tmp_path: Path) -> None:
     files = RegionFiles(str(tmp_path), trusts_all=True)
     for number, name in enumerate("abc", 1):
         (tmp_path / name).write_bytes(b"x" * 100)
-        files.open(OpenRegion(7, number, name, f"/{name}", name, 0, 100))
+        files.open(OpenRegion(7, number, name, f"/{name}", name, 0, 100, ROOT))
 
     assert ({1: "a", 2: "b"}, False) == files.suspect([1, 2, 9])
     os.truncate(tmp_path / "b", 99)

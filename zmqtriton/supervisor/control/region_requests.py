@@ -20,6 +20,8 @@ _RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
 _HANDLE_BYTES = 64
 #: In place of the number of a GPU.
 HOST = -1
+#: In place of the number of a user: the client is not on this machine, or that cannot be told.
+UNKNOWN_USER = -1
 
 
 class RegionRequest(NamedTuple):
@@ -35,6 +37,8 @@ class RegionRequest(NamedTuple):
     file: str = ""
     #: Of memory on a GPU: by which processes of models open it.
     handle: bytes = b""
+    #: Who registers it; UNKNOWN_USER if nobody knows.
+    user: int = UNKNOWN_USER
     #: What is wrong with the registration though its memory can be opened.
     problem: ZmqTritonError | None = None
 
@@ -59,11 +63,13 @@ def read_on_host(arguments: dict[str, Any]) -> RegionRequest:
     name, key = read_name(arguments), arguments.get("key")
     if type(key) is not str:
         raise InvalidArgument("a shared memory region needs a name and a key")
-    file = _file_name(key)
+    file, user = _file_name(key), arguments.get("user", UNKNOWN_USER)
+    if type(user) is not int:
+        raise InvalidArgument("the user of a client is a number")
     try:
-        return RegionRequest(name, key, *_place(name, arguments), file=file)
+        return RegionRequest(name, key, *_place(name, arguments), file=file, user=user)
     except InvalidArgument as error:
-        return RegionRequest(name, key, 0, 0, file=file, problem=error)
+        return RegionRequest(name, key, 0, 0, file=file, user=user, problem=error)
 
 
 def read_on_gpu(arguments: dict[str, Any], gpus: Container[int]) -> RegionRequest:

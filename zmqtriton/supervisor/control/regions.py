@@ -153,8 +153,9 @@ class RegionRegistry:
         self._last_number = number = self._last_number + 1
         ticket = self._plan.expect(partial(self._on_opened, number))
         self._regions[name] = Region(number, request, answer)
-        _, key, offset, size, _, file, handle, _ = request
-        self._plan.enqueue(OpenRegion(ticket, number, name, key, file, offset, size, handle))
+        _, key, offset, size, _, file, handle, user, _ = request
+        place = key, file, offset, size
+        self._plan.enqueue(OpenRegion(ticket, number, name, *place, user, handle))
 
     def _on_opened(self, number: int, opened: ZmqTritonError | bool) -> None:
         error = opened if isinstance(opened, ZmqTritonError) else None

@@ -1,12 +1,14 @@
 """The files of clients' shared memory: opened once, checked, and kept for later frontends.
 
-Opens nothing but regular files directly in /dev/shm, creates none, and never waits for one. A file
-that a client truncates kills the processes that have it mapped. Stubs may map it if those who can
-truncate it could kill them anyway, until it has killed one.
+Opens nothing but regular files directly in /dev/shm, creates none, and never waits for one. Opens
+them with the server's rights, so a client gets only those that it could open itself. A file that a
+client truncates kills the processes that have it mapped. Stubs may map it if those who can truncate
+it could kill them anyway, until it has killed one.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import stat
@@ -17,10 +19,15 @@ from zmqtriton.supervisor.actions import OpenRegion
 from zmqtriton.supervisor.control.region_requests import open_error
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
+_log = logging.getLogger(__name__)
+
 _DIRECTORY = "/dev/shm"
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 #: The rights of others to write; with an access control list, the most that it gives anybody.
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+#: Everybody may read and write. Without the rights of the group its members could not.
+_FOR_ALL = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+_ROOT = 0
 
 
 class LentFile(NamedTuple):
@@ -59,14 +66,16 @@ class RegionFiles:
     def __init__(
         self, directory: str = _DIRECTORY, *, trusts_all: bool = False, is_read_only: bool = False
     ) -> None:
-        """Set up; stubs map all regions if `trusts_all`, and may write to none if `is_read_only`.
+        """Set up; stubs may write to no region if `is_read_only`, and map all if `trusts_all`.
 
-        The latter is for stubs of other users, who have no right to clients' memory of their own.
+        The former is for stubs of other users, who have no right to clients' memory of their own.
+        With the latter a client gets any file, too.
         """
         self._directory = directory
         self._trusts_all = trusts_all
         self._is_read_only = is_read_only
         self._files: dict[int, _File] = {}
+        self._has_warned = False
         #: Each process holds one descriptor for each region; clients must not use up all of them.
         self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
@@ -82,12 +91,25 @@ class RegionFiles:
             return open_error(region.key)
         status = os.fstat(descriptor)
         error = _check(status, region)
+        if error is None and not (self._trusts_all or is_file_of(status, region.user)):
+            self._warn(region)
+            error = open_error(region.key)
         if error is not None:
             os.close(descriptor)
             return error
         can_be_mapped = self._trusts_all or _is_own(status)
         self._files[region.number] = _File(region, descriptor, can_be_mapped=can_be_mapped)
         return can_be_mapped
+
+    def _warn(self, region: OpenRegion) -> None:
+        if not self._has_warned:  # only once: clients must not fill the log
+            self._has_warned = True
+            user = f"user {region.user}" if region.user >= 0 else "an unknown user"
+            _log.warning(
+                "refused to register '%s/%s' for %s: the file is another's, and not readable and "
+                "writable for all. --trust-client-shm=true allows all files.",
+                *(self._directory, region.file, user),
+            )
 
     def descriptor(self, number: int) -> int | None:
         file = self._files.get(number)
@@ -132,6 +154,18 @@ def _check(status: os.stat_result, region: OpenRegion) -> ZmqTritonError | None:
         text = f"failed to register shared memory region '{region.name}': invalid args"
         return InvalidArgument(text)
     return None
+
+
+def is_file_of(status: os.stat_result, user: int, own_user: int | None = None) -> bool:
+    """Return whether a user could open a file that this server, of `own_user`, has opened.
+
+    A user that nobody knows, of another machine or a container, gets what the server's user may
+    open, unless that is root.
+    """
+    own_user = os.geteuid() if own_user is None else own_user
+    if user in (_ROOT, own_user) or (user < 0 and own_user != _ROOT):
+        return True
+    return status.st_uid == user or status.st_mode & _FOR_ALL == _FOR_ALL
 
 
 def _is_own(status: os.stat_result) -> bool:

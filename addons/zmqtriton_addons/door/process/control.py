@@ -134,6 +134,7 @@ class Control:
             "key": fields.name("key"),
             "offset": fields.count("offset"),
             "byte_size": fields.count("byte_size"),
+            "user": fields.user,
         }
         fields.check_known()
         await self._gateway.call("regions.register", {"kind": "system", **details})

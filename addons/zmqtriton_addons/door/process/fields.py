@@ -14,14 +14,15 @@ _MAX_COUNT = 2**63 - 1
 class Fields:
     """The fields of one map; `check_known` is to be called after the last was read."""
 
-    __slots__ = ("_document", "_of", "_read")
+    __slots__ = ("_document", "_of", "_read", "user")
 
-    def __init__(self, document: Any, of: str) -> None:
-        """Set up; `of` names the owner of the fields in errors."""
+    def __init__(self, document: Any, of: str, user: int = -1) -> None:
+        """Set up; `of` names the owner of the fields in errors, and `user` has sent them."""
         if type(document) is not dict:
             raise InvalidArgument(f"{of} must be a map")
         self._document: dict[str, Any] = document
         self._of = of
+        self.user = user
         self._read: set[str] = set()
 
     def take(self, name: str) -> Any:

@@ -64,8 +64,10 @@ class Peer:
         ledger: Ledger,
         put: Callable[[Message], bool],
         shut_out: Callable[[], None],
+        user: int,
     ) -> None:
         """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it."""
+        self.user = user
         self._put = put
         self._shut_out = shut_out
         self._client = client = Client(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -42,6 +43,8 @@ _LOOK_S = 0.01
 #: For sending the last answers once all requests are answered.
 _LINGER_MS = 1000
 _INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
+#: Process, user and group.
+_CREDENTIALS = struct.Struct("iii")
 #: The first byte of the routing ids that libzmq makes; others are of clients' own making.
 _OWN_ID = 0
 
@@ -197,7 +200,7 @@ class DoorServer:
             self._remove(earlier)
         self._connections[descriptor] = identity
         put, shut_out = partial(self._put, identity), partial(_hang_up, descriptor)
-        peer = Peer(self._ledger, put, shut_out)
+        peer = Peer(self._ledger, put, shut_out, _user_of(descriptor))
         self._peers[identity] = peer, descriptor
         return peer
 
@@ -263,7 +266,7 @@ class DoorServer:
             raise Unsupported(f"there is no verb '{verb[:64]}'")
         keys = document.pop("keys", None)
         self._check_keys("inference" if row is None else row.category, keys)
-        fields = Fields(document, verb)
+        fields = Fields(document, verb, peer.user)
 
         def infer() -> Exchange:
             request = infer_request.read(fields, frames)
@@ -292,6 +295,19 @@ class DoorServer:
                 f"This protocol is restricted, expecting key '{restriction.header}'"
                 + restriction.why_not(values)
             )
+
+
+def _user_of(descriptor: int) -> int:
+    """Return the user at the other end of a connection, by the kernel's word; -1 if it has gone."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            credentials = connection.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+            )
+    except OSError:
+        return -1
+    _, user, _ = _CREDENTIALS.unpack(credentials)
+    return int(user)
 
 
 def _hang_up(descriptor: int) -> None:

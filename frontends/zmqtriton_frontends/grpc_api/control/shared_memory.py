@@ -12,6 +12,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
+from zmqtriton_frontends.process.peer_user import user_of
 from zmqtriton_protos import message
 
 _MESSAGES = {"system": "inference.SystemSharedMemory", "cuda": "inference.CudaSharedMemory"}
@@ -30,10 +31,11 @@ class SharedMemory:
         regions = await self._ask("status", request.name)
         return self._answer("Status", regions={region["name"]: region for region in regions})
 
-    async def register(self, data: bytes, _call: Call) -> bytes:
+    async def register(self, data: bytes, call: Call) -> bytes:
         request = self._parse("Register", data)
         if self._kind == "system":
             details = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
+            details["user"] = await user_of(*call.ends)
         else:
             handle = base64.b64encode(request.raw_handle).decode()
             details = {"raw_handle": handle, "device_id": request.device_id}

@@ -38,6 +38,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 from zmqtriton_frontends.grpc_api.unary import Begin, answered
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
+from zmqtriton_frontends.process.peer_user import Place
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -97,11 +98,13 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 class GrpcCall:
     """Call over grpc.aio's context."""
 
-    __slots__ = ("_answers", "_client", "_context", "_ledger", "_requests")
+    __slots__ = ("_answers", "_client", "_context", "_ledger", "_port", "_requests")
 
-    def __init__(self, context: Any, ledger: Ledger) -> None:
+    def __init__(self, context: Any, ledger: Ledger, port: int = 0) -> None:
         self._context = context
         self._ledger = ledger
+        #: Ours; 0 if nobody asks.
+        self._port = port
         #: There if something is encoded that needs room.
         self._client: Client | None = None
         self._answers: Share | None = None
@@ -155,7 +158,7 @@ class GrpcCall:
 
     def _enter(self) -> Client:
         if self._client is None:
-            self._client = Client(self._ledger, self.address)
+            self._client = Client(self._ledger, self.ends[0].host)
             self._context.add_done_callback(self._forget)
         return self._client
 
@@ -172,10 +175,13 @@ class GrpcCall:
         return [v if isinstance(v, str) else v.decode("latin-1") for _, v in pairs]
 
     @property
-    def address(self) -> str:
+    def ends(self) -> tuple[Place, Place]:
         # such as ipv4:127.0.0.1:40000 or ipv6:%5B::1%5D:40000
-        place = unquote(self._context.peer()).partition(":")[2]
-        return place.rpartition(":")[0].strip("[]")
+        kind, _, place = unquote(self._context.peer()).partition(":")
+        host, _, port = place.rpartition(":")
+        # grpc does not say at which of its addresses the client is
+        number = int(port) if kind.startswith("ip") and port.isdecimal() else 0
+        return Place(host.strip("[]"), number), Place("", self._port)
 
     grant = None
 
@@ -191,6 +197,7 @@ class Server:
             compression_of(gateway.settings.grpc)
         )
         self._server: Any = None
+        self._port = 0
 
     async def start(self, address: str) -> int:
         """Listen and return the port. Raises RuntimeError if that is impossible."""
@@ -203,6 +210,7 @@ class Server:
         else:
             port = self._server.add_insecure_port(address)
         await self._server.start()
+        self._port = port
         return port
 
     async def stop(self, within_s: float) -> None:
@@ -237,7 +245,9 @@ class Server:
         async def serve(data: bytes, context: Any) -> bytes:
             try:
                 answering.begin()
-                answer = await answered(begin, data, GrpcCall(context, answering.ledger))
+                answer = await answered(
+                    begin, data, GrpcCall(context, answering.ledger, self._port)
+                )
                 if compression is not None:
                     context.set_compression(compression)
                     # what grpc.aio itself sends with an only answer names no algorithm
@@ -256,7 +266,9 @@ class Server:
     ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
         async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
             try:
-                async for response in handle(data, GrpcCall(context, self._answering.ledger)):
+                async for response in handle(
+                    data, GrpcCall(context, self._answering.ledger, self._port)
+                ):
                     yield response
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
@@ -274,7 +286,7 @@ class Server:
                 context.set_compression(self._compression)
             try:
                 self._answering.begin()
-                call = GrpcCall(context, self._answering.ledger)
+                call = GrpcCall(context, self._answering.ledger, self._port)
                 async with aclosing(handle(requests, call)) as responses:
                     async for response in responses:
                         await context.write(bytes(response))

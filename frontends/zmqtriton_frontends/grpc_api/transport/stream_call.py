@@ -46,6 +46,7 @@ from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.process.peer_user import Place, place_of
 
 #: How long a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
@@ -193,9 +194,9 @@ class NativeCall(Stream):
         return self.context.opening.authorization
 
     @property
-    def address(self) -> str:
-        place = self.context.info("peername")
-        return place[0] if isinstance(place, tuple) else ""
+    def ends(self) -> tuple[Place, Place]:
+        info = self.context.info
+        return place_of(info("peername")), place_of(info("sockname"))
 
     # -------------------------------------------------------------- the client
 

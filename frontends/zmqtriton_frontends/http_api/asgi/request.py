@@ -15,6 +15,7 @@ from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.inference import request_timeout
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
+from zmqtriton_frontends.process.peer_user import Place, place_of
 from zmqtriton_frontends.process.task_turns import Effort, TaskTurn, TaskTurns
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
@@ -179,6 +180,11 @@ class Request(falcon.asgi.Request):
         """Return where the client is, or the proxy that it comes by; "" if that is not known."""
         place = self.scope.get("client")
         return place[0] if place else ""
+
+    @property
+    def ends(self) -> tuple[Place, Place]:
+        """Return the two ends of its connection: the client's and ours."""
+        return place_of(self.scope.get("client")), place_of(self.scope.get("server"))
 
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
         """Return all headers, their names as the client wrote them as far as that is known."""

@@ -14,6 +14,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.process.peer_user import user_of
 
 #: The size of a cudaIpcMemHandle_t.
 _HANDLE_BYTES = 64
@@ -33,8 +34,11 @@ class SharedMemory:
     async def register(self, req: Request, resp: falcon.asgi.Response, region: str) -> None:
         body = await req.read_body(self._max_input_size)
         document = await json_documents.read(body, json_documents.parse)
-        read = _read if self._kind == "system" else _read_handle
-        await self._call("register", region, **read(document))
+        if self._kind == "system":
+            arguments = {**_read(document), "user": await user_of(*req.ends)}
+        else:
+            arguments = _read_handle(document)
+        await self._call("register", region, **arguments)
 
     async def register_nameless(self, req: Request, resp: falcon.asgi.Response) -> None:
         await req.read_body(self._max_input_size)

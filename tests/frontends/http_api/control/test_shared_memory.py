@@ -29,7 +29,8 @@ def test_a_region_is_registered_by_the_supervisor(gateway: FakeGateway) -> None:
     result = register(gateway, {"key": "/k", "byte_size": 64})
 
     assert (200, b"") == (result.status_code, result.content)
-    named = {"kind": "system", "name": "r", "key": "/k", "offset": 0, "byte_size": 64}
+    # nobody knows the user, for there is no connection
+    named = {"kind": "system", "name": "r", "key": "/k", "offset": 0, "byte_size": 64, "user": -1}
     assert [("regions.register", named)] == gateway.calls
 
 

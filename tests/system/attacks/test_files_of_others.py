@@ -1,0 +1,246 @@
+"""Files in /dev/shm that a client may not open, registered as its shared memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import stub_user
+from tests.support.raw_http import raw_request
+from tests.support.server import ROOT as ROOT_DIRECTORY
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(bool(stub_user.why_not()), reason=stub_user.why_not() or "-"),
+]
+
+#: Users that nothing else of this machine is.
+ALICE, BOB, SERVER = (50_000 + 3 * (os.getpid() % 3000) + number for number in range(3))
+ROOT = 0
+SIZE = 64
+SECRET = b"root's own".ljust(SIZE)
+KEY = f"zmqtriton_{os.getpid()}_others"
+PATH = Path("/dev/shm", KEY)
+#: Makes a region, if it is to, registers it, and has a model copy its first half to its second.
+_CLIENT = """
+import os, sys
+import numpy as np
+kind, address, user, key, mode = sys.argv[1:]
+import tritonclient.utils.shared_memory as shm
+if kind == "http":
+    import tritonclient.http as module
+else:
+    import tritonclient.grpc as module
+os.setgroups([])
+os.setgid(int(user))
+os.setuid(int(user))
+half = np.arange(8, dtype=np.float32)
+if mode:
+    region = shm.create_shared_memory_region("own", key, 64)
+    shm.set_shared_memory_region(region, [half])
+    os.chmod(f"/dev/shm/{key}", int(mode, 8))
+try:
+    with module.InferenceServerClient(address) as client:
+        client.register_system_shared_memory("r", key, 64)
+        source = module.InferInput("INPUT0", [8], "FP32")
+        source.set_shared_memory("r", 32)
+        target = module.InferRequestedOutput("OUTPUT0")
+        target.set_shared_memory("r", 32, 32)
+        client.infer("identity_fp32", [source], outputs=[target])
+        client.unregister_system_shared_memory("r")
+    print("copied")
+except module.InferenceServerException as error:
+    print(error.message())
+if mode:
+    assert (shm.get_contents_as_numpy(region, np.float32, [8]) == half).all()
+    shm.destroy_shared_memory_region(region)
+"""
+#: Registers a region at the door, as a member of its group.
+_DOOR_CLIENT = """
+import os, sys
+path, user, key = sys.argv[1:]
+from tests.addons.door.raw_door import RawDoor
+os.setgroups([])
+os.setgid(0)
+os.setuid(int(user))
+with RawDoor(path) as door:
+    region = {"name": "r", "key": key, "byte_size": 64}
+    kind, fields, _ = door.ask("shared_memory.register", region)
+    print("registered" if kind == "answer" else fields["text"])
+    door.ask("shared_memory.unregister", {"name": "r"})
+"""
+REFUSED = f"Unable to open shared memory region: '{KEY}'"
+
+
+@contextmanager
+def serving(*options: str, user: int = ROOT) -> Iterator[Server]:
+    """Serve as that user, in a directory that all may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        words = [option.replace("@DIRECTORY@", name) for option in options]
+        server = Server(
+            directory / "s", models=["identity_fp32"], options=words, frontends=["grpc"]
+        )
+        if user != ROOT:
+            server.wrapper = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        stub_user.open_up(directory)
+        with server:
+            yield server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    door = ["--zmq-door", "--zmq-door-group=0", "--runtime-directory=@DIRECTORY@/r"]
+    with serving(*door) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def grpcio() -> Iterator[Server]:
+    with serving("--grpc-transport=grpcio") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def of_another_user() -> Iterator[Server]:
+    with serving(user=SERVER) as server:
+        yield server
+
+
+@pytest.fixture
+def file() -> Iterator[Path]:
+    """A file of root's that nobody else may open."""
+    PATH.write_bytes(SECRET)
+    PATH.chmod(0o600)
+    yield PATH
+    PATH.unlink()
+
+
+def ask_door(server: Server, user: int) -> str:
+    path = f"{server.directory.parent}/r/door"
+    done = subprocess.run(
+        [sys.executable, "-c", _DOOR_CLIENT, path, str(user), KEY],
+        cwd=ROOT_DIRECTORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+def ask(server: Server, kind: str, user: int, *, own_mode: str = "") -> str:
+    """Return what became of a client of that user, with a region of its own if it has a mode."""
+    address = server.url[7:] if kind == "http" else server.grpc_address
+    done = subprocess.run(
+        [sys.executable, "-c", _CLIENT, kind, address, str(user), KEY, own_mode],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_client_gets_no_file_that_it_could_not_open(
+    server: Server, file: Path, kind: str
+) -> None:
+    assert REFUSED == ask(server, kind, ALICE)
+    os.chown(file, BOB, BOB)
+    assert REFUSED == ask(server, kind, ALICE)
+    file.chmod(0o644)
+    assert REFUSED == ask(server, kind, ALICE)
+    assert SECRET == file.read_bytes()
+
+    assert "copied" == ask(server, kind, BOB)
+    assert "copied" == ask(server, kind, ROOT)
+    file.chmod(0o666)
+    assert "copied" == ask(server, kind, ALICE)
+    assert SECRET[:32] * 2 == file.read_bytes()
+    assert 1 == server.log_text().count("refused to register")
+
+
+@pytest.mark.parametrize("mode", ["0600", "0666"])
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_client_of_any_user_gets_its_own_memory(server: Server, kind: str, mode: str) -> None:
+    assert "copied" == ask(server, kind, ALICE, own_mode=mode)
+
+
+def test_grpcios_transport_tells_users_apart_too(grpcio: Server, file: Path) -> None:
+    assert REFUSED == ask(grpcio, "grpc", ALICE)
+    assert SECRET == file.read_bytes()
+
+    os.chown(file, ALICE, ALICE)
+    assert "copied" == ask(grpcio, "grpc", ALICE)
+
+
+def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -> None:
+    assert REFUSED == ask_door(server, ALICE)
+    assert "registered" == ask_door(server, ROOT)
+    os.chown(file, ALICE, ALICE)
+
+    assert "registered" == ask_door(server, ALICE)
+    assert REFUSED == ask_door(server, BOB)
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_server_that_is_not_root_lends_its_user_s_files_to_nobody(
+    of_another_user: Server, file: Path, kind: str
+) -> None:
+    server = of_another_user
+    os.chown(file, SERVER, SERVER)
+    assert REFUSED == ask(server, kind, ALICE)
+    assert SECRET == file.read_bytes()
+    assert "copied" == ask(server, kind, SERVER)
+    os.chown(file, ALICE, ALICE)
+    assert REFUSED == ask(server, kind, ALICE)  # as in Triton: the server cannot open it
+    file.chmod(0o666)
+
+    assert "copied" == ask(server, kind, ALICE)
+    assert "copied" == ask(server, kind, BOB)
+
+
+def test_a_client_that_has_left_is_not_taken_for_root(server: Server, file: Path) -> None:
+    path = "/v2/systemsharedmemory/region/left/register"
+    request = raw_request("POST", path, json.dumps({"key": KEY, "byte_size": SIZE}).encode())
+    leaving = f"""
+import os, socket
+os.setuid({ALICE})
+with socket.create_connection(("127.0.0.1", {server.http_port})) as client:
+    client.sendall({request!r})
+"""
+    pids = server.pids()["http"]
+    [worker] = [one for one in map(psutil.Process, pids) if one.ppid() in pids]
+    warnings = server.log_text().count("refused to register")
+    worker.suspend()
+    try:
+        subprocess.run([sys.executable, "-c", leaving], check=True, timeout=60)
+    finally:
+        worker.resume()
+
+    # the request of one that has left is read all the same
+    eventually(lambda: _status(server) is not None, 20)
+    for _ in range(5):
+        assert [] == _status(server)
+    assert SECRET == file.read_bytes()
+    assert warnings <= server.log_text().count("refused to register") <= 1
+
+
+def _status(server: Server) -> list[str]:
+    with urllib.request.urlopen(f"{server.url}/v2/systemsharedmemory/status", timeout=30) as answer:
+        return list(json.load(answer))
