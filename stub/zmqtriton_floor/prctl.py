@@ -153,6 +153,25 @@ def environment_area() -> tuple[int, int]:
     return int(layout.env_start), int(layout.env_end)
 
 
+class CommandLine:
+    """The memory that /proc/PID/cmdline shows, as long as at the start of the process.
+
+    A fork has its parent's, until it shows its own.
+    """
+
+    def __init__(self) -> None:
+        self._start, self._end = argument_area()
+
+    def show(self, arguments: Sequence[str]) -> None:
+        """Show this command line, cut to the room for it."""
+        room = self._end - self._start
+        text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
+        ctypes.memset(self._start, 0, room)
+        ctypes.memmove(self._start, text, len(text))
+        # if this is refused, there are some NULs more
+        show_arguments(self._start, self._start + len(text))
+
+
 class _Layout(ctypes.Structure):
     """struct prctl_mm_map: all of it must be given, to change any of it."""
 

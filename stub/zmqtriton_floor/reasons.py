@@ -56,6 +56,7 @@ class Kind(str, Enum):
     NOT_FOUND = "NOT_FOUND", "model", "suggestion"  # "": no name is like it
     NO_VERSION = "NO_VERSION"
     FILE_MISSING = "FILE_MISSING", "path"
+    REPOSITORY_SILENT = "REPOSITORY_SILENT", "repository"  # it has not answered in time
 
     # -- configuration
     CONFIG_UNREADABLE = "CONFIG_UNREADABLE", "path", "line", "detail"

@@ -85,7 +85,7 @@ class ForkServer:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._supervisor = os.getppid()
-        self._command_line = CommandLine()
+        self._command_line = prctl.CommandLine()
         #: Requests that were not begun, each with its descriptors.
         self._waiting: deque[tuple[Any, list[int]]] = deque()
 
@@ -219,19 +219,3 @@ def _correct_thread() -> None:
 def _close(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-class CommandLine:
-    """The memory that /proc/PID/cmdline shows, as long as at the start of the process."""
-
-    def __init__(self) -> None:
-        self._start, self._end = prctl.argument_area()
-
-    def show(self, arguments: list[str]) -> None:
-        """Show this command line, cut to the room for it."""
-        room = self._end - self._start
-        text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
-        ctypes.memset(self._start, 0, room)
-        ctypes.memmove(self._start, text, len(text))
-        # if this is refused, there are some NULs more
-        prctl.show_arguments(self._start, self._start + len(text))

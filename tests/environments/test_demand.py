@@ -168,10 +168,10 @@ def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) ->
 
 
 def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
-    root = environment(tmp_path / "env")
-    (root / "conda-meta").mkdir()
+    root = tmp_path / "env"
+    of_conda = Environment("python", str(root), is_conda=True)
 
-    variables = process_variables(Environment("python", str(root)), {"CONDA_PREFIX": "/base"})
+    variables = process_variables(of_conda, {"CONDA_PREFIX": "/base"})
 
     assert str(root) == variables["CONDA_PREFIX"]
     assert "env" == variables["CONDA_DEFAULT_ENV"]

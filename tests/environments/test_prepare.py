@@ -95,6 +95,7 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
         t for t in said.texts if "Extracting" in t
     ]
     assert f"{root}/bin/python" == environments[0].python
+    assert environments[0].is_conda
 
 
 @pytest.mark.row("B12")

@@ -55,7 +55,7 @@ def _shown(*arguments: str, room: int) -> list[bytes]:
     """Return what /proc/self/cmdline holds after it was told to show these."""
     code = (
         "import sys\n"
-        "from zmqtriton_stub.fork_server import CommandLine\n"
+        "from zmqtriton_floor.prctl import CommandLine\n"
         "line = CommandLine()\n"
         "line.show(['x'])\n"  # a shorter one does not cost the room
         "line.show(sys.argv[1:-1])\n"

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tests.supervisor.readings import Readings
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import Blueprint
 
 PLAIN = 'input { name: "X" data_type: TYPE_FP32 dims: 1 }'
@@ -39,10 +39,10 @@ class ModelDirectory:
         shutil.rmtree(self._path)
 
     @property
-    def reader(self) -> ModelReader:
+    def reader(self) -> Readings:
         repository = self._path.parent
         state = repository / ".state"
-        return ModelReader(Options(model_repository=(str(repository),), state_directory=str(state)))
+        return Readings(Options(model_repository=(str(repository),), state_directory=str(state)))
 
     def read(self) -> Blueprint:
         blueprint = self.reader.read_model("m")

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from tests.floor.reasons import because
+from tests.supervisor.readings import Readings
 from tests.supervisor.settings import settings as server_settings
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.features.table import FEATURES
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
     FinalConfig,
@@ -36,6 +36,7 @@ from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.reasons import Reason
 
 ROLES = ("http-arbiter", "grpc", "metrics")
 HANGS, LOADS = "hangs", "loads"
@@ -92,7 +93,7 @@ class SupervisorHarness:
         #: Reads the log.
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *arguments: {}
         #: Reads models of real directories, in place of those above.
-        self.reader: ModelReader | None = None
+        self.reader: Readings | None = None
         self.stub_behaviours: dict[str, str] = {}
         #: Models that have is_ready.
         self.models_with_is_ready: set[str] = set()
@@ -137,6 +138,10 @@ class SupervisorHarness:
         self.repository_error: ZmqTritonError | None = None
         #: Why the models cannot be listed; None: they can.
         self.listing_error: ZmqTritonError | None = None
+        #: Models of repositories that do not answer, each with that as its problem.
+        self.silent_models: dict[str, Reason] = {}
+        #: Whether all were to be waited for, for each listing.
+        self.patience: list[bool] = []
         self.open_regions: set[int] = set()
         #: Those that requests use.
         self.used_regions: set[int] = set()
@@ -343,9 +348,11 @@ class SupervisorHarness:
             case actions.ChangeRepositories(ticket, path):
                 in_use = actions.RepositoriesInUse((path,), self.repository_error)
                 self._schedule(lambda: self.core.plan.answer(ticket, in_use))
-            case actions.ListRepository(ticket):
-                names = self.listing_error or dict.fromkeys(sorted(self.models))
-                self._schedule(lambda: self.core.plan.answer(ticket, names))
+            case actions.ListRepository(ticket, _, is_patient):
+                self.patience.append(is_patient)
+                names = {name: self.silent_models.get(name) for name in sorted(self.models)}
+                listing = self.listing_error or names
+                self._schedule(lambda: self.core.plan.answer(ticket, listing))
 
     def _schedule(self, event: Callable[[], None]) -> None:
         self._events.append(event)

@@ -38,6 +38,7 @@ MODELS_DIRECTORY = ROOT / "tests" / "models"
 _ROLE_PATTERNS = (
     ("fork-server", re.compile(r"zmqtriton_stub.* --fork-server")),
     ("stub", re.compile(r"zmqtriton_stub")),
+    ("reader", re.compile(r"zmqtriton-reader")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
     ("tracer", re.compile(r"zmqtriton[./]tracing")),
     ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),

@@ -20,6 +20,11 @@ import zmqtriton_protos
 _DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 
 
+def from_bytes(data: bytes) -> Any:
+    """Return the configuration of its protobuf."""
+    return zmqtriton_protos.ModelConfig.FromString(data)
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """Return the configuration as plain data.
 

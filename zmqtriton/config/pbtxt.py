@@ -23,7 +23,7 @@ from zmqtriton.config.json_names import normalize_names
 from zmqtriton.config.lenient_json import strict
 from zmqtriton_floor.errors import closest_match
 
-#: Parsing runs in the supervisor's only thread, and takes about a second for this size.
+#: Parsing takes about a second for this size.
 MAX_CONFIG_BYTES = 1 << 20
 _SHOWN_COLUMNS = 100
 

@@ -52,6 +52,8 @@ class Environment(NamedTuple):
     user: str = ""
     #: None unless it is a process that the server has not started.
     host: Host | None = None
+    #: The directory was made by conda.
+    is_conda: bool = False
 
     @property
     def is_server_environment(self) -> bool:
@@ -199,7 +201,7 @@ def variable_overrides(
     root = environment.root
     if not root:
         return changed
-    if os.path.isdir(os.path.join(root, "conda-meta")):
+    if environment.is_conda:
         changed |= {"CONDA_PREFIX": root, "CONDA_DEFAULT_ENV": os.path.basename(root)}
     else:
         changed["VIRTUAL_ENV"] = root

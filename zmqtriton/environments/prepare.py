@@ -71,7 +71,8 @@ def _warn_of_scripts(root: str, reporter: Reporter) -> None:
 
 
 def _environment_at(root: str) -> Environment:
-    return Environment(interpreter_path(root), root)
+    is_conda = os.path.isdir(os.path.join(root, "conda-meta"))
+    return Environment(interpreter_path(root), root, is_conda=is_conda)
 
 
 def _unpack_archive(path: str, cache: EnvironmentCache, reporter: Reporter) -> str:

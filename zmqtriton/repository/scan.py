@@ -224,17 +224,32 @@ def no_version_text(name: str) -> str:
 
 def subdirectories(path: Path) -> list[Path]:
     """Return directories by name, without those of tools (.git), mounts (..data), file systems."""
+    return [path / entry.name for entry in _list_directories(path)]
+
+
+def list_places(path: Path) -> dict[str, str]:
+    """Return where each directory lies, links followed, by its name. Raises InternalError."""
+    here = os.path.realpath(path)
+    return {
+        entry.name: os.path.realpath(entry.path)
+        if entry.is_symlink()
+        else os.path.join(here, entry.name)
+        for entry in _list_directories(path)
+    }
+
+
+def _list_directories(path: Path) -> list[os.DirEntry[str]]:
+    """Return all but ignored ones, by name. Most file systems tell directories in the listing."""
     try:
         with os.scandir(path) as entries:
-            names = sorted(e.name for e in entries if not _is_ignored(e.name))
+            inside = sorted((e for e in entries if not _is_ignored(e.name)), key=lambda e: e.name)
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             is_home = str(path).startswith("~")
             hint = "no shell has made a home of the ~" if is_home else "there is no such directory"
             raise InternalError(f"failed to stat file {path}: {hint}") from error
         raise InternalError(f"failed to open directory {path}: {error.strerror}") from error
-    # a link that leads nowhere is not a directory; DirEntry.is_dir would raise for a circle
-    return [path / name for name in names if os.path.isdir(path / name)]
+    return [entry for entry in inside if _is_directory(entry)]
 
 
 def _is_ignored(name: str) -> bool:
@@ -418,7 +433,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link that leads to itself
+        return False  # a link that leads to itself, or a name that may not be looked at
 
 
 def entry_fingerprint(file: Path, base: Path) -> bytes:

@@ -130,6 +130,12 @@ class ReadModel(NamedTuple):
     selection: VersionSelection = NO_EXCEPTIONS
 
 
+class CancelReading(NamedTuple):
+    """Expect no answer to a ReadModel any more."""
+
+    ticket: int
+
+
 class KeepDecisions(NamedTuple):
     """Keep decisions about versions that were on trial, for later servers; forget others."""
 
@@ -159,6 +165,8 @@ class ListRepository(NamedTuple):
 
     ticket: int
     remote_models: tuple[tuple[str, str], ...] = ()
+    #: Wait for a repository that does not answer, unless it was listed before.
+    is_patient: bool = False
 
 
 class LookAtFiles(NamedTuple):
@@ -287,6 +295,7 @@ Action = (
     | Send
     | Signal
     | ReadModel
+    | CancelReading
     | KeepDecisions
     | MeasureMemory
     | RemoveDirectory

@@ -259,8 +259,10 @@ class Core:
 
         unload_next(None)
 
-    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        self._readings.list_models(then)
+    def list_repository(
+        self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
+    ) -> None:
+        self._readings.list_models(then, is_patient=is_patient)
 
     def _probe_broker(self, then: Callable[[], None]) -> None:
         if self._introductions.broker_serial:

@@ -1,7 +1,7 @@
 """The supervisor's loop: one thread that watches everything and performs the core's decisions.
 
-Owns the clock, the signals, the sockets and the runtime directory. Nothing here may block; a slow
-disk is the worst that it meets.
+Owns the clock, the signals, the sockets and the runtime directory. Nothing here may block: readers
+look at the files of models.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import selectors
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
@@ -36,11 +37,11 @@ from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
 from zmqtriton.supervisor.machine.log import ring
 from zmqtriton.supervisor.machine.log.setup import ServerLog, take_over_output
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
+from zmqtriton.supervisor.machine.reading.model_files import ModelFiles
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.secrets import SecretError
 from zmqtriton.supervisor.opened_server import OpenedServer
@@ -103,7 +104,6 @@ class Service:
         self._claims = claims
         directory = claims.runtime
         gpus = visible_gpus(options.min_supported_compute_capability)
-        self._model_reader = ModelReader(options, gpus)
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
@@ -128,6 +128,9 @@ class Service:
         )
         self._children.quotas.prepare_groups()
         self._background = Background(self._selector, self._core.plan.answer)
+        self._model_files = ModelFiles(
+            options, gpus, self._selector, self._core.plan.call_later, self._children.pids
+        )
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None
         self._spawner = Spawner(options, self._children, held, claims, self._open_control)
@@ -137,7 +140,7 @@ class Service:
             self._children,
             sockets=held,
             spawner=self._spawner,
-            model_reader=self._model_reader,
+            model_files=self._model_files,
             region_files=self._region_files,
             background=self._background,
             notifier=notifier,
@@ -166,6 +169,7 @@ class Service:
             segment_bytes=lambda: self._children.segments.bytes_by_owner,
             quota_use=lambda model: self._children.quotas.use_of(model),
             quotas_kept_by=lambda: self._children.quotas.means,
+            readers=lambda: self._model_files.describe_readers(),
         )
 
     def _remove_process_files(self, serial: int) -> None:
@@ -184,8 +188,7 @@ class Service:
             )
         tables.log_start(self._options)
         own_process.warn(self._options)
-        for text in self._model_reader.find_warnings():
-            _log.warning("%s", text)
+        self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
         self._core.start(time.time())
         self.runner.run_all()
         while self.runner.exit_status is None:
@@ -230,6 +233,7 @@ class Service:
 
     def close(self) -> None:
         """End all that is left, and remove everything from disk."""
+        self._model_files.close()
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
         self._children.quotas.close()

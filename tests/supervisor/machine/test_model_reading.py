@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.floor.reasons import text_of
+from tests.supervisor.readings import Readings
 from tests.support.scripted import string_parameter
 from zmqtriton import addons
 from zmqtriton.addons import Package
@@ -14,7 +15,6 @@ from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFailure
 from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
 
@@ -38,7 +38,7 @@ def add(
 
 def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
     brought = None if override is None else LoadOverride(override)
-    blueprint = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(
+    blueprint = Readings(Options(model_repository=(str(repository),), **options)).read_model(
         name, brought
     )
     assert isinstance(blueprint, Blueprint), blueprint
@@ -46,7 +46,7 @@ def read(repository: Path, name: str, override: str | None = None, **options: An
 
 
 def refused(repository: Path, name: str, **options: Any) -> ReadFailure:
-    failure = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(name)
+    failure = Readings(Options(model_repository=(str(repository),), **options)).read_model(name)
     assert isinstance(failure, ReadFailure), failure
     return failure
 
@@ -105,7 +105,7 @@ def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> 
 def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         add(tmp_path / folder, "m")
-    repository = ModelReader(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
+    repository = Readings(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
 
     failure = repository.read_model("m")
 
@@ -119,7 +119,7 @@ def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
     add(tmp_path, "m")
-    repository = ModelReader(
+    repository = Readings(
         Options(model_repository=(str(tmp_path), f"{tmp_path}/../{tmp_path.name}"))
     )
 
@@ -239,21 +239,21 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
 
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="failed to stat file"):
-        ModelReader(Options(model_repository=(f"{tmp_path}/nowhere",))).list_names()
+        Readings(Options(model_repository=(f"{tmp_path}/nowhere",))).list_names()
 
 
 def test_a_link_to_itself_does_not_hide_the_models(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "circle").symlink_to("circle")
 
-    assert {"m": None} == ModelReader(Options(model_repository=(str(tmp_path),))).list_names()
+    assert {"m": None} == Readings(Options(model_repository=(str(tmp_path),))).list_names()
 
 
 @pytest.mark.row("F22")
 def test_repositories_come_and_go(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         add(tmp_path / folder, folder)
-    repository = ModelReader(Options(model_repository=(str(tmp_path / "one"),)))
+    repository = Readings(Options(model_repository=(str(tmp_path / "one"),)))
     more = str(tmp_path / "two")
 
     repository.register(more)
@@ -276,7 +276,7 @@ def test_a_folder_may_be_served_under_another_name(tmp_path: Path) -> None:
     add(tmp_path / "one", "one")
     for repository in ("two", "three"):
         add(tmp_path / repository, "folder", CONFIG + 'name: "folder"')
-    reader = ModelReader(Options(model_repository=(str(tmp_path / "one"),)))
+    reader = Readings(Options(model_repository=(str(tmp_path / "one"),)))
 
     reader.register(str(tmp_path / "two"), {"folder": "m"})
 

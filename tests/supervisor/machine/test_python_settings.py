@@ -8,9 +8,9 @@ import pytest
 
 from tests.floor.reasons import text_of
 from tests.supervisor.machine.test_model_reading import CONFIG, add, parameter, read
+from tests.supervisor.readings import Readings
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.options import parse
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_settings
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_the_problem_of_every_python_model(
     add(tmp_path, "m")
     options = parse([f"--model-repository={tmp_path}", f"--backend-config=python,{entry}"])
 
-    blueprint = ModelReader(options).read_model("m")
+    blueprint = Readings(options).read_model("m")
 
     assert [(text, InvalidArgument.number)] == [
         (text_of(version.problem), getattr(version.problem, "number", 0))
@@ -161,8 +161,8 @@ def test_with_gpus_a_model_gets_an_instance_on_each(tmp_path: Path) -> None:
     add(tmp_path, "m")
     options = parse([f"--model-repository={tmp_path}"])
 
-    with_gpus = ModelReader(options, gpus=(0, 1)).read_model("m")
-    without = ModelReader(options).read_model("m")
+    with_gpus = Readings(options, gpus=(0, 1)).read_model("m")
+    without = Readings(options).read_model("m")
 
     assert [("GPU", 0), ("GPU", 1)] == [
         (place.kind, place.device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.floor.reasons import because
@@ -10,6 +12,7 @@ from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.reasons import Kind, Reason
 
 _GONE = InternalError("failed to stat file /models")
 _LOAD = {"model": "m", "parameters": {}}
@@ -124,6 +127,24 @@ def test_a_model_that_comes_back_while_it_still_ends_is_loaded(control: str) -> 
     look()
 
     assert "READY" == world.index()[0]["state"]
+
+
+def test_a_poll_leaves_models_alone_whose_repository_does_not_answer() -> None:
+    world = SupervisorHarness(
+        make_blueprint("m"), make_blueprint("n"), control_mode="poll", poll_s=1.0
+    ).start()
+    assert [True] == world.patience[:1]
+    before = {name: world.generation(name).number for name in ("m", "n")}
+    world.silent_models = {"n": Reason.of(Kind.REPOSITORY_SILENT, "silent", repository="/two")}
+    for name in ("m", "n"):
+        world.models[name] = replace(world.models[name], fingerprint="2")
+
+    world.advance(1.0 + SETTLE_S)
+
+    assert not any(world.patience[1:])
+    assert before["m"] < world.generation("m").number
+    assert before["n"] == world.generation("n").number
+    assert ["READY", "READY"] == [entry["state"] for entry in world.index()]
 
 
 def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:

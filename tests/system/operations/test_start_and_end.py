@@ -68,6 +68,7 @@ def test_nobody_can_connect_before_the_models_are_loaded(tmp_path: Path) -> None
 
         (server.scratch / "go").touch()
         eventually(server.is_ready, 60, server.log_text())
+        eventually(lambda: "Started HTTPService" in server.log_text(), 60, "the log")
         log = server.log_text()
         assert log.index("successfully loaded 'slow'") < log.index("Started HTTPService")
     finally:

@@ -125,6 +125,7 @@ class ServerStatus:
         for generation in self._generations.values():
             of_model = generation.blueprint.name, generation.version
             rows += [(instance.pid, *of_model) for instance in generation.instances]
+        rows += [(reader["pid"], "", 0) for reader in self._server.readers()]
         return [row for row in rows if row[0]]
 
     def loads(self) -> dict[str, str]:
@@ -153,6 +154,7 @@ class ServerStatus:
         )
         for helper in self._helpers:
             processes += helper.describe_processes()
+        processes += self._server.readers()
         preparations = [row for helper in self._helpers for row in helper.describe_preparations()]
         held = self._server.segment_bytes()
         for process in processes:

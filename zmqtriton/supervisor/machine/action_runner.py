@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,9 +16,9 @@ from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.log.setup import ServerLog
-from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
+from zmqtriton.supervisor.machine.reading.model_files import ModelFiles
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.model_report import serving_config
@@ -45,7 +44,7 @@ class ActionRunner:
         *,
         sockets: dict[str, listeners.BoundSocket],
         spawner: Spawner,
-        model_reader: ModelReader,
+        model_files: ModelFiles,
         region_files: RegionFiles,
         background: Background,
         notifier: systemd.Notifier,
@@ -59,7 +58,8 @@ class ActionRunner:
         self._children = children
         self._listeners = sockets
         self._spawner = spawner
-        self._model_reader = model_reader
+        self._repositories = model_files.repositories
+        self._lookups = model_files.lookups
         self._region_files = region_files
         self._background = background
         self._notifier = notifier
@@ -106,7 +106,7 @@ class ActionRunner:
         elif isinstance(action, actions.LookAtFiles):
             self._core.plan.answer(action.ticket, actions.FileReport({}, 0.0))
         elif isinstance(action, actions.ChangeRepositories):
-            in_use = actions.RepositoriesInUse(self._model_reader.paths, failure)
+            in_use = actions.RepositoriesInUse(self._repositories.paths, failure)
             self._core.plan.answer(action.ticket, in_use)
         elif isinstance(action, actions.OpenRegion):
             self._core.plan.answer(action.ticket, failure)
@@ -136,48 +136,31 @@ class ActionRunner:
     def _signal(self, action: actions.Signal) -> None:
         self._children.signal(action.serial, action.number, action.group)
 
-    def _read_model(self, action: actions.ReadModel) -> None:
-        reading = self._model_reader.read_model(
-            action.model, action.override, action.local_copy, action.selection
-        )
-        self._core.plan.answer(action.ticket, reading)
+    def _answer(self, ticket: int) -> Callable[[Any], None]:
+        return partial(self._core.plan.answer, ticket)
 
-    def _keep_decisions(self, action: actions.KeepDecisions) -> None:
-        problem = self._model_reader.keep_decisions(action)
-        if problem:
-            _log.warning("a decision about a canary cannot be kept: %s; %s", problem, _ADVICE)
+    def _read_model(self, action: actions.ReadModel) -> None:
+        self._lookups.read(action, self._answer(action.ticket))
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
         self._background.gauge.measure(action.ticket, action.model_by_pid)
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory
-            shutil.rmtree(action.path, ignore_errors=True)
+            self._repositories.remove_directory(action.path)
 
     def _list_repository(self, action: actions.ListRepository) -> None:
-        listing: actions.RepositoryListing
-        try:
-            listing = self._model_reader.list_names(action.remote_models)
-        except ZmqTritonError as error:
-            listing = error
-        self._core.plan.answer(action.ticket, listing)
+        self._repositories.list(action, self._answer(action.ticket))
 
     def _look_at_files(self, action: actions.LookAtFiles) -> None:
-        places = {name: self._model_reader.find_places(name) for name in action.models}
-        folders = {name: here[0] for name, here in places.items() if len(here) == 1}
-        self._background.file_looks.look(action.ticket, folders, self._options.model_config_name)
+        self._repositories.look(action.models, self._answer(action.ticket))
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
-        error = None
-        try:
-            if action.is_registration:
-                self._model_reader.register(action.path, action.names)
-            else:
-                self._model_reader.unregister(action.path)
-        except ZmqTritonError as refusal:
-            error = refusal
-        in_use = actions.RepositoriesInUse(self._model_reader.paths, error)
-        self._core.plan.answer(action.ticket, in_use)
+        answer = self._answer(action.ticket)
+        if action.is_registration:
+            self._repositories.register(action.path, action.names, answer)
+        else:
+            self._repositories.unregister(action.path, answer)
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
@@ -213,9 +196,8 @@ class ActionRunner:
     def _show_tables(self, action: actions.ShowTables) -> None:
         if self._on_open is not None:
             return  # whoever is called tells it in words of its own
-        backends = [("python", str(STUB_DIRECTORY)), *action.backends]
         for table in tables.startup_tables(
-            self._options, action.models, backends, self._gpus, self._log.outlet
+            self._options, action.models, action.backends, self._gpus, self._log.outlet
         ):
             _log.info("", extra={"raw": table})
 
@@ -229,6 +211,11 @@ class ActionRunner:
         self.exit_status = action.status
 
 
+def _warn_of_decision(problem: str) -> None:
+    if problem:
+        _log.warning("a decision about a canary cannot be kept: %s; %s", problem, _ADVICE)
+
+
 _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
@@ -237,7 +224,10 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Send: ActionRunner._send,
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
-    actions.KeepDecisions: ActionRunner._keep_decisions,
+    actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
+    actions.KeepDecisions: lambda runner, action: runner._repositories.keep_decisions(
+        action, _warn_of_decision
+    ),
     actions.MeasureMemory: ActionRunner._measure_memory,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,

@@ -10,6 +10,7 @@ from io import TextIOBase
 
 from zmqtriton import console
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton_floor import TRITON_VERSION, __version__
 
@@ -46,10 +47,11 @@ def startup_tables(
     gpus: Sequence[int],
     stream: TextIOBase,
 ) -> Iterator[str]:
+    """Make the tables; `backends` are those beside Python's, each with its file."""
     width = _width(stream)
     rows = [
         console.BackendRow(name, path, console.backend_config(options, name))
-        for name, path in backends
+        for name, path in (("python", str(STUB_DIRECTORY)), *backends)
     ]
     yield console.repository_agent_table(width=width)
     yield console.backend_table(rows, width)

@@ -1,6 +1,7 @@
 """A model as the repository describes it, ready to be built; made by `machine/model_reading`.
 
-Plain data, with one function that needs no disk: the final configuration once the model was asked.
+Plain data, with functions that need no disk (`machine/reading/blueprints`): the final configuration
+once the model was asked, and the model with another number of instances.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zmqtriton.config.autoscale import AutoscaleLimits
 from zmqtriton.config.canaries import CanarySettings
@@ -60,6 +61,10 @@ class BackendCode(NamedTuple):
     package: str = ""
 
 
+def _never_finished(_: Any) -> FinalConfig:
+    raise AssertionError("a blueprint that was just read has no functions yet")
+
+
 @dataclass(frozen=True)
 class EnsembleBlueprint:
     """The needs of a model that only calls others."""
@@ -67,7 +72,7 @@ class EnsembleBlueprint:
     #: Model and version (-1: the newest) of each step.
     steps: tuple[tuple[str, int], ...]
     #: Makes the configuration final from those of the members. Raises ConfigError.
-    finalize_config: Callable[[Mapping[str, FinalConfig]], FinalConfig]
+    finalize_config: Callable[[Mapping[str, FinalConfig]], FinalConfig] = _never_finished
     #: `max_inflight_requests`; 0 is no limit.
     max_inflight_requests: int = 0
     #: Makes the error of a step, by its index, that says where the step is defined.
@@ -113,7 +118,7 @@ class Blueprint:
     #: Set if nothing is auto-completed.
     final_config: FinalConfig | None
     #: Makes it final from what the model said. Raises ConfigError.
-    finalize_config: Callable[[str], FinalConfig]
+    finalize_config: Callable[[str], FinalConfig] = _never_finished
     #: The other instances, as far as they are known before.
     other_slots: tuple[InstanceSlot, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import index_entries, unavailable_entry
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.reasons import Reason
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 def repository_index(
@@ -20,7 +20,9 @@ def repository_index(
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):
         problem = names.get(name)
-        if problem is not None:
+        # what is loaded serves on, whatever becomes of its files
+        is_served = is_silent(problem) and name in models
+        if problem is not None and not is_served:
             entries.append(unavailable_entry(name, problem))
         elif name in models:
             entries += index_entries(models[name])
@@ -28,3 +30,8 @@ def repository_index(
             entry = unavailable_entry(name, never_loaded) if never_loaded else {"name": name}
             entries.append(entry)
     return entries
+
+
+def is_silent(problem: Reason | None) -> bool:
+    """True if nothing is known of a model but that its repository had it, which does not answer."""
+    return problem is not None and problem.kind == Kind.REPOSITORY_SILENT

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
 from zmqtriton.supervisor.models.bindings import guests_of
+from zmqtriton.supervisor.models.index import is_silent
 from zmqtriton.supervisor.models.loads.load_inquiry import WAITS_FOR_OTHERS
 from zmqtriton.supervisor.models.loads.loading import ignore_result
 from zmqtriton.supervisor.models.model import Model
@@ -46,8 +47,10 @@ class StartupServer(Protocol):
     def get_or_create_model(self, name: str) -> Model:
         """Return the model; make it known if it was not."""
 
-    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of the repositories' models to `then`."""
+    def list_repository(
+        self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
+    ) -> None:
+        """Pass the names of the repositories' models to `then`; with patience, of all of them."""
 
     def accept_clients(self) -> None:
         """Let clients connect."""
@@ -77,7 +80,7 @@ class Startup:
 
     def begin(self) -> None:
         self._progress.begin()
-        self._server.list_repository(self._load_listed)
+        self._server.list_repository(self._load_listed, is_patient=True)
 
     def _load_listed(self, listing: RepositoryListing) -> None:
         if self._server.is_stopping:
@@ -210,8 +213,10 @@ class Startup:
         if isinstance(listing, ZmqTritonError):
             self._plan.log("E", f"failed to poll the model repository: {listing.text}")
             return
-        for name in listing:
+        for name, problem in listing.items():
             model = self._server.get_or_create_model(name)
+            if is_silent(problem):
+                continue
             model.history.is_directory_gone = False
             if not model.loads.is_loading:
                 model.was_explicitly_loaded = True

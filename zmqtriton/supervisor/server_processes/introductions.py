@@ -62,6 +62,8 @@ class ServerInfo(NamedTuple):
     #: The use of a model's quota, and the means by which quotas are kept, in words.
     quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
     quotas_kept_by: Callable[[], str] = str
+    #: The processes that read the files of models, for the status.
+    readers: Callable[[], Sequence[dict[str, Any]]] = tuple
 
 
 class Introductions:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton_floor.reasons import Kind, Reason
 
 NOTHING: dict[str, Any] = {
     "loaded": [],
@@ -122,3 +123,12 @@ def test_a_server_that_ends_reloads_nothing() -> None:
     world.core.stop()
 
     assert "Server exiting" == world.call("reload").error[1]
+
+
+def test_models_whose_repository_does_not_answer_fail_and_the_others_are_loaded() -> None:
+    world = world_in_mode("none")
+    text = "its repository '/two' does not answer"
+    world.silent_models = {"n": Reason.of(Kind.REPOSITORY_SILENT, text, repository="/two")}
+    change(world, "m", "n")
+
+    assert NOTHING | {"loaded": ["m"], "failed": {"n": text}} == world.call("reload").result

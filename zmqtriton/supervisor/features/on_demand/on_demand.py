@@ -70,6 +70,7 @@ class OnDemandLoader(Feature):
         self._failures: dict[str, _Failure] = {}
         self._names: set[str] = set()
         self._listed_s = float("-inf")
+        self._is_listing = False
         self._evictions = Evictor(plan, core.server.models, policy)
         #: What to call after the current refresh, and after the next one.
         self._refresh_callbacks: list[Callable[[], None]] | None = None
@@ -107,14 +108,16 @@ class OnDemandLoader(Feature):
     def _list(self, name: str) -> None:
         if name in self._names:
             self._go_on(name)
+        elif self._is_listing:
+            return  # this listing also settles the requests that come meanwhile
         elif self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
             self._end(name, False)
         else:
-            # This listing also settles the requests that came meanwhile.
-            self._listed_s = self._plan.now_s
+            self._is_listing, self._listed_s = True, self._plan.now_s
             self._server.list_repository(self._on_listed)
 
     def _on_listed(self, listing: RepositoryListing) -> None:
+        self._is_listing = False
         self._names = set() if isinstance(listing, ZmqTritonError) else set(listing)
         for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.LISTING]:
             if isinstance(listing, ZmqTritonError):

@@ -13,6 +13,7 @@ from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.models.index import is_silent
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.startup import find_gone
 from zmqtriton_floor.errors import ZmqTritonError
@@ -52,7 +53,13 @@ class ReloadCalls(Feature):
             # only who has loaded them unloads them
             report.outcomes["gone"] = [model.name for model in gone if _is_in_use(model)]
             gone = []
-        reloaded = self._choose(listing)
+        reloaded = []
+        for model in self._choose(listing):
+            problem = listing[model.name]
+            if problem is not None and is_silent(problem):
+                report.failures[model.name] = problem.text
+            else:
+                reloaded.append(model)
         report.expect(model.name for model in [*gone, *reloaded])
         for model in gone:
             model.history.record_gone()
@@ -86,7 +93,7 @@ class _Report:
         self.outcomes: dict[str, list[str]] = {
             kind: [] for kind in ("loaded", "unchanged", "unloaded", "gone")
         }
-        self._failures: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
 
     def expect(self, names: Iterable[str]) -> None:
         self._left = set(names)
@@ -99,10 +106,10 @@ class _Report:
         if error is None:
             self.outcomes[outcome].append(name)
         else:
-            self._failures[name] = error.text
+            self.failures[name] = error.text
         self._left.discard(name)
         self._answer_if_complete()
 
     def _answer_if_complete(self) -> None:
         if not self._left:
-            self._answer({**self.outcomes, "failed": self._failures})
+            self._answer({**self.outcomes, "failed": self.failures})

@@ -6,7 +6,6 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton.supervisor.machine.background.file_looks import FileLooks
 from zmqtriton.supervisor.machine.background.memory_gauge import MemoryGauge
 
 
@@ -18,8 +17,6 @@ class Background:
     ) -> None:
         """Set up; `answer` gets the ticket of an action and its outcome."""
         self.gauge = MemoryGauge(selector, answer)
-        self.file_looks = FileLooks(selector, answer)
 
     def close(self) -> None:
         self.gauge.close()
-        self.file_looks.close()

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 _Answer = TypeVar("_Answer")
 
+_ENDS_WITHIN_S = 1.0
+
 
 class Worker:
     """Runs one task after the other; the thread begins with the first."""
@@ -35,9 +37,10 @@ class Worker:
         self._tasks.put(lambda: partial(then, task()))
 
     def close(self) -> None:
+        """End the thread, unless it is in a call that the kernel does not end."""
         if self._thread is not None:
             self._tasks.put(None)
-            self._thread.join()
+            self._thread.join(_ENDS_WITHIN_S)
             self._selector.unregister(self._ours)
             self._ours.close()
             self._theirs.close()
@@ -49,4 +52,7 @@ class Worker:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             self._deliveries.put(task())
-            self._theirs.send(b"!")
+            try:
+                self._theirs.send(b"!")
+            except OSError:
+                return  # nobody waits for it any more

@@ -129,8 +129,8 @@ class Children:
         self._listener = listener
         self._directory = directory
         self._children: dict[int, Child] = {}
-        #: The pids of those that this process reaps.
-        self._pids: set[int] = set()
+        #: The pids of those that this process reaps, with those that others add here.
+        self.pids: set[int] = set()
         max_segments = descriptors.max_segments(descriptors.limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
         self.fork_server = ForkServer(self)
@@ -188,7 +188,7 @@ class Children:
         self, child: Child, process: Process, reading: int, stub: StubName | None
     ) -> None:
         child.process, child.pid = process, process.pid
-        self._pids.add(process.pid)
+        self.pids.add(process.pid)
         try:
             self._watch_process(child, process, reading, stub)
         except OSError as error:
@@ -406,14 +406,14 @@ class Children:
         if self.fork_server.is_under_way:
             # One of them may be a child whose death is not noticed yet, and its status is needed.
             return
-        processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
+        processes.reap_orphans(self.pids)
         self._kill_strays()
 
     def _kill_strays(self) -> None:
         """Kill processes in other groups that dead stubs have left, which are ours now."""
         may_come = self.fork_server.may_come
         processes.kill_strays(
-            self._directory, self._pids, lambda one: one in self._children or may_come(one)
+            self._directory, self.pids, lambda one: one in self._children or may_come(one)
         )
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
@@ -441,7 +441,7 @@ class Children:
 
     def _remove_child(self, child: Child, reason: wire.Reason) -> None:
         del self._children[child.serial]
-        self._pids.discard(child.pid)
+        self.pids.discard(child.pid)
         reason = self.segments.explain_death(child.serial, self.quotas.end(child, reason))
         self.segments.process_died(child.serial, time.monotonic())
         _unregister(self._selector, child.lifeline)
@@ -488,4 +488,4 @@ class Children:
                 self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
-        processes.kill_orphans(max(0.0, deadline_s - time.monotonic()))
+        processes.kill_orphans(max(0.0, deadline_s - time.monotonic()), self.pids)

@@ -64,6 +64,11 @@ def fork_server_command(lifeline: int) -> list[str]:
     ]
 
 
+#: Runs a program that may be slow to load: who starts this process waits until it has loaded
+#: Python's own, and not until it has become that program.
+_AT_LEISURE = (sys.executable, "-I", "-S", str(STUB_DIRECTORY / "becoming.py"))
+
+
 def stub_command(
     environment: Environment, lifeline: int, page: int, listener: int, stub: StubName
 ) -> list[str]:
@@ -71,7 +76,10 @@ def stub_command(
     arguments = ["--lifeline", str(lifeline), "--progress", str(page), "--listener", str(listener)]
     if environment.support_directory:
         arguments += ["--support", environment.support_directory]
+    # a Python of the model's may lie on a file system that does not answer
+    first = [] if environment.python == sys.executable else [*_AT_LEISURE]
     return [
+        *first,
         environment.python,
         str(STUB_DIRECTORY / "__main__.py"),
         *arguments,

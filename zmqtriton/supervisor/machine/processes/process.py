@@ -7,11 +7,14 @@ do. A pidfd shows its death.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
+import selectors
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -24,6 +27,7 @@ from zmqtriton.supervisor.machine.descriptors import restore_limit
 from zmqtriton.supervisor.machine.fitness import task_limits
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl
+from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.variables import stub_mark
 
@@ -69,16 +73,38 @@ def kill_strays(
             os.kill(pid, signal.SIGKILL)
 
 
-def kill_orphans(within_s: float) -> None:
-    """Kill the orphans that are left when no child has a Process any more."""
+def kill_orphans(within_s: float, but: AbstractSet[int]) -> None:
+    """Kill the orphans that are left when no child has a Process any more.
+
+    Those that cannot be killed in this time, since they wait for a disk, are left to the kernel.
+    """
     deadline_s = time.monotonic() + within_s
-    while time.monotonic() < deadline_s:
-        orphans = _child_pids()
-        if not orphans:
-            return
+    left = set(but)
+    while time.monotonic() < deadline_s and (orphans := set(_child_pids()) - left):
         for pid in orphans:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        for pid in orphans:
+            descriptor = os.pidfd_open(pid)
+            if not await_ends([descriptor], max(0.0, deadline_s - time.monotonic())):
+                os.waitpid(pid, 0)
+            else:
+                left.add(pid)
+            os.close(descriptor)
+
+
+def await_ends(pidfds: Sequence[int], within_s: float) -> list[int]:
+    """Wait until these processes are dead; return those that are not by then."""
+    deadline_s = time.monotonic() + within_s
+    with selectors.DefaultSelector() as living:
+        for pidfd in pidfds:
+            living.register(pidfd, selectors.EVENT_READ)
+        while living.get_map():
+            dead = living.select(max(0.0, deadline_s - time.monotonic()))
+            for key, _ in dead:
+                living.unregister(key.fd)
+            if not dead and time.monotonic() >= deadline_s:
+                break
+        return [key.fd for key in living.get_map().values()]
 
 
 def _child_pids() -> list[int]:
@@ -106,6 +132,11 @@ class Process:
         An orphan, so that nobody else reaps it.
         """
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    @property
+    def is_dead(self) -> bool:
+        """True once reap() does not wait."""
+        return not await_ends([self.pidfd], 0.0)
 
     def signal(self, number: int, group: bool) -> None:
         """Send a signal, unless it is dead.
@@ -220,6 +251,61 @@ def spawn(
         popen.kill()
         popen.wait()
         raise
+
+
+def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[Process, Lifeline]:
+    """Start a copy of this process that does nothing but `run`. Raises OSError.
+
+    It has this process's memory and none of its descriptors: nothing that this one serves stays
+    open where the copy cannot be killed. Threads of this process may have locked what is theirs,
+    so `run` uses only what the main thread alone uses, and logs nothing.
+    """
+    parent = os.getpid()
+    ours, theirs = pair()
+    with warnings.catch_warnings():
+        # Python warns where there are other threads
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+    if not pid:
+        status = 1
+        try:
+            _become_copy(name, parent, theirs.fileno())
+            run(Lifeline(theirs))
+            status = 0
+        finally:
+            os._exit(status)
+    theirs.close()
+    try:
+        return Process.from_orphan(pid), Lifeline(ours)
+    except OSError:
+        ours.close()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _become_copy(name: str, parent: int, kept: int) -> None:
+    """Give up all that belongs to the parent, but for one descriptor."""
+    prctl.die_with(parent)
+    os.setpgid(0, 0)
+    logging.disable()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    prctl.set_name(name)
+    prctl.CommandLine().show([name])
+    _write_oom_score("self", _OTHER_OOM_SCORE)
 
 
 def _write_oom_score(pid: str, score: int) -> None:

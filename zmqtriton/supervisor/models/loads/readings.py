@@ -12,6 +12,7 @@ from typing import Protocol
 
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.supervisor.actions import (
+    CancelReading,
     ListRepository,
     LoadOverride,
     LocalCopy,
@@ -79,6 +80,7 @@ class ModelReadings:
     def cancel_read(self, ticket: int) -> None:
         """Cancel a reading."""
         self._plan.forget(ticket)
+        self._plan.enqueue(CancelReading(ticket))
         if self._source is not None:
             self._source.cancel_fetch(ticket)
 
@@ -86,18 +88,28 @@ class ModelReadings:
         """Return the step that brings the model to this machine, in words, or ""."""
         return self._source.fetch_phase(model) if self._source is not None else ""
 
-    def list_models(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of all models to `then`, each with a problem or "".
+    def list_models(
+        self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
+    ) -> None:
+        """Pass the names of all models to `then`, each with a problem or None.
 
-        A problem holds for all versions of the model.
+        A problem holds for all versions of the model. Without patience, a repository that does not
+        answer is left out, or has what it had when it was listed the last time.
         """
+        listed = partial(self._list, then, is_patient)
         if self._source is None:
-            self._list(then, ())
+            listed(())
         else:
-            self._source.list_remote(partial(self._list, then))
+            self._source.list_remote(listed)
 
-    def _list(self, then: Callable[[RepositoryListing], None], remote: RemoteListing) -> None:
+    def _list(
+        self,
+        then: Callable[[RepositoryListing], None],
+        is_patient: bool,
+        remote: RemoteListing,
+    ) -> None:
         if isinstance(remote, ZmqTritonError):
             then(remote)
         else:
-            self._plan.enqueue(ListRepository(self._plan.expect(then), remote))
+            ticket = self._plan.expect(then)
+            self._plan.enqueue(ListRepository(ticket, remote, is_patient))

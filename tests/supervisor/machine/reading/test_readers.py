@@ -1,0 +1,242 @@
+"""Readers as processes: tasks in order, tasks that hang, and readers that die."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import eventually
+from zmqtriton.supervisor.machine.processes import process
+from zmqtriton.supervisor.machine.reading import reader_process
+from zmqtriton.supervisor.machine.reading.readers import PER_GROUP, Readers, Task, Topic
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor.errors import InternalError, NotFound
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def own_pid() -> int:
+    return os.getpid()
+
+
+def open_pipe(path: str, turns: str = "") -> str:
+    """Wait until somebody writes into a named pipe; note the turn in a file."""
+    if turns:
+        with Path(turns).open("a") as file:
+            file.write(".")
+    return Path(path).read_text()
+
+
+def die_once(path: str) -> str:
+    if not os.path.exists(path):
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse() -> None:
+    raise NotFound("it is not there")
+
+
+def fail() -> None:
+    raise ZeroDivisionError("by nothing")
+
+
+def descriptors() -> list[str]:
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return [os.readlink(link) for link in links if os.path.lexists(link)]
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    task.__name__: task
+    for task in (echo, own_pid, open_pipe, die_once, die, refuse, fail, descriptors)
+}
+
+
+class Loop:
+    """The loop of a service that has readers."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.plan = Plan(time.monotonic())
+        self.pids: set[int] = set()
+        serve = partial(reader_process.serve, tasks=TASKS)
+        start = partial(process.start_copy, "test-reader", serve)
+        self.readers = Readers(self.selector, start, self.plan.call_later, self.pids)
+
+    def submit(self, name: str, *arguments: Any, about: Topic | None = None) -> Asked:
+        """Without a topic, the task is the only one about its subject in the group `g`."""
+        return Asked(self, name, arguments, about)
+
+    def turn(self) -> None:
+        """Do what there is to do."""
+        while ready := self.selector.select(0.02):
+            for key, _ in ready:
+                if self.selector.get_map().get(key.fd) is key:
+                    key.data()
+        self.plan.advance_to(time.monotonic())
+
+    def turn_until(self, holds: Callable[[], object]) -> None:
+        def has_turned() -> bool:
+            self.turn()
+            return bool(holds())
+
+        eventually(has_turned, 60, "what the readers do")
+
+
+class Asked:
+    """A task that was submitted."""
+
+    def __init__(
+        self, loop: Loop, name: str, arguments: tuple[Any, ...], about: Topic | None
+    ) -> None:
+        self._loop = loop
+        self.answers: list[Any] = []
+        topic = about or Topic("g", str(id(self)))
+        self.task: Task = loop.readers.submit(topic, name, arguments, self.answers.append)
+
+    def answer(self) -> Any:
+        self._loop.turn_until(lambda: self.answers)
+        [answer] = self.answers
+        return answer
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.readers.close(5.0)
+    assert not loop.pids
+    loop.selector.close()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> str:
+    """Nobody opens it: who reads there waits."""
+    os.mkfifo(tmp_path / "pipe")
+    return str(tmp_path / "pipe")
+
+
+def test_tasks_are_answered_in_their_order_by_one_reader(loop: Loop) -> None:
+    task = [loop.submit("echo", number) for number in range(20)]
+    pids = {loop.submit("own_pid").answer() for _ in range(3)}
+
+    assert [*range(20)] == [one.answer() for one in task]
+    assert pids == loop.pids
+    assert os.getpid() not in pids
+
+
+def test_a_large_question_and_its_answer_pass_in_parts(loop: Loop) -> None:
+    text = "x" * (8 << 20)
+
+    assert text == loop.submit("echo", text).answer()
+
+
+def test_errors_are_answers(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    refused, failed = loop.submit("refuse").answer(), loop.submit("fail").answer()
+
+    assert (NotFound, "it is not there") == (type(refused), refused.text)
+    assert (InternalError, "by nothing") == (type(failed), failed.text)
+    assert "ZeroDivisionError" in caplog.text
+    assert 1 == loop.submit("echo", 1).answer()
+
+
+def test_a_reader_has_none_of_this_process_s_descriptors(loop: Loop) -> None:
+    kept = loop.submit("descriptors").answer()
+
+    assert {os.devnull} == {one for one in kept if not one.startswith(("socket:", "/proc/"))}
+    assert 1 == sum(one.startswith("socket:") for one in kept)
+
+
+def test_tasks_that_hang_hold_up_only_those_about_the_same(loop: Loop, pipe: str) -> None:
+    held = [loop.submit("open_pipe", pipe, about=Topic("g", "m")) for _ in range(3)]
+
+    assert 1 == loop.submit("echo", 1, about=Topic("g", "n")).answer()
+    assert 2 == loop.submit("echo", 2, about=Topic("h", "m")).answer()
+    assert not any(one.answers for one in held)
+
+    for one in held:
+        answer = eventually_written(loop, pipe, one)
+        assert "now" == answer
+
+
+def eventually_written(loop: Loop, pipe: str, task: Asked) -> Any:
+    """Write into the pipe once somebody reads there, and return the answer."""
+    while not task.answers:
+        try:
+            end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            loop.turn()
+            continue
+        os.write(end, b"now")
+        os.close(end)
+        return task.answer()
+    return task.answers[0]
+
+
+def test_a_group_takes_a_few_readers_and_no_more(loop: Loop, pipe: str) -> None:
+    held = [loop.submit("open_pipe", pipe) for _ in range(PER_GROUP + 3)]
+
+    assert 1 == loop.submit("echo", 1, about=Topic("other", "m")).answer()
+    loop.turn_until(lambda: len(loop.pids) >= PER_GROUP)
+    late = loop.submit("echo", 2)
+    assert 3 == loop.submit("echo", 3, about=Topic("other", "m")).answer()
+
+    assert PER_GROUP + 1 == len(loop.pids)
+    assert not late.answers
+    loop.readers.cancel(held[0].task)
+    loop.readers.cancel(held[-1].task)
+    loop.readers.cancel(held[-2].task)
+    loop.readers.cancel(held[-3].task)
+    assert 2 == late.answer()
+
+
+def test_a_cancelled_task_has_no_answer_and_its_reader_ends(loop: Loop, pipe: str) -> None:
+    task = loop.submit("open_pipe", pipe)
+    loop.turn_until(lambda: loop.pids)
+    before = set(loop.pids)
+
+    loop.readers.cancel(task.task)
+    loop.turn_until(lambda: not loop.pids & before)
+
+    assert not task.answers
+    assert 1 == loop.submit("echo", 1).answer()
+
+
+def test_a_task_whose_reader_dies_is_done_by_another_one_once(loop: Loop, tmp_path: Path) -> None:
+    assert "done" == loop.submit("die_once", str(tmp_path / "died")).answer()
+
+    answer = loop.submit("die").answer()
+    assert (InternalError, "the process that read the files has died") == (
+        type(answer),
+        answer.text,
+    )
+    assert 1 == loop.submit("echo", 1).answer()
+
+
+def test_where_none_can_be_started_tasks_wait(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    task = loop.submit("echo", 1)
+    monkeypatch.undo()
+
+    assert 1 == task.answer()
+    assert "no process can be started that reads files" in caplog.text

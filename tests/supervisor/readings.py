@@ -1,0 +1,94 @@
+"""The readings of a server without its readers: each task is done at once, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zmqtriton.options import Options
+from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
+from zmqtriton.supervisor.actions import (
+    KeepDecisions,
+    ListRepository,
+    LoadOverride,
+    LocalCopy,
+    ReadModel,
+    RepositoriesInUse,
+    RepositoryNames,
+)
+from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
+from zmqtriton.supervisor.machine.reading.model_lookups import ModelLookups
+from zmqtriton.supervisor.machine.reading.plain import loads
+from zmqtriton.supervisor.machine.reading.reader_process import answer
+from zmqtriton.supervisor.machine.reading.readers import Task, Then, Topic
+from zmqtriton.supervisor.machine.reading.repositories import Repositories
+from zmqtriton.supervisor.machine.reading.tasks import ReaderTasks
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError, from_number
+
+
+class DirectRunner:
+    """Does each task as a reader would, with all that crosses made text on the way."""
+
+    def __init__(self, tasks: ReaderTasks) -> None:
+        self._tasks = tasks
+
+    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
+        task = Task(topic, name, arguments, then)
+        result = answer(wire.Call(0, name, task.text), self._tasks.by_name)
+        assert not (result.code and result.result), result.result
+        if result.code:
+            then(from_number(result.code, result.text, result.reason))
+        else:
+            then(loads(result.result))
+        return task
+
+    def cancel(self, task: Task) -> None:
+        raise AssertionError("it has been answered")
+
+
+class Readings:
+    """The repositories of a server with these options, and what it reads there."""
+
+    def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
+        runner, later = DirectRunner(ReaderTasks(ModelReader(options, gpus))), Plan().call_later
+        self.repositories = Repositories(options, runner, later)
+        self._lookups = ModelLookups(self.repositories, runner, later, host_of(options, gpus))
+
+    def read_model(
+        self,
+        name: str,
+        override: LoadOverride | None = None,
+        copied: LocalCopy | None = None,
+        selection: VersionSelection = NO_EXCEPTIONS,
+    ) -> Blueprint | ReadFailure:
+        answers: list[Blueprint | ReadFailure] = []
+        self._lookups.read(ReadModel(1, name, override, copied, selection), answers.append)
+        [reading] = answers
+        return reading
+
+    def list_names(self) -> RepositoryNames:
+        answers: list[RepositoryNames | ZmqTritonError] = []
+        self.repositories.list(ListRepository(1), answers.append)
+        [listing] = answers
+        if isinstance(listing, ZmqTritonError):
+            raise listing
+        return listing
+
+    def keep_decisions(self, action: KeepDecisions) -> None:
+        problems: list[str] = []
+        self.repositories.keep_decisions(action, problems.append)
+        assert [""] == problems
+
+    def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
+        self.repositories.register(path, names or {}, _raise_error)
+
+    def unregister(self, path: str) -> None:
+        self.repositories.unregister(path, _raise_error)
+
+
+def _raise_error(in_use: RepositoriesInUse) -> None:
+    if in_use.error is not None:
+        raise in_use.error

@@ -1,0 +1,1 @@
+"""Reads the repositories in processes beside the supervisor: a file system may never answer."""

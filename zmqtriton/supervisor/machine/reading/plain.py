@@ -1,0 +1,108 @@
+"""Turns what crosses between the supervisor and its readers into text, and back.
+
+Only values of the types in the table are made anew: a text can have nothing executed. Functions in
+a value stay behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton.config.autoscale import AutoscaleLimits
+from zmqtriton.config.canaries import CanarySettings, LatencyMeasure
+from zmqtriton.config.files import ClientFiles
+from zmqtriton.config.quotas import Quota
+from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
+from zmqtriton.repository.decisions import Decision
+from zmqtriton.repository.scan import Promotion, VersionSelection
+from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
+from zmqtriton.supervisor.machine.reading.findings import FoundModel, ModelReading, SourceText
+from zmqtriton.supervisor.models.blueprint import (
+    BackendCode,
+    Blueprint,
+    EnsembleBlueprint,
+    FinalConfig,
+    ReadFailure,
+    VersionBlueprint,
+)
+from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton_floor.errors import ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Kind, Reason
+
+_TYPES = {
+    kind.__name__: kind
+    for kind in (
+        *(AutoscaleLimits, BackendCode, Blueprint, CanarySettings, ClientFiles, Decision),
+        *(EnsembleBlueprint, Environment, EnvironmentSpec, FinalConfig, FoundModel, Host),
+        *(InstanceSlot, KeepDecisions, LatencyMeasure, LoadOverride, ModelReading, Promotion),
+        *(Quota, ReadFailure, Reason, SourceText, VersionBlueprint, VersionSelection),
+    )
+}
+_SCALARS = (type(None), bool, int, float, str)
+_BYTES, _TUPLE, _LIST, _SET, _MAPPING, _ERROR = "bytes", "tuple", "list", "set", "mapping", "error"
+_SEQUENCES: dict[type, str] = {tuple: _TUPLE, list: _LIST, frozenset: _SET}
+
+
+def dumps(value: Any) -> str:
+    """Return the text. Raises TypeError for a value of another type."""
+    return json.dumps(_encode(value))
+
+
+def loads(text: str) -> Any:
+    """Return the value that dumps() was given."""
+    return _decode(json.loads(text))
+
+
+def _encode(value: Any) -> Any:
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is Kind:
+        return value.value
+    if isinstance(value, ZmqTritonError):
+        return [_ERROR, value.number, value.text, _encode(value.reason)]
+    if kind is bytes:
+        return [_BYTES, base64.b64encode(value).decode()]
+    if kind is dict:
+        return [_MAPPING, [[_encode(key), _encode(one)] for key, one in value.items()]]
+    if kind in _SEQUENCES:
+        return [_SEQUENCES[kind], [_encode(one) for one in value]]
+    if _TYPES.get(kind.__name__) is kind:
+        return [kind.__name__, {n: _encode(v) for n, v in _members(value) if not callable(v)}]
+    raise TypeError(f"{kind.__name__} is not in the table")
+
+
+def _members(value: Any) -> list[tuple[str, Any]]:
+    if dataclasses.is_dataclass(value):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return list(value._asdict().items())
+
+
+def _decode(value: Any) -> Any:
+    if type(value) is not list:
+        return value
+    name, *rest = value
+    if name in _TYPES:
+        members = {member: _decode(one) for member, one in rest[0].items()}
+        if name == Reason.__name__:
+            members["kind"] = Kind(members["kind"])
+        return _TYPES[name](**members)
+    return _MADE_ANEW[name](*rest)
+
+
+def _error(number: int, text: str, reason: Any) -> ZmqTritonError:
+    return from_number(number, text, _decode(reason))
+
+
+_MADE_ANEW: dict[str, Callable[..., Any]] = {
+    _BYTES: base64.b64decode,
+    _TUPLE: lambda values: tuple(map(_decode, values)),
+    _LIST: lambda values: [_decode(one) for one in values],
+    _SET: lambda values: frozenset(map(_decode, values)),
+    _MAPPING: lambda pairs: {_decode(key): _decode(one) for key, one in pairs},
+    _ERROR: _error,
+}

@@ -1,0 +1,250 @@
+"""The repositories in use: every question about the files of models begins here.
+
+A repository that does not answer in time is silent from then on: questions that can be answered
+from what it had before, or by another one alone, do not wait for it any more. Decides; a TaskRunner
+does the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.options import Options
+from zmqtriton.repository.scan import DUPLICATE
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.actions import (
+    FileReport,
+    KeepDecisions,
+    ListRepository,
+    RepositoriesInUse,
+    RepositoryListing,
+    RepositoryNames,
+)
+from zmqtriton.supervisor.machine.reading.gathering import Clock, Gathering
+from zmqtriton.supervisor.machine.reading.readers import TaskRunner, Topic
+from zmqtriton.supervisor.machine.reading.repository import FileModel, Place, Repository
+from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
+
+_log = logging.getLogger(__name__)
+
+#: How long a listing, or a look at files, waits for each repository.
+LISTING_PATIENCE_S = 5.0
+#: The topics of tasks that are about no repository.
+_DECISIONS, _STAGED, _REGISTRATION = "decisions", "staged", "registration"
+
+
+class Repositories:
+    """Their number changes only where clients may register them."""
+
+    def __init__(self, options: Options, runner: TaskRunner, call_later: Clock) -> None:
+        self._runner = runner
+        self._call_later = call_later
+        paths = [Path(path) for path in options.model_repository if not is_remote(path)]
+        self._repositories = [Repository(path, {}, runner) for path in paths]
+        self._files = {
+            name: FileModel(name, Path(path).absolute(), runner)
+            for name, path in options.model_file
+        }
+        self._remote_urls = tuple(filter(is_remote, options.model_repository))
+        #: Repositories whose files are looked at.
+        self._looked_at: set[Place] = set()
+        #: How many readings of directories that loads have brought along are under way.
+        self._staged_in_use: Counter[str] = Counter()
+        self._staged_to_remove: set[str] = set()
+        #: Calls that wait until the decisions about a model are kept.
+        self._keeping: dict[str, list[Callable[[], None]]] = {}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the directories in use."""
+        return (*(each.absolute_path for each in self._repositories), *self._remote_urls)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Return all that may have a model."""
+        return (*self._repositories, *self._files.values())
+
+    def places_of(self, name: str) -> dict[Place, tuple[str, str]]:
+        """Return where a model may be."""
+        pairs = ((place, place.place_of(name)) for place in self.places)
+        return {place: where for place, where in pairs if where is not None}
+
+    # ------------------------------------------------------------------- lists
+
+    def list(self, action: ListRepository, then: Callable[[RepositoryListing], None]) -> None:
+        """List the models of all repositories and of object stores, each with its problem."""
+        gathering = Gathering(
+            self._repositories, partial(self._decide_listing, action=action, then=then)
+        )
+        for repository in self._repositories:
+            repository.list(partial(gathering.take, repository))
+        gathering.begin(self._call_later, LISTING_PATIENCE_S)
+
+    def _decide_listing(
+        self,
+        gathering: Gathering[Repository],
+        action: ListRepository,
+        then: Callable[[RepositoryListing], None],
+    ) -> bool:
+        silent = gathering.pending
+        if silent and not gathering.is_late and not all(each.is_silent for each in silent):
+            return False
+        if action.is_patient and not all(each.is_known for each in silent):
+            return False
+        for repository in silent:
+            repository.become_silent()
+        errors = [gathering.answers.get(each) for each in self._repositories]
+        error = next((error for error in errors if error is not None), None)
+        then(error or self._names(action.remote_models, silent))
+        return True
+
+    def _names(self, remote: Iterable[tuple[str, str]], silent: set[Repository]) -> RepositoryNames:
+        listing: RepositoryNames = {}
+        places: dict[str, str] = {}
+        for repository in self._repositories:
+            for name, place in repository.models:
+                if places.setdefault(name, place) != place:
+                    listing[name] = DUPLICATE
+                else:
+                    listing.setdefault(name, repository.silence if repository in silent else None)
+        for name, problem in (*remote, *((name, "") for name in self._files)):
+            stated = InternalError(problem).reason if problem else None
+            listing[name] = DUPLICATE if name in listing else stated
+        return dict(sorted(listing.items()))
+
+    # ------------------------------------------------------------------- looks
+
+    def look(self, names: Sequence[str], then: Callable[[FileReport], None]) -> None:
+        """Look at the files of models; those of silent repositories are left out."""
+        by_place: dict[Place, dict[str, tuple[str, str]]] = {}
+        for name in names:
+            for place, where in self.places_of(name).items():
+                by_place.setdefault(place, {})[name] = where
+        free = {place: names for place, names in by_place.items() if place not in self._looked_at}
+        gathering = Gathering(free, partial(self._decide_look, then=then))
+        for place, places in free.items():
+            self._looked_at.add(place)
+            done = partial(self._looked, place, gathering)
+            place.submit("the files", "fingerprints", (places,), done)
+        gathering.begin(self._call_later, LISTING_PATIENCE_S)
+
+    def _looked(self, place: Place, gathering: Gathering[Place], answer: Any) -> None:
+        self._looked_at.discard(place)
+        gathering.take(place, answer)
+
+    def _decide_look(self, gathering: Gathering[Place], then: Callable[[FileReport], None]) -> bool:
+        if gathering.pending and not gathering.is_late:
+            return False
+        for place in gathering.pending:
+            place.become_silent()
+        seen: dict[str, dict[str, str]] = {}
+        took_s = 0.0
+        for answer in gathering.answers.values():
+            if not isinstance(answer, ZmqTritonError):
+                by_name, this_s = answer
+                took_s = max(took_s, this_s)
+                for name, (where, fingerprint) in by_name.items():
+                    seen.setdefault(name, {})[where] = fingerprint
+        fingerprints = {
+            name: next(iter(by_place.values()))
+            for name, by_place in seen.items()
+            if len(by_place) == 1
+        }
+        then(FileReport(fingerprints, took_s))
+        return True
+
+    # --------------------------------------------------------------- decisions
+
+    def keep_decisions(self, action: KeepDecisions, then: Callable[[str], None]) -> None:
+        """Keep decisions about a model; readings of it come after that."""
+        name, places = action.model, list(self.places_of(action.model).values())
+        waiting = self._keeping.setdefault(name, [])
+
+        def done(answer: str | ZmqTritonError) -> None:
+            if self._keeping.get(name) is waiting:
+                del self._keeping[name]
+            then(answer.text if isinstance(answer, ZmqTritonError) else answer)
+            for call in waiting:
+                call()
+
+        topic = Topic(_DECISIONS, name)
+        self._runner.submit(topic, "keep_decisions", (action, places), done)
+
+    def after_decisions(self, name: str, call: Callable[[], None]) -> None:
+        """Call when the decisions about a model are kept that are known now."""
+        if name in self._keeping:
+            self._keeping[name].append(call)
+        else:
+            call()
+
+    # ------------------------------------------------------------- registration
+
+    def register(
+        self, path: str, names: Mapping[str, str], then: Callable[[RepositoriesInUse], None]
+    ) -> None:
+        """Add a directory, with other names for some of its models, by their folders."""
+
+        def checked(answer: ZmqTritonError | None) -> None:
+            error = answer or self._refusal(path, names)
+            if error is None:
+                self._repositories.append(Repository(Path(path), names, self._runner))
+            then(RepositoriesInUse(self.paths, error))
+
+        topic = Topic(_REGISTRATION, path)
+        self._runner.submit(topic, "check_directory", (path,), checked)
+
+    def _refusal(self, path: str, names: Mapping[str, str]) -> ZmqTritonError | None:
+        if os.path.abspath(path) in self.paths:
+            return AlreadyExists(f"model repository '{path}' has already been registered")
+        taken = {name for each in self._repositories for name in each.other_names}
+        for name in taken.intersection(names.values()):
+            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
+            return AlreadyExists(text)
+        return None
+
+    def unregister(self, path: str, then: Callable[[RepositoriesInUse], None]) -> None:
+        """Remove a directory; models that were loaded from it stay."""
+        directory, error = os.path.abspath(path), None
+        if directory in self.paths:
+            left = [each for each in self._repositories if each.absolute_path != directory]
+            self._repositories = left
+        else:
+            error = NotFound(f"failed to unregister '{path}', repository not found")
+        then(RepositoriesInUse(self.paths, error))
+
+    def find_warnings(self, then: Callable[[str], None]) -> None:
+        """Find warnings about the repositories themselves, as far as they can be read."""
+
+        def tell(answer: list[str] | ZmqTritonError) -> None:
+            for text in answer if isinstance(answer, list) else ():
+                then(text)
+
+        for repository in self._repositories:
+            repository.submit("the form", "hint", (str(repository.path),), tell)
+
+    # ------------------------------------------------------- staged directories
+
+    def use_directory(self, path: str) -> None:
+        """Keep a directory that a load has brought along until it is released."""
+        self._staged_in_use[path] += 1
+
+    def release_directory(self, path: str) -> None:
+        self._staged_in_use[path] -= 1
+        if not self._staged_in_use[path]:
+            del self._staged_in_use[path]
+            if path in self._staged_to_remove:
+                self._staged_to_remove.discard(path)
+                self.remove_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory, as soon as nobody reads it."""
+        if path in self._staged_in_use:
+            self._staged_to_remove.add(path)
+        else:
+            self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,), lambda _: None)
