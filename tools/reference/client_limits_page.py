@@ -98,7 +98,7 @@ def _memory() -> Iterator[Row]:
     yield (
         "sends compressed bodies",
         "HTTP, gRPC",
-        f"{budget}, before each step of it",
+        f"{budget}, before each step of it, and as much again for the copy in shared memory",
         "the answer",
     )
     yield (

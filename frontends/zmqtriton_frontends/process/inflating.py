@@ -85,16 +85,16 @@ async def inflate(
     whole = bytearray(b"")
     try:
         while not inflating.is_over and size <= max_bytes:
-            hold(_STEP_BYTES)
+            hold(2 * _STEP_BYTES)  # zlib makes it in pieces, and then in one
             part = await aside(inflating.step, _STEP_BYTES)
             size += len(part)
             if whole:
                 whole += part
             else:
                 parts.append(part)
-            hold(len(part) - _STEP_BYTES)
+            hold(len(part) - 2 * _STEP_BYTES)
             if parts and size > _JOINED_BYTES:
-                whole = _joined(parts)
+                whole = _joined(parts, hold)
             budgets.spend(client, len(part))
             await budgets.wait(client)
     except BaseException:
@@ -105,15 +105,18 @@ async def inflate(
         raise
     if not inflating.is_whole and size <= max_bytes:
         return None
-    return whole or _joined(parts)
+    return whole or _joined(parts, hold)
 
 
-def _joined(parts: list[bytes]) -> bytearray:
+def _joined(parts: list[bytes], hold: Callable[[int], None]) -> bytearray:
     """Return all of them in one piece, and keep none."""
-    whole = bytearray(sum(map(len, parts)))
+    size = sum(map(len, parts))
+    hold(size)
+    whole = bytearray(size)
     at = 0
     for part in parts:
         whole[at : at + len(part)] = part
         at += len(part)
     parts.clear()
+    hold(-size)
     return whole

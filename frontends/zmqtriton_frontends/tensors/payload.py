@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -155,16 +155,26 @@ class Payload:
         self.segments.abandon(room.block)
 
     async def gather(
-        self, pieces: Sequence[bytes | bytearray], size: int, tensors_at: int
+        self,
+        pieces: list[Any],
+        size: int,
+        tensors_at: int,
+        hold: Callable[[int], None] = lambda size: None,
     ) -> ArenaBuffer:
-        """Return a request's body in one piece.
+        """Return a request's body in one piece, and keep none of the others.
 
-        A small one, or one without room, lies elsewhere.
+        A small one, or one without room, lies elsewhere. `hold` is told of the copy before it is
+        made, which is not held any more when all of it is in the arena, and raises if there is no
+        room for it.
         """
         has_large = size - tensors_at > INLINE_BYTES
+        if has_large:
+            hold(size)
         room = await self.reserve(size, tensors_at) if has_large else None
         if room is None:
-            return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            whole = ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            hold(-size if has_large else 0)
+            return whole
         try:
             position = 0
             for piece in pieces:
@@ -179,6 +189,8 @@ class Payload:
         except BaseException:
             self.abandon(room)
             raise
+        pieces.clear()
+        hold(-2 * size)
         return room
 
     # ------------------------------------------------------------- responses

@@ -28,6 +28,7 @@ from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.process.peer_user import Place
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_frontends.tensors.references import PlacedBody, references_of
 from zmqtriton_protos import SERVICES, ModelConfig
 
@@ -91,6 +92,9 @@ class FullArena:
 
     async def reserve(self, size: int, tensors_at: int) -> None:
         return None
+
+    async def gather(self, pieces: list[bytes], *_: Any) -> ArenaBuffer:
+        return ArenaBuffer(b"".join(pieces))
 
 
 class FakeGateway(Gateway):

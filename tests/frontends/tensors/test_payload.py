@@ -237,8 +237,33 @@ def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing() -> None
     run(test)
 
 
+def test_the_copy_of_a_gathered_body_has_room_before_it_is_made() -> None:
+    held: list[int] = []
+
+    def refuse(size: int) -> None:
+        raise Unavailable("no room")
+
+    async def test(world: World) -> None:
+        pieces = [bytearray(LARGE), bytearray(LARGE)]
+        with await world.payload.gather(pieces, 2 * len(LARGE), 33, held.append) as whole:
+            assert LARGE * 2 == bytes(whole)
+        assert ([2 * len(LARGE), -4 * len(LARGE)], []) == (held, pieces)
+        held.clear()
+        with await world.payload.gather([b"ab"], 2, 0, held.append):
+            assert not sum(held)
+        with pytest.raises(Unavailable, match="no room"):
+            await world.payload.gather([bytearray(LARGE)], len(LARGE), 0, refuse)
+
+        world.refusal = "There is none."
+        held.clear()
+        with await world.payload.gather([bytes(3 * COPY_BYTES)], 3 * COPY_BYTES, 0, held.append):
+            assert [3 * COPY_BYTES, -3 * COPY_BYTES] == held
+
+    run(test)
+
+
 def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing() -> None:
-    pieces = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
+    pieces: list[bytes | bytearray] = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
 
     async def test(world: World) -> None:
         gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))

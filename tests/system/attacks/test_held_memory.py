@@ -66,6 +66,11 @@ def _own_mib(server: Server, role: str) -> int:
     return sum(psutil.Process(pid).memory_full_info().uss for pid in pids) // MIB
 
 
+def _mapped_mib(server: Server) -> int:
+    """Return what the process of gRPC has, its part of shared memory included."""
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in server.pids()["grpc"]) // MIB
+
+
 def _total_mib(server: Server) -> int:
     pids = [pid for own in server.pids().values() for pid in own]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
@@ -269,6 +274,47 @@ def test_bodies_that_inflate_a_thousandfold_keep_nobody_waiting(server: Server) 
 
     assert {b"400", b"503"} >= statuses
     eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
+
+
+def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -> None:
+    def packed(mib: int) -> bytes:
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [mib << 18]}
+        request: Any = message("inference.ModelInferRequest")(
+            model_name="identity_fp32", inputs=[tensor], raw_input_contents=[bytes(mib * MIB)]
+        )
+        stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+        return stream.compress(request.SerializeToString()) + stream.flush()
+
+    def ask(client: h2.Connection, data: bytes) -> None:
+        whole = b"\1" + len(data).to_bytes(4, "big") + data
+        parts = [h2.frame(0, 0, 1, whole[at : at + 16_000]) for at in range(0, len(whole), 16_000)]
+        encoding = b"\0\x0dgrpc-encoding\4gzip"
+        block = h2.header_block(GRPC_INFER) + encoding
+        client.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block), *parts)
+        client.send(h2.frame(0, h2.END_STREAM, 1))
+
+    bomb = packed(200)
+    before, peaks, is_over = _mapped_mib(server), list[int](), threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.02):
+            peaks.append(_mapped_mib(server))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    with _others_are_served(server), ExitStack() as stack:
+        clients = [stack.enter_context(h2.Connection(server.grpc_port)) for _ in range(6)]
+        for client in clients:
+            ask(client, bomb)
+        for client in clients:
+            client.read_until(b"grpc-status", 60)
+    is_over.set()
+    looking.join()
+
+    assert max(peaks) < before + LIMIT // MIB + 64
+    with h2.Connection(server.grpc_port) as client:
+        ask(client, packed(60))
+        assert b"OUTPUT0" in client.read_until(b"OUTPUT0")
 
 
 def test_large_documents_keep_smaller_ones_waiting_for_little(server: Server) -> None:

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import DeadlineExceeded, InternalError
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
@@ -28,6 +29,7 @@ from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
+    holder,
     prefix,
 )
 from zmqtriton_frontends.grpc_api.transport.stream_call import (
@@ -124,6 +126,11 @@ class UnaryCall(OneRequest):
     async def _ask_inflated(self, message: Any) -> None:
         try:
             message = await self._inflated(message)
+            if self.context.large is not None and len(message) > INLINE_BYTES:
+                gather = self.context.answering.gather(message, holder(self.requests))
+                del message
+                self._gathered = await gather
+                message = self._gathered.data
             self._task = None
             assert self.context.rpc.unary is not None
             self._inference = self.context.rpc.unary(message, self, self)
@@ -278,6 +285,8 @@ class ExchangeCall(NativeCall):
                 self.connection.give_credit(self)
             if is_compressed:
                 message = await opened(self, message)
+                if len(message) > INLINE_BYTES:
+                    holder(self.requests)(len(message))  # for the copy in the arena
             whole = [message]
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted

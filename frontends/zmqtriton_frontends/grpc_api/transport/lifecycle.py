@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 
 from zmqtriton_floor.errors import (
     OVERLOADED,
@@ -21,7 +22,7 @@ from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
-from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
+from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody, ArenaBuffer
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ FAR_S = 1e9
 MAX_STREAMS = 10_000
 #: For sending the last responses once all RPCs are answered.
 LINGER_S = 1.0
+#: If it can be told at all where the tensors of a request begin, these bytes are enough.
+_HEAD_BYTES = 4096
 #: The category of the RPCs that infer.
 INFERENCE = "inference"
 
@@ -61,6 +64,11 @@ class RpcLifecycle:
     def large_body(self, size: int) -> ArenaBody:
         """Return what receives a large inference request."""
         return ArenaBody(self.gateway.payload, size, self._announced, tensors_at)
+
+    async def gather(self, message: bytes | bytearray, hold: Callable[[int], None]) -> ArenaBuffer:
+        """Move an inference request to the arena; see Payload.gather()."""
+        at, size = tensors_at(memoryview(message)[:_HEAD_BYTES]), len(message)
+        return await self.gateway.payload.gather([message], size, at, hold)
 
     def begin(self) -> None:
         """Count an RPC; ended() must be called."""

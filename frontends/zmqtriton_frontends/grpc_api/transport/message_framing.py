@@ -242,6 +242,18 @@ class Assembly:
         return min(position + missing, len(data))
 
 
+def holder(share: Share) -> Callable[[int], None]:
+    """Return a function that takes room, or gives it back; without room it raises TooLargeError."""
+
+    def hold(size: int) -> None:
+        if size <= 0:
+            share.add(size)
+        elif not share.take(size):
+            raise _too_many()
+
+    return hold
+
+
 async def inflate(
     data: Message, encoding: str, unfinished: Unfinished, held: Share, client: object
 ) -> Message:
@@ -253,13 +265,7 @@ async def inflate(
     limit = unfinished.max_message
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
-
-    def hold(size: int) -> None:
-        if size <= 0:
-            held.add(size)
-        elif not held.take(size):
-            raise _too_many()
-
+    hold = holder(held)
     whole = await inflating.inflate(data, encoding, limit, client, hold=hold)
     if whole is None:
         raise InternalError(f"the message is not compressed with {encoding}")

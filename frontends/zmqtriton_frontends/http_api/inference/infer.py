@@ -92,7 +92,7 @@ class Inference:
         tensors_at = size if length is None else binary.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
             return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        return await self.gateway.payload.gather(pieces, size, tensors_at)
+        return await self.gateway.payload.gather(pieces, size, tensors_at, req.hold)
 
     async def read(self, req: Request, model: ModelVersion, body: Body) -> InferRequest:
         """Read the request of a body and of forwarded headers. Raises InvalidArgument."""

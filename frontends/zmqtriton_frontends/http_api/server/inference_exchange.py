@@ -207,7 +207,9 @@ class InferenceExchange(HttpInference):
         if size - tensors_at <= INLINE_BYTES:
             return body
         # kept here, and not by the task, which may be cancelled when it has ended
-        self._buffer = await self._gateway.payload.gather([body], size, tensors_at)
+        gather, pieces = self._gateway.payload.gather, [body]
+        del body
+        self._buffer = await gather(pieces, size, tensors_at, self._hold_more)
         buffered: Body = self._buffer.data
         return buffered
 

@@ -6,6 +6,7 @@ import gc
 import gzip
 import json
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -76,9 +77,13 @@ class Arena:
     async def reserve(self, size: int, tensors_at: int) -> None:
         """There is never more than there is now."""
 
-    async def gather(self, pieces: list[bytes], size: int, tensors_at: int) -> ArenaBuffer:
+    async def gather(
+        self, pieces: list[bytes], size: int, tensors_at: int, hold: Callable[[int], None]
+    ) -> ArenaBuffer:
         arena: Any = self
         self.gathered.append(size)
+        hold(size)
+        hold(-2 * size)
         return ArenaBuffer(b"".join(pieces), arena)
 
     def make(self, block: int, end: int) -> None:
