@@ -123,6 +123,11 @@ ROWS: Mapping[Kind, Row] = {
         "Put the file there, or name another one by default_model_filename.",
         (_RESTART,),
     ),
+    Kind.REPOSITORY_SILENT: Row(
+        "its repository {repository} does not answer",
+        "Its file system may hang: the server asks again, and goes on with what it has loaded.",
+        ("zmqtriton-ctl doctor",),
+    ),
     # ------------------------------------------------------------- configuration
     Kind.CONFIG_UNREADABLE: Row(
         "config.pbtxt, line {line}: {detail}", _CORRECT_CONFIG, (_RESTART,)
