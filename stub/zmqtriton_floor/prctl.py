@@ -72,6 +72,19 @@ def renounce_privileges() -> None:
         _LIBC.prctl(_CAP_AMBIENT, _CAP_AMBIENT_LOWER, number, 0, 0)
 
 
+def give_up_privileges() -> None:
+    """Likewise for this process itself, for good: what it may do to files stays. Raises OSError."""
+    renounce_privileges()
+    header, rights = (ctypes.c_uint32 * 2)(_CAP_VERSION, 0), (ctypes.c_uint32 * 6)()
+    lost = sum(1 << number for number in _PRIVILEGES)
+    if not _LIBC.capget(header, rights):
+        for kind in range(3):  # effective, permitted, inheritable
+            rights[kind] &= ~lost
+        if not _LIBC.capset(header, rights):
+            return
+    raise PermissionError(errno.EPERM, "capabilities cannot be given up")
+
+
 def become_user(
     uid: int, gid: int, groups: Sequence[int], variables: Mapping[str, str | None]
 ) -> None:

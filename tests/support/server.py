@@ -280,7 +280,17 @@ class Server:
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
     def pids(self) -> dict[str, list[int]]:
-        """Living ones by role: supervisor, fork-server, broker, http, grpc, metrics, stub."""
+        """Living ones by role: supervisor, fork-server, broker, http, grpc, metrics, stub.
+
+        Not readers, which come and go with their work.
+        """
+        return {role: pids for role, pids in self._pids().items() if role != "reader"}
+
+    def reader_pids(self) -> list[int]:
+        """Processes that read repositories for the supervisor just now."""
+        return self._pids().get("reader", [])
+
+    def _pids(self) -> dict[str, list[int]]:
         assert self.process is not None, "not started"
         pids: dict[str, list[int]] = {"supervisor": [self.process.pid]}
         with suppress(psutil.NoSuchProcess):

@@ -236,8 +236,21 @@ def test_who_is_not_root_needs_capabilities_and_they_suffice(tmp_path: Path) -> 
     with server:
         script = "import os; return [reply(os.getuid())]"
         assert int(tell(server, "scripted", script)) == pwd.getpwnam("nobody").pw_uid
-        for role, pids in server.pids().items():
+        server.control_model("load", "scripted")
+        readers = server.reader_pids()
+        assert readers
+        for role, pids in {**server.pids(), "reader": readers}.items():
             for pid in pids:
                 status = Path(f"/proc/{pid}/status").read_text().splitlines()
                 (powers,) = [line.split()[1] for line in status if line.startswith("CapEff")]
                 assert (int(powers, 16) != 0) == (role in ("supervisor", "fork-server")), role
+
+        def can_read_memory(pid: int) -> bool:
+            return not subprocess.run([*daemon, "sh", "-c", f": < /proc/{pid}/mem"]).returncode
+
+        with subprocess.Popen([*daemon, "sleep", "60"]) as other:
+            eventually(lambda: can_read_memory(other.pid), 30, "its user reads what is not hidden")
+            assert [] == [
+                pid for pid in (server.pids()["supervisor"] + readers) if can_read_memory(pid)
+            ]
+            other.kill()

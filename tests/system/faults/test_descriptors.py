@@ -107,6 +107,5 @@ def test_the_server_takes_the_limit_that_it_may_have_and_models_keep_theirs(
     }
 
     # a reader is a copy of the supervisor, and may be idle
-    limits.pop("reader", None)
     own = {role: {LIMIT} for role in ("supervisor", "broker", "http", "grpc", "metrics")}
     assert {**own, "fork-server": {LIMIT // 2}, "stub": {LIMIT // 2}} == limits

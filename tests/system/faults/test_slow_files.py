@@ -119,7 +119,7 @@ def test_a_server_ends_though_calls_of_its_readers_never_do(
         slow.hold()
         load = Load(server, "one")
         slow.await_call()
-        readers = server.pids()["reader"]
+        readers = server.reader_pids()
 
         assert 0 == server.stop()
 

@@ -100,7 +100,6 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
 
         # Who could speak for the service must be nobody else, above all not gunicorn, which tries.
         processes = server.pids()
-        processes.pop("reader", None)  # a copy of the supervisor, which says nothing to anybody
         for role, pids in processes.items():
             for pid in pids:
                 has_socket = b"NOTIFY_SOCKET=" in Path(f"/proc/{pid}/environ").read_bytes()

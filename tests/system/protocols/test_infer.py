@@ -231,8 +231,6 @@ def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
 def test_processes_say_what_they_are(server: Server) -> None:
     pids = server.pids()
 
-    roles = {"supervisor", "fork-server", "broker", "http", "grpc", "metrics", "stub"}
-    # those that read a repository end when nothing more is to be read
-    assert roles == set(pids) - {"reader"}
+    assert {"supervisor", "fork-server", "broker", "http", "grpc", "metrics", "stub"} == set(pids)
     assert 1 == len(server.stub_pids("add_sub"))
     assert 1 == len(server.stub_pids("string_upper"))

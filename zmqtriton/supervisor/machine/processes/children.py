@@ -243,7 +243,7 @@ class Children:
         def command(line: int) -> list[str]:
             words = commands.stub_command(environment, line, page, listener, spec.stub)
             _log.debug("Starting Python backend stub: %s", shlex.join(words))
-            return words
+            return commands.at_leisure(words)
 
         self.spawn(
             spec.serial,

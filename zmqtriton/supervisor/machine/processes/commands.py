@@ -76,16 +76,18 @@ def stub_command(
     arguments = ["--lifeline", str(lifeline), "--progress", str(page), "--listener", str(listener)]
     if environment.support_directory:
         arguments += ["--support", environment.support_directory]
-    # a Python of the model's may lie on a file system that does not answer
-    first = [] if environment.python == sys.executable else [*_AT_LEISURE]
     return [
-        *first,
         environment.python,
         str(STUB_DIRECTORY / "__main__.py"),
         *arguments,
         stub.model,
         stub.instance,
     ]
+
+
+def at_leisure(words: list[str]) -> list[str]:
+    """Return the command behind our Python, unless it has that: a model's may be slow to load."""
+    return words if words[0] == sys.executable else [*_AT_LEISURE, *words]
 
 
 def environment_command(

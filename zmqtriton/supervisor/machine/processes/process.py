@@ -256,9 +256,10 @@ def spawn(
 def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[Process, Lifeline]:
     """Start a copy of this process that does nothing but `run`. Raises OSError.
 
-    It has this process's memory and none of its descriptors: nothing that this one serves stays
-    open where the copy cannot be killed. Threads of this process may have locked what is theirs,
-    so `run` uses only what the main thread alone uses, and logs nothing.
+    It has this process's memory, and neither its descriptors, so that nothing that this one serves
+    stays open where the copy cannot be killed, nor its privileges over others. Threads of this
+    process may have locked what is theirs, so `run` uses only what the main thread alone uses, and
+    logs nothing.
     """
     parent = os.getpid()
     ours, theirs = pair()
@@ -292,6 +293,7 @@ def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[Process, Lif
 def _become_copy(name: str, parent: int, kept: int) -> None:
     """Give up all that belongs to the parent, but for one descriptor."""
     prctl.die_with(parent)
+    prctl.give_up_privileges()
     os.setpgid(0, 0)
     logging.disable()
     signal.set_wakeup_fd(-1)
