@@ -75,6 +75,7 @@ def _option_factory(
 
 
 text = _option_factory("string", values.text)
+address = _option_factory("string", values.address)
 texts = _option_factory("string", values.text, Arity.REPEATABLE)
 boolean = _option_factory("boolean", values.boolean)
 switch = _option_factory("boolean", values.boolean, Arity.SWITCH)

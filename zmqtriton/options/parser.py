@@ -438,4 +438,4 @@ def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
 
 def is_loopback(address: str) -> bool:
     """Return True if only this machine can connect to an address where a server listens."""
-    return hosts.is_loopback(address.strip("[]"))
+    return hosts.is_loopback(address)

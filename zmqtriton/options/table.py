@@ -182,7 +182,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     ),
     "HTTP": (
         a.boolean("allow-http", "Serve HTTP."),
-        a.text("http-address", "Address to listen on."),
+        a.address("http-address", "Address to listen on."),
         a.port("http-port", "Port to listen on."),
         a.boolean(
             "reuse-http-port",
@@ -232,7 +232,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     ),
     "GRPC": (
         a.boolean("allow-grpc", "Serve gRPC."),
-        a.text("grpc-address", "Address to listen on."),
+        a.address("grpc-address", "Address to listen on."),
         a.port("grpc-port", "Port to listen on."),
         a.boolean(
             "reuse-grpc-port",
@@ -384,7 +384,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.boolean("allow-metrics", "Serve metrics."),
         a.boolean("allow-gpu-metrics", "Report GPU metrics; needs zmqtriton[gpu]."),
         a.boolean("allow-cpu-metrics", "Report CPU and memory metrics."),
-        a.text("metrics-address", "Address to listen on. Default is the address of HTTP."),
+        a.address("metrics-address", "Address to listen on. Default is the address of HTTP."),
         a.port("metrics-port", "Port to listen on."),
         a.number("metrics-interval-ms", "Milliseconds between measurements."),
         a.custom("setting=value", read.metrics_setting)(

@@ -50,6 +50,12 @@ def text(value: str) -> str:
     return value
 
 
+def address(value: str) -> str:
+    """Return an address without brackets, and without the prefixes that Triton's HTTP needs."""
+    bare = value.removeprefix("ipv4:").removeprefix("ipv6:")
+    return bare[1:-1] if bare.startswith("[") and bare.endswith("]") else bare
+
+
 def non_empty_text(message: str) -> Callable[[str], str]:
     """Return a text that must not be empty."""
 

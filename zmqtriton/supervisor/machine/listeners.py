@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import networks
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
 from zmqtriton.supervisor.machine.shared_ports import SharedPorts
 from zmqtriton.systemd import PassedSocket
@@ -99,6 +100,7 @@ def adopt(
     A socket is for the service of its name, or else for that of its port. Raises PortError for one
     that nobody would serve: clients would connect, and wait.
     """
+    options = networks.widen(options)
     listeners: dict[str, BoundSocket] = {}
     for descriptor, name in passed:
         listener = _open_passed(descriptor)

@@ -1,0 +1,44 @@
+"""Which machines have no IPv4, and what all addresses are there."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import networks
+
+LOOPBACK = ["127.0.0.1", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "is_so"),
+    [
+        (LOOPBACK, False),
+        (["::1"], True),
+        (["127.0.0.1"], False),
+        ([], False),
+        ([*LOOPBACK, "10.0.0.7"], False),
+        ([*LOOPBACK, "10.0.0.7", "fe80::1%eth0"], False),
+        ([*LOOPBACK, "10.0.0.7", "2001:db8::7"], False),
+        ([*LOOPBACK, "2001:db8::7", "fe80::1%eth0"], True),
+        # a pod of an IPv6 cluster, whose way out to IPv4 is a link of its own
+        ([*LOOPBACK, "fd00::7", "169.254.172.3"], True),
+    ],
+)
+def test_machines_that_others_reach_by_ipv6_alone(addresses: list[str], is_so: bool) -> None:
+    assert is_so == networks.has_only_ipv6(addresses)
+
+
+def test_all_addresses_are_those_that_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(grpc_address="127.0.0.1", metrics_address="0.0.0.0")
+
+    monkeypatch.setattr(networks, "_own_addresses", lambda: LOOPBACK)
+    assert options == networks.widen(options)
+
+    monkeypatch.setattr(networks, "_own_addresses", lambda: [*LOOPBACK, "2001:db8::7"])
+    wide = networks.widen(options)
+    assert ("::", "127.0.0.1", "::") == (
+        wide.http_address,
+        wide.grpc_address,
+        wide.metrics_address,
+    )
