@@ -18,7 +18,7 @@ peer_pythons := '>=3.10,<3.13'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
-	alone coverage conformance-record clean test-bare test-fleet test-peers fleet-kills mutants
+	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -43,6 +43,10 @@ test-as-nobody: .venv/test.stamp
 # Both commands on machines that have Python and make, and nothing else. As root, with mmdebstrap.
 test-bare:
 	python3 tools/bare_roots.py $(ARGS)
+
+# The server on each CPython from 3.10 on that is here, installed there; ZT_PYTHONS has paths of others.
+test-pythons: .venv/test.stamp
+	ZT_EACH_PYTHON=1 $(bin)/python -m pytest -q tests/system/pythons $(ARGS)
 
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.

@@ -1,6 +1,7 @@
 """Finds CPythons other than the one that runs the tests, and makes them fit for models.
 
-Environments are kept in the user's cache, one for each version: only the first run installs.
+ZT_PYTHONS names versions that this machine must have, and paths of interpreters that are nowhere
+else. Environments are kept in the user's cache, one for each version: only the first run installs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from tests.conftest import LeftOut
 
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+#: Those that the server itself runs on.
+OF_SERVERS = VERSIONS[2:]
 _PACKAGES = ("pyzmq", "msgpack", "numpy")
 _VERSION_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
 
@@ -28,6 +31,7 @@ def find_python(version: str) -> str | None:
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
     candidates = [
         sys.executable,
+        *(word for word in _words() if "/" in word),
         *(shutil.which(name, path=folder) for folder in os.get_exec_path()),
         *glob.glob(f"{pyenv}/versions/{version}.*/bin/python"),
         *glob.glob(os.path.expanduser(f"~/.local/share/uv/python/cpython-{version}.*/bin/python")),
@@ -36,6 +40,14 @@ def find_python(version: str) -> str | None:
         if candidate is not None and _runs_version(candidate, version):
             return candidate
     return None
+
+
+def _words() -> list[str]:
+    return os.environ.get("ZT_PYTHONS", "").split()
+
+
+def versions_that_must_be_here() -> list[str]:
+    return [word for word in _words() if "/" not in word]
 
 
 def _runs_version(python: str, version: str) -> bool:
@@ -78,11 +90,19 @@ def reason(version: str) -> str:
 def python_or_skip(version: str) -> str:
     """The interpreter of an environment with what stubs need; without one the test is skipped.
 
-    No machine has all: those that this one must have are named by ZT_PYTHONS.
+    No machine has all.
     """
     if why := reason(version):
         raise LeftOut(why)
     return str(environment_python(version))
+
+
+def base_or_skip(version: str) -> str:
+    """An interpreter of this version; without one the test is skipped."""
+    base = find_python(version)
+    if base is None:
+        raise LeftOut(f"no CPython {version} here")
+    return base
 
 
 def versions_here() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -26,9 +25,11 @@ def python(request: pytest.FixtureRequest) -> str:
     return interpreters.python_or_skip(request.param)
 
 
-@pytest.mark.skipif("ZT_PYTHONS" not in os.environ, reason="ZT_PYTHONS names no Pythons")
+@pytest.mark.skipif(
+    not interpreters.versions_that_must_be_here(), reason="ZT_PYTHONS names no versions"
+)
 def test_the_pythons_are_there_that_this_machine_must_have() -> None:
-    versions = os.environ["ZT_PYTHONS"].split()
+    versions = interpreters.versions_that_must_be_here()
 
     assert {} == {version: why for version in versions if (why := interpreters.reason(version))}
 
