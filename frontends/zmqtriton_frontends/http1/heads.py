@@ -1,15 +1,16 @@
 """The head of a request: its grammar, its limits, and how its body is framed.
 
 As strict as RFC 9112 allows: whatever two parties could read in two ways is refused, as is what
-this server has no use for. A body with a length and chunks is the exception, because clients that
-make chunks themselves send it; it ends the connection. The grammar is regular, so a few expressions
-are the whole of it.
+this server has no use for. A compressed body may have a length and chunks, because clients of
+Triton that make chunks themselves send both; where the body ends by the one and not by the other it
+is refused, too, and it ends the connection. The grammar is regular, so a few expressions are the
+whole of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 #: The request line, and each line of a field, with their ends.
@@ -49,16 +50,26 @@ class Head(NamedTuple):
     fields: Sequence[tuple[bytes, bytes]]
     #: The size of the body; None if it comes in chunks.
     body_bytes: int | None
+    #: The size of the chunks with their lines, if the client says it.
+    chunked_bytes: int | None
     keeps_alive: bool
     expects_continue: bool
     #: All of it as it came.
     raw: bytes
 
-    def spellings(self) -> Mapping[bytes, bytes]:
-        """Return the names of the fields as the client wrote them, by those in lower case."""
-        lines = self.raw.split(b"\r\n")[1:-2]
-        names = [line.partition(b":")[0] for line in lines]
-        return {name.lower(): name for name in names}
+    def spelled_fields(self) -> Iterator[tuple[str, bytes]]:
+        """Return the fields as the client wrote them, those that are given twice as one.
+
+        Values are as Triton reads them: with all blanks but those before, and a space for nothing.
+        """
+        fields: dict[bytes, tuple[bytes, bytes]] = {}
+        for line in self.raw.split(b"\r\n")[1:-2]:
+            name, _, value = line.partition(b":")
+            value = value.lstrip(b" ") or b" "
+            _, earlier = fields.get(name.lower(), (b"", b""))
+            fields[name.lower()] = name, earlier + b"," + value if earlier else value
+        for name, value in fields.values():
+            yield name.decode("latin-1"), value
 
 
 def check_beginning(begun: bytes) -> None:
@@ -126,15 +137,7 @@ def _framed(
         raise Refused(400, "Header host is missing")
     if host and not _HOST.fullmatch(host):
         raise Refused(400, "Malformed Host")
-    length = by_name.get(b"content-length")
-    codings = by_name.get(b"transfer-encoding")
-    body_bytes: int | None = 0 if length is None else _read_length(length)
-    if codings is not None:
-        if not minor:
-            raise Refused(400, "Transfer-Encoding needs HTTP/1.1")
-        if codings.lower() != b"chunked":
-            raise Refused(501, "Transfer-Encoding must be chunked")
-        body_bytes = None
+    body_bytes, chunked_bytes = _read_sizes(by_name, minor)
     options = {
         option.strip(b" \t").lower()
         for name, value in fields
@@ -142,11 +145,26 @@ def _framed(
         for option in value.split(b",")
     }
     keeps_alive = b"close" not in options if minor else b"keep-alive" in options
-    if codings is not None and length is not None:
-        # the chunks count, and nothing after them: a proxy may have counted the length
+    if chunked_bytes is not None:
         keeps_alive = False
     expects = bool(minor) and by_name.get(b"expect", b"").lower() == b"100-continue"
-    return Head(method, target, minor, fields, body_bytes, keeps_alive, expects, raw)
+    return Head(method, target, minor, fields, body_bytes, chunked_bytes, keeps_alive, expects, raw)
+
+
+def _read_sizes(by_name: Mapping[bytes, bytes], minor: int) -> tuple[int | None, int | None]:
+    """Return the size of the body, or of its chunks, as far as they are known."""
+    length = by_name.get(b"content-length")
+    codings = by_name.get(b"transfer-encoding")
+    size = None if length is None else _read_length(length)
+    if codings is None:
+        return size or 0, None
+    if not minor:
+        raise Refused(400, "Transfer-Encoding needs HTTP/1.1")
+    if codings.lower() != b"chunked":
+        raise Refused(501, "Transfer-Encoding must be chunked")
+    if length is not None and b"content-encoding" not in by_name:
+        raise framed_in_two_ways()
+    return None, size
 
 
 def _read_length(text: bytes) -> int:
@@ -161,6 +179,10 @@ def _read_length(text: bytes) -> int:
 
 def body_too_large() -> Refused:
     return Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
+
+
+def framed_in_two_ways() -> Refused:
+    return Refused(400, "The body is framed in two ways")
 
 
 def _too_large(what: str) -> Refused:

@@ -14,7 +14,16 @@ _END = b"\r\n\r\n"
 
 
 class RequestReader:
-    __slots__ = ("_chunked", "_last", "_missing", "_searched", "head", "held", "is_whole")
+    __slots__ = (
+        "_chunked",
+        "_last",
+        "_missing",
+        "_searched",
+        "_unread",
+        "head",
+        "held",
+        "is_whole",
+    )
 
     def __init__(self) -> None:
         #: The request that is being read or answered.
@@ -30,6 +39,8 @@ class RequestReader:
         #: What the body lacks; of chunks it is not known.
         self._missing = 0
         self._chunked: ChunkedBody | None = None
+        #: What the chunks and their lines lack, if their head says it.
+        self._unread: int | None = None
 
     @property
     def missing_bytes(self) -> int:
@@ -56,6 +67,7 @@ class RequestReader:
         self.held, self._searched = held[end:], 0
         if head.body_bytes is None:
             self._chunked = ChunkedBody()
+            self._unread = head.chunked_bytes
             self.is_whole = False
         else:
             self._missing = head.body_bytes
@@ -70,6 +82,10 @@ class RequestReader:
                 return b""
             body, self.held = self._chunked.read(held)
             self.is_whole = self._chunked.is_whole
+            if self._unread is not None:
+                self._unread -= len(held) - len(self.held)
+                if self._unread < 0 or (self.is_whole and self._unread):
+                    raise heads.framed_in_two_ways()
             return body
         if len(held) > self._missing:
             body, self.held = held[: self._missing], held[self._missing :]

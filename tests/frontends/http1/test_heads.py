@@ -22,9 +22,16 @@ def test_a_head_is_read() -> None:
         *(read.method, read.target, read.minor_version, read.body_bytes),
     )
     assert [(b"host", b"x"), (b"x-name", b"some value"), (b"content-length", b"7")] == read.fields
-    assert {b"host": b"Host", b"x-name": b"X-Name", b"content-length": b"Content-Length"} == (
-        read.spellings()
-    )
+    spelled = [("Host", b"x"), ("X-Name", b"some value\t"), ("Content-Length", b"7")]
+    assert spelled == list(read.spelled_fields())
+
+
+@pytest.mark.row("C32")
+def test_spelled_values_are_as_triton_reads_them() -> None:
+    read = heads.read(head(b"a: \tb ", b"c:", b"d:  ", b"e:  f", b"E: g "))
+
+    spelled = [("Host", b"x"), ("a", b"\tb "), ("c", b" "), ("d", b" "), ("E", b"f,g ")]
+    assert spelled == list(read.spelled_fields())
 
 
 @pytest.mark.parametrize(
@@ -60,19 +67,12 @@ def test_a_head_says_how_long_its_body_is(fields: list[bytes], size: int | None)
     assert size == heads.read(head(*fields)).body_bytes
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        (b"Content-Length: 9", b"Transfer-Encoding: chunked"),
-        (b"Transfer-Encoding: chunked", b"Content-Length: 0", b"Connection: keep-alive"),
-    ],
-)
-def test_of_a_length_and_chunks_the_chunks_count_and_the_connection_ends(
-    fields: tuple[bytes, ...],
-) -> None:
-    read = heads.read(head(*fields))
+def test_compressed_chunks_with_a_length_end_the_connection() -> None:
+    fields = (b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Connection: keep-alive")
 
-    assert (None, False) == (read.body_bytes, read.keeps_alive)
+    read = heads.read(head(*fields, b"Content-Encoding: gzip"))
+
+    assert (None, 9, False) == (read.body_bytes, read.chunked_bytes, read.keeps_alive)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,11 @@ REFUSED: dict[int, dict[str, bytes]] = {
         "a zero": head(b"X: a\0"),
         "two lengths": head(b"Content-Length: 1", b"Content-Length: 1"),
         "a list of lengths": head(b"Content-Length: 1, 1"),
-        "no length and chunks": head(b"Content-Length: x", b"Transfer-Encoding: chunked"),
+        "a length and chunks": head(b"Content-Length: 1", b"Transfer-Encoding: chunked"),
+        "a length of nothing and chunks": head(b"Transfer-Encoding: chunked", b"Content-Length: 0"),
+        "no length and compressed chunks": head(
+            *(b"Content-Length: x", b"Transfer-Encoding: chunked", b"Content-Encoding: gzip")
+        ),
         "chunks twice": head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
         "chunks before HTTP/1.1": head(b"Transfer-Encoding: chunked", first=b"POST / HTTP/1.0"),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 
 import pytest
 
@@ -60,6 +61,40 @@ def test_requests_are_found_however_they_come(size: int) -> None:
 
     assert FOUND * 3 == read.requests
     assert (b"", None) == (read.reader.held, read.reader.head)
+
+
+CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
+
+
+def with_length(size: int) -> bytes:
+    fields = b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    return START % b"c" + fields % size + CHUNKS
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.row("C34")
+def test_compressed_chunks_may_say_their_length(size: int) -> None:
+    read, data = Read(), with_length(len(CHUNKS))
+
+    for at in range(0, len(data), size):
+        read.take(data[at : at + size])
+
+    assert [(b"/c", b"abc")] == read.requests
+
+
+@pytest.mark.parametrize("difference", [-len(CHUNKS), -1, 1])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.row("C34")
+def test_chunks_that_end_elsewhere_than_their_length_are_refused(
+    size: int, difference: int
+) -> None:
+    read, data = Read(), with_length(len(CHUNKS) + difference)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+
+    with pytest.raises(Refused) as refused:
+        deque(map(read.take, pieces), maxlen=0)
+
+    assert ([], 400) == (read.requests, refused.value.status)
 
 
 def test_requests_are_found_in_pieces_of_any_size() -> None:

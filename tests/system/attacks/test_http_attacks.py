@@ -79,6 +79,10 @@ def test_very_many_chunks_end_the_request(server: Server, path: str, status: int
 
 FRAMINGS: dict[str, tuple[bytes, bytes]] = {
     "length and chunks": (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
+    "length of compressed chunks": (
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n",
+        b"0\r\n\r\n",
+    ),
     "two lengths": (b"Content-Length: 5\r\nContent-Length: 6\r\n", b"aaaaa"),
     "a length twice": (b"Content-Length: 5\r\nContent-Length: 5\r\n", b"aaaaa"),
     "a length with a sign": (b"Content-Length: +5\r\n", b"aaaaa"),

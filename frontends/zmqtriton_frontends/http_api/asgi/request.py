@@ -187,10 +187,12 @@ class Request(falcon.asgi.Request):
         return place_of(self.scope.get("client")), place_of(self.scope.get("server"))
 
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
-        """Return all headers, their names as the client wrote them as far as that is known."""
-        spellings = self.connection.spellings if self.connection is not None else {}
+        """Return all headers as the client wrote them, as far as that is known."""
+        if self.connection is not None:
+            yield from self.connection.spelled_headers()
+            return
         for name, value in self._asgi_headers.items():
-            yield spellings.get(name, name).decode("latin-1"), value
+            yield name.decode("latin-1"), value
 
     async def drop_body(self) -> None:
         """Read what nobody wants, so that its client sees the answer and not a reset."""

@@ -47,7 +47,7 @@ class Fields(Protocol):
         """Return the value of a header, given in lower case; one sent twice has a comma in it."""
 
     def spelled_headers(self) -> Iterable[tuple[str, bytes]]:
-        """Return all headers, their names as the client wrote them as far as that is known."""
+        """Return all headers as the client wrote them, as far as that is known."""
 
 
 class InferenceHead(NamedTuple):

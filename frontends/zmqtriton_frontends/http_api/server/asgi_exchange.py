@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -178,10 +178,8 @@ class AsgiExchange:
     def _path(self) -> str:
         return unquote_to_bytes(self._head.target.partition(b"?")[0]).decode(errors="replace")
 
-    @property
-    def spellings(self) -> Any:
-        """The header names as the client wrote them, by those in lower case."""
-        return self._head.spellings()
+    def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
+        return self._head.spelled_fields()
 
     def leave(self) -> None:
         """Make this answer the connection's last."""

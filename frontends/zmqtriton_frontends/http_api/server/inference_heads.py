@@ -48,10 +48,7 @@ class HeadFields:
         return None if value is None else value.decode("latin-1")
 
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
-        """Return all headers, their names as the client wrote them."""
-        spellings = self._head.spellings()
-        for name, value in self._fields.items():
-            yield spellings.get(name, name).decode("latin-1"), value
+        return self._head.spelled_fields()
 
 
 class InferenceHeads:
