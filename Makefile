@@ -18,7 +18,7 @@ peer_pythons := '>=3.10,<3.13'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
-	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants
+	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants machines
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -98,6 +98,10 @@ faults: .venv/test.stamp
 # Hostile clients beside honest ones.
 attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
+
+# Machines as they are in production, two at a time; ARGS names some, --page writes their table into the page.
+machines: .venv/test.stamp
+	$(bin)/python -m tests.faults.machines $(ARGS)
 
 # Servers that are replaced, TIMES in each way, under clients of every protocol; ARGS names a way.
 TIMES ?= 5
