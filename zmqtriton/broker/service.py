@@ -27,6 +27,7 @@ from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.process.loop_turns import LoopTurns
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.variables import stub_mark
@@ -72,6 +73,7 @@ class Service:
         self._settings = BrokerSettings()
         #: Process groups to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
+        self._turns = LoopTurns()
         self._hellos = Hellos()
         self._requests: Router
         self._stubs: Router
@@ -135,6 +137,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
+        self._turns.watch()
         while not self._is_over:
             try:
                 self._wait()
@@ -162,7 +165,7 @@ class Service:
         return bool(poller.poll(_DEATH_WITHIN_MS))
 
     def _wait(self) -> None:
-        routers = (self._stubs, self._requests)
+        routers, turns = (self._stubs, self._requests), self._turns
         times = [
             self._core.due_ns,
             self._idle_checks.due_ns,
@@ -173,15 +176,22 @@ class Service:
                 times.append(router.next_due_ns())
         timer_ns = min(filter(None, times), default=None)
         timeout_s = -1.0
+        # as turns.end() and turns.begin() do, without the calls
+        now_ns = time.monotonic_ns()
+        if now_ns > turns.look_from_ns:
+            turns.look_back(now_ns)
+        turns.begun_ns = 0
         if timer_ns is not None:
-            left_ns = max(0, timer_ns - time.monotonic_ns())
+            left_ns = max(0, timer_ns - now_ns)
             timeout_s = left_ns // 1_000_000 / 1000
             if not timeout_s:
                 # poll() counts in milliseconds, which is long for a batch that waits for others
                 select.select((self._epoll,), (), (), left_ns / 1e9)
         if self._lifeline.is_backed_up:
             self._epoll.modify(self._lifeline, select.EPOLLIN | select.EPOLLOUT)
-        for descriptor, events in self._epoll.poll(timeout_s):
+        ready = self._epoll.poll(timeout_s)
+        turns.begun_ns = time.monotonic_ns()
+        for descriptor, events in ready:
             for router in routers:
                 hear = router.hears.get(descriptor)
                 if hear is not None:
@@ -270,6 +280,7 @@ class Service:
         core, routers = self._core, (self._requests, self._stubs)
         core.traffic.received_bytes = sum(router.received_bytes for router in routers)
         core.traffic.sent_bytes = sum(router.sent_bytes for router in routers)
+        core.traffic.turns = self._turns.document()
         core.ask_statistics(serial, message, wall_clock.offset_ns(), now_ns)
 
     def _hello(

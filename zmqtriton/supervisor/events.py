@@ -91,6 +91,7 @@ class EventRouter:
             if self._peers.is_broker_lost:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
+            self._status.peer_ended(serial)
             return
         self._status.process_ended(serial)
         for helper in self._helpers:

@@ -108,6 +108,7 @@ class Service:
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
         self._log_ring = ring.attach()
+        self._turns = own_process.measured_loop()
         server = self._server_info(gpus, log)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
@@ -170,6 +171,7 @@ class Service:
             quota_use=lambda model: self._children.quotas.use_of(model),
             quotas_kept_by=lambda: self._children.quotas.means,
             readers=lambda: self._model_files.describe_readers(),
+            loop_turns=self._turns.document,
         )
 
     def _remove_process_files(self, serial: int) -> None:
@@ -191,6 +193,7 @@ class Service:
         self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
         self._core.start(time.time())
         self.runner.run_all()
+        self._turns.watch()
         while self.runner.exit_status is None:
             self._run_once()
         for text in self.runner.error_texts:
@@ -209,7 +212,10 @@ class Service:
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
 
     def _run_once(self) -> None:
-        ready = self._selector.select(self._timeout_s())
+        timeout_s = self._timeout_s()
+        self._turns.end()
+        ready = self._selector.select(timeout_s)
+        self._turns.begin()
         now_s = time.monotonic()
         self._core.tick(now_s, guarded)
         call_ready(self._selector, ready)

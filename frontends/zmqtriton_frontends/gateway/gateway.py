@@ -363,6 +363,7 @@ class Gateway:
 
     def listening(self, service: str, address: str) -> None:
         """Tell the supervisor that clients can connect."""
+        self._supervisor.watch_loop(self.call)
         self._supervisor.send(wire.Listening(service, address))
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:

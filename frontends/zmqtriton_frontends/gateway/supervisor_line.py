@@ -9,6 +9,7 @@ from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.gateway.loop_watch import Call, LoopWatch
 
 
 class SupervisorLine:
@@ -28,6 +29,8 @@ class SupervisorLine:
         self._on_message = on_message
         self._loop: asyncio.AbstractEventLoop
         self._on_end = on_end
+        #: None as long as nobody waits for the loop.
+        self._loop_watch: LoopWatch | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -64,6 +67,13 @@ class SupervisorLine:
             self._loop.remove_reader(self._lifeline.fileno())
             self._on_end()
 
+    def watch_loop(self, call: Call) -> None:
+        """Measure the turns of the loop from now on: clients wait for it."""
+        if self._loop_watch is None:
+            self._loop_watch = LoopWatch(self._loop, call)
+
     def close(self) -> None:
+        if self._loop_watch is not None:
+            self._loop_watch.close()
         self._loop.remove_reader(self._lifeline.fileno())
         self._lifeline.close()

@@ -10,6 +10,7 @@ from zmqtriton_frontends.metrics_api import (
     clients,
     exposition,
     latencies,
+    loop_turns,
     model_metrics,
     own,
     readiness,
@@ -59,6 +60,7 @@ class Scraper:
         text += own.render(statistics["zmqtriton"], status)
         text += troubles.render(status, config_of)
         text += clients.render(status, refusals.counts)
+        text += loop_turns.render(status)
         text += own.render_models(all_series, status, self._busyness, self._use)
         text += own.render_refusals(all_series) + latencies.render_request_times(all_series)
         return text + model_metrics.render(statistics.get("measures", []))

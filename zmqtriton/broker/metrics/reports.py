@@ -75,6 +75,7 @@ class Reports:
         entries = [_entry(scheduler, wall_offset_ns, now_ns) for scheduler in schedulers]
         own: dict[str, Any] = {
             "malformed": self._traffic.malformed + self._blocks.forged,
+            "turns": self._traffic.turns,
             "leases": self._blocks.leases.count,
             "received_bytes": self._traffic.received_bytes,
             "sent_bytes": self._traffic.sent_bytes,

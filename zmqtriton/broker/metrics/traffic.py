@@ -1,6 +1,8 @@
-"""Counters of the broker's sockets."""
+"""Counters of the broker's sockets, and of its loop."""
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class Traffic:
@@ -9,3 +11,5 @@ class Traffic:
         self.sent_bytes = 0
         #: Messages that were dropped: malformed, or not allowed from where they came.
         self.malformed = 0
+        #: How long the turns of the loop took, when somebody last asked.
+        self.turns: dict[str, Any] = {}

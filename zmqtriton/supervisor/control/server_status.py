@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zmqtriton.supervisor.control.clients import Clients
+from zmqtriton.supervisor.control.loop_turns import LoopTurnsTable
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import Features
@@ -16,7 +17,7 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers
-from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES
+from zmqtriton.supervisor.server_processes.roles import BROKER, BROKERED_ROLES, GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind
@@ -58,6 +59,7 @@ class ServerStatus:
         self._started_s: dict[int, float] = {}
         self._malformed = 0
         self._clients = Clients()
+        self._turns = LoopTurnsTable()
 
     @property
     def verbs(self) -> Verbs:
@@ -67,6 +69,8 @@ class ServerStatus:
             "identity": Verb(at_once(lambda _: self._identity())),
             # by which a frontend tells of its clients
             "clients": Verb(self._take_clients),
+            # by which it tells of its loop
+            "turns": Verb(self._take_turns),
         }
 
     def started(self, started_s: float) -> None:
@@ -80,8 +84,19 @@ class ServerStatus:
         self._started_s.pop(serial, None)
         self._clients.forget(serial)
 
+    def peer_ended(self, serial: int) -> None:
+        """A process that is neither the supervisor nor a stub has ended."""
+        self._clients.forget(serial)
+        self._turns.forget(serial)
+
     def _take_clients(self, call: ControlCall) -> None:
         self._clients.take(call.caller, call.arguments)
+        call.answer(None)
+
+    def _take_turns(self, call: ControlCall) -> None:
+        peer = self._peers.find_peer(call.caller)
+        if peer is not None and peer.role != GUEST:
+            self._turns.take(peer.serial, peer.role, call.arguments)
         call.answer(None)
 
     def messages_malformed(self, messages: int) -> None:
@@ -98,6 +113,7 @@ class ServerStatus:
         def describe(report: dict[str, Any]) -> None:
             unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
             ages_ns = report.pop("execution_ages_ns")
+            self._take_own_turns(report.pop("turns"))
             counts = report["counts"] or ()
             document = self._describe(counts)
             usual_ns = {}
@@ -118,6 +134,13 @@ class ServerStatus:
             done({**document, **report})
 
         self._counts.request(describe)
+
+    def _take_own_turns(self, of_broker: dict[str, Any]) -> None:
+        """Take the turns of those that need not call the supervisor."""
+        self._turns.take(0, "supervisor", self._server.loop_turns())
+        for peer in self._peers.all():
+            if peer.role == BROKER:
+                self._turns.take(peer.serial, BROKER, of_broker)
 
     def processes(self) -> list[tuple[int, str, int]]:
         """Return the pid, the model and the version of each process; "" and 0 if it has none."""
@@ -161,6 +184,8 @@ class ServerStatus:
             serial = process.get("serial", 0)
             process["segment_bytes"] = held.get(serial, 0)
             process.update(self._clients.describe_process(serial))
+            if process["role"] != "stub" and (serial or process["role"] == "supervisor"):
+                process.update(self._turns.describe_process(serial))
         server = self._server
         document: dict[str, Any] = {
             "server": describe_server(server.settings, server.directory, self.summary()),
@@ -169,6 +194,7 @@ class ServerStatus:
             "malformed": self._malformed,
             "log": server.log_loss(),
             "clients": self._clients.describe(),
+            "turns": self._turns.describe(),
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
         }

@@ -11,6 +11,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import descriptors
 from zmqtriton.supervisor.machine.fitness import file_size, judging
 from zmqtriton_floor import prctl
+from zmqtriton_floor.process.loop_turns import LoopTurns
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ def warn(options: Options) -> None:
 def max_instances() -> int:
     """Return how many instances there may be with the descriptors that this process may have."""
     return descriptors.max_instances(descriptors.limit())
+
+
+def measured_loop() -> LoopTurns:
+    """Return the measure of the calling thread's loop."""
+    return LoopTurns()
 
 
 class Signals:

@@ -51,7 +51,9 @@ class BrokerCounts:
         then = self._waiting.pop(number, None)
         if then is not None:
             tables = {name: own.get(name, []) for name in ("resources", "unconnected")}
-            tables |= {name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns")}
+            tables |= {
+                name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns", "turns")
+            }
             then({"counts": counts, **tables})
 
 

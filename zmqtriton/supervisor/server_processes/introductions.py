@@ -64,6 +64,8 @@ class ServerInfo(NamedTuple):
     quotas_kept_by: Callable[[], str] = str
     #: The processes that read the files of models, for the status.
     readers: Callable[[], Sequence[dict[str, Any]]] = tuple
+    #: How long the turns of this process's own loop take.
+    loop_turns: Callable[[], dict[str, Any]] = dict
 
 
 class Introductions:

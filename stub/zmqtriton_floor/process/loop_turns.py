@@ -1,0 +1,255 @@
+"""The length of the turns of a process's loop, and the place in the code of a long one.
+
+A turn is what a loop does between two waits; whoever needs the loop waits for the end of it. Two
+things count: the processor time that it takes, and the time for which it stands in calls. That a
+busy machine lets it wait for a processor does not count, nor that the whole process is stopped,
+which its watcher, a thread, notices by coming late itself. The watcher also looks where in the code
+a long turn is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+_log = logging.getLogger(__name__)
+
+#: Shorter turns are not looked at: most take less than a thousandth of that.
+NOTED_NS = 10_000_000
+#: Others wait too long for longer ones.
+LONG_NS = 250_000_000
+#: The upper bounds of the histogram.
+BOUNDS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+#: How often the watcher looks, and how old the turns are that it looks into.
+_WATCH_NS, _SAMPLED_NS = 200_000_000, 45_000_000
+#: When it says that a turn does not end.
+_ENDLESS_NS = 5_000_000_000
+#: The longest turn is told for so long, or up to twice that.
+_PERIOD_NS = 300_000_000_000
+#: Long turns are told in the log so often, or when they are longer than those before.
+_TELL_EVERY_NS = 60_000_000_000
+_FRAMES = 8
+
+
+class Use(NamedTuple):
+    """The use of the processors by a thread so far."""
+
+    cpu_ns: int
+    #: For how long it could have run, and had to wait for others.
+    waited_ns: int
+
+
+class Turn(NamedTuple):
+    """A turn that has ended."""
+
+    cpu_ns: int
+    stood_ns: int
+    #: For a processor, or while the process was stopped; this does not count.
+    waited_ns: int
+    #: Where in the code it was, the innermost function first; "" if nobody has seen that.
+    place: str
+    #: On the wall clock.
+    at_s: float
+
+    @property
+    def counted_ns(self) -> int:
+        return self.cpu_ns + self.stood_ns
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        text = f"{self.cpu_ns / 1e9:.3f} s of CPU, {self.stood_ns / 1e9:.3f} s in calls"
+        return f"{text}, at {self.place}" if self.place else text
+
+    def document(self) -> Dict[str, Any]:
+        times = {"cpu_s": self.cpu_ns, "stood_s": self.stood_ns, "waited_s": self.waited_ns}
+        return {
+            **{name: round(ns / 1e9, 3) for name, ns in times.items()},
+            "place": self.place,
+            "at_s": self.at_s,
+        }
+
+
+def use_of_this_thread() -> Callable[[], Use]:
+    """Return a reader of the use of the calling thread."""
+    try:
+        descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        os.pread(descriptor, 64, 0).split()[1]
+    except (OSError, IndexError):  # not every kernel counts waits
+        return lambda: Use(time.thread_time_ns(), 0)
+
+    def read() -> Use:
+        cpu, waited, _ = os.pread(descriptor, 64, 0).split()
+        return Use(int(cpu), int(waited))
+
+    return read
+
+
+class LoopTurns:
+    """The turns of the loop of the thread that makes this.
+
+    A loop that waits by itself calls begin() and end(), or does the same in place. One that another
+    library runs calls beat() at times that are known before.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], int] = time.monotonic_ns,
+        read_use: Optional[Callable[[], Use]] = None,
+    ) -> None:
+        self._clock = clock
+        self._read_use = use_of_this_thread() if read_use is None else read_use
+        self._thread = threading.get_ident()
+        #: Since when the loop is at a turn, 0 while it waits.
+        self.begun_ns = 0
+        #: The end of a turn from here on is worth a look.
+        self.look_from_ns = 0
+        self._use = Use(0, 0)
+        #: How late the watcher was, in all and at the last reading, and when it last came.
+        self._absent_ns = self._absent_before_ns = 0
+        self._watched_ns = 0
+        #: Where a turn was, by its begin.
+        self._seen: Tuple[int, str] = (0, "")
+        self._told_endless = 0
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_ns = 0
+        #: The longest turns of this period and of the one before.
+        self._longest: List[Optional[Turn]] = [None, None]
+        self._period_from_ns = clock()
+        self._tell_from_ns = 0
+        self._told_ns = 0
+
+    # ---------------------------------------------------------------- the loop
+
+    def begin(self) -> None:
+        """Begin a turn: the loop has been woken."""
+        self.begun_ns = self._clock()
+
+    def end(self) -> None:
+        """End a turn, if there is one: the loop waits again."""
+        now_ns = self._clock()
+        if now_ns > self.look_from_ns:
+            self.look_back(now_ns)
+        self.begun_ns = 0
+
+    def look_back(self, now_ns: int) -> None:
+        """Take note of the turn that ends now, if it is long."""
+        if self.begun_ns and now_ns - self.begun_ns > NOTED_NS:
+            self._note(self.begun_ns, now_ns)
+        else:
+            self._read(now_ns)
+
+    def beat(self, due_ns: int, next_ns: int) -> None:
+        """Take note of a turn that has kept the loop from this call; the next one is due then.
+
+        The processor time since the call before counts as that of the turn.
+        """
+        now_ns = self._clock()
+        if now_ns - due_ns > NOTED_NS:
+            self._note(due_ns, now_ns)
+        else:
+            self._read(now_ns)
+        self.begun_ns = next_ns
+
+    def _read(self, now_ns: int) -> None:
+        """Read the use so far; a turn that begins later and is long ends after the next reading."""
+        self.look_from_ns = now_ns + NOTED_NS
+        self._use, self._absent_before_ns = self._read_use(), self._absent_ns
+
+    def _note(self, begun_ns: int, now_ns: int) -> None:
+        before, absent_before_ns = self._use, self._absent_before_ns
+        self._read(now_ns)
+        took_ns = now_ns - begun_ns
+        cpu_ns = min(took_ns, self._use.cpu_ns - before.cpu_ns)
+        absent_ns = self._absent_ns - absent_before_ns
+        if self._watched_ns:
+            absent_ns += max(0, now_ns - self._watched_ns - _WATCH_NS)
+        waited_ns = min(took_ns - cpu_ns, max(self._use.waited_ns - before.waited_ns, absent_ns))
+        place = self._seen[1] if self._seen[0] == begun_ns else ""
+        turn = Turn(cpu_ns, took_ns - cpu_ns - waited_ns, waited_ns, place, time.time())
+        if turn.counted_ns > NOTED_NS:
+            self._keep(turn, now_ns)
+
+    def _keep(self, turn: Turn, now_ns: int) -> None:
+        counted_ns = turn.counted_ns
+        index = next((i for i, s in enumerate(BOUNDS_S) if counted_ns <= s * 1e9), len(BOUNDS_S))
+        self.counts[index] += 1
+        self.sum_ns += counted_ns
+        self._pass_time(now_ns)
+        longest = self._longest[0]
+        if longest is None or counted_ns > longest.counted_ns:
+            self._longest[0] = turn
+        is_worse = now_ns >= self._tell_from_ns or counted_ns > self._told_ns
+        if counted_ns > LONG_NS and is_worse:
+            self._tell_from_ns, self._told_ns = now_ns + _TELL_EVERY_NS, counted_ns
+            _log.warning("a turn of this process's loop took long: %s", turn.describe())
+
+    def _pass_time(self, now_ns: int) -> None:
+        periods = (now_ns - self._period_from_ns) // _PERIOD_NS
+        if periods:
+            self._period_from_ns += periods * _PERIOD_NS
+            self._longest = [None, self._longest[0] if periods == 1 else None]
+
+    # --------------------------------------------------------------- what is told
+
+    @property
+    def longest(self) -> Optional[Turn]:
+        """The longest turn of the last minutes; None if none was worth a look."""
+        self._pass_time(self._clock())
+        return max(filter(None, self._longest), key=lambda turn: turn.counted_ns, default=None)
+
+    def document(self) -> Dict[str, Any]:
+        longest = self.longest
+        return {
+            "counts": list(self.counts),
+            "sum_s": round(self.sum_ns / 1e9, 3),
+            "longest": None if longest is None else longest.document(),
+        }
+
+    # ---------------------------------------------------------------- the watcher
+
+    def watch(self) -> None:
+        """Begin to look into long turns; without that where no thread can begin."""
+        thread = threading.Thread(target=self._watch, name="turns", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log.info("long turns of the loop are told without their place: %s", error)
+
+    def _watch(self) -> None:
+        while True:
+            self.nap()
+            self.look()
+
+    def nap(self) -> None:
+        """Wait until it is time for the next look, and note how late that is."""
+        began_ns = self._watched_ns = self._clock()
+        time.sleep(_WATCH_NS / 1e9)
+        now_ns = self._watched_ns = self._clock()
+        self._absent_ns += max(0, now_ns - began_ns - _WATCH_NS)
+
+    def look(self) -> None:
+        """Look where the loop is, if it is at a turn that takes long."""
+        begun_ns, age_ns = self.begun_ns, self._clock() - self.begun_ns
+        if not begun_ns or age_ns < _SAMPLED_NS:
+            return
+        if self._seen[0] != begun_ns:
+            self._seen = begun_ns, _place_of(sys._current_frames().get(self._thread))
+        elif age_ns > _ENDLESS_NS and self._told_endless != begun_ns:
+            self._told_endless = begun_ns
+            place = _place_of(sys._current_frames().get(self._thread))
+            _log.warning("this process's loop is at one turn for %d s: %s", age_ns / 1e9, place)
+
+
+def _place_of(frame: Optional[FrameType]) -> str:
+    """Return the innermost functions of a stack."""
+    places: List[str] = []
+    while frame is not None and len(places) < _FRAMES:
+        code = frame.f_code
+        places.append(f"{code.co_name} ({os.path.basename(code.co_filename)}:{frame.f_lineno})")
+        frame = frame.f_back
+    return " < ".join(places)

@@ -1,0 +1,48 @@
+"""The table of the turns that processes report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton.supervisor.control.loop_turns import LoopTurnsTable
+
+TURN = {"cpu_s": 0.3, "stood_s": 0.0, "waited_s": 0.0, "at_s": 5.0, "place": "f (a.py:1)"}
+
+
+def report(*counts: int, longest: dict[str, Any] | None = None) -> dict[str, Any]:
+    filled = [*counts, *[0] * (9 - len(counts))]
+    return {"counts": filled, "sum_s": sum(counts) / 100, "longest": longest}
+
+
+def test_counts_outlive_their_process() -> None:
+    table = LoopTurnsTable()
+    table.take(7, "http", report(1, 1))
+    table.take(7, "http", report(3, 1))
+    table.forget(7)
+    table.take(8, "http", report(2))
+
+    [row] = table.describe()
+
+    assert row == {"role": "http", "counts": [5, 1, 0, 0, 0, 0, 0, 0, 0], "sum_s": 0.06}
+
+
+def test_each_process_has_its_longest_turn_as_long_as_it_tells_one() -> None:
+    table = LoopTurnsTable()
+    assert table.describe_process(7) == {}
+
+    table.take(7, "http", report(1, longest=TURN))
+    assert table.describe_process(7) == {"longest_turn": TURN}
+
+    table.take(7, "http", report(1))
+    assert table.describe_process(7) == {"longest_turn": None}
+
+
+def test_what_has_another_form_does_not_count() -> None:
+    table = LoopTurnsTable()
+
+    for bad in ({}, {"counts": "x"}, {"counts": [1]}, {**report(1), "sum_s": None}):
+        table.take(7, "http", bad)
+
+    assert table.describe() == []
+    table.take(7, "http", report(1, longest={"cpu_s": "x"}))
+    assert table.describe_process(7) == {"longest_turn": None}

@@ -1,0 +1,59 @@
+"""Each process knows how long its loop's turns take, and what it was at in a long one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.scraping import sum_series
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: At a signal, a process stands in its loop's next turn.
+_STANDING = """
+import signal, sys, time
+def stand(frame, event, argument):
+    if event == "call" and frame.f_code.co_name in ("tick", "_beat"):
+        sys.setprofile(None)
+        time.sleep(0.6)
+install = signal.signal
+install(signal.SIGRTMIN, lambda number, frame: sys.setprofile(stand))
+# the supervisor has a handler for all others
+signal.signal = lambda number, handler: number == signal.SIGRTMIN or install(number, handler)
+"""
+ROLES = ("supervisor", "broker", "http", "grpc", "metrics")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory: Path = tmp_path_factory.mktemp("turns")
+    (directory / "sitecustomize.py").write_text(_STANDING)
+    path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with Server(directory / "s", models=["add_sub"], environment={"PYTHONPATH": path}) as server:
+        yield server
+
+
+def longest_turn(server: Server, role: str) -> dict[str, Any]:
+    _, status = server.request_json("/v2/zmqtriton/status")
+    [turn] = [p["longest_turn"] for p in status["processes"] if p["role"] == role]
+    return turn or {"stood_s": 0.0}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_loop_that_stands_is_told_with_its_place(server: Server, role: str) -> None:
+    os.kill(server.pids()[role][-1], signal.SIGRTMIN)
+
+    eventually(lambda: longest_turn(server, role)["stood_s"] > 0.4, 60, f"{role} has stood")
+
+    turn = longest_turn(server, role)
+    assert turn["place"].startswith("stand (sitecustomize.py:")
+    assert sum_series(server, "zmqtriton_loop_turn_seconds_max", process=role) > 0.4
+    assert sum_series(server, "zmqtriton_loop_turn_seconds_count", process=role) >= 1
+    assert "a turn of this process's loop took long: " in server.log_text()
