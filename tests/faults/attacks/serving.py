@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.conftest import find_tool
 from tests.faults.attacks import models
 from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import Target
@@ -33,7 +34,8 @@ def serving(seed: int, directory: Path) -> Iterator[tuple[Server, Target]]:
         token = models.write_token(directory / "tokens")
         options.append(f"--tokens={directory / 'tokens'}")
     server = Server(directory / "s", models=models.HONEST, options=options)
-    server.wrapper = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
+    prlimit = find_tool("prlimit", package="util-linux")
+    server.wrapper = (prlimit, f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
     models.prepare(server, random.Random(seed))
     with server:
         yield server, Target(server.http_port, server.grpc_port, f"{directory}/r/door", token)

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 import pytest
 import tritonclient.grpc as triton
 
+from tests.conftest import find_tool
 from tests.support import raw_http2 as h2
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -25,7 +26,8 @@ CROWD = 160
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("crowds")
     server = Server(directory / "s", models=["identity_fp32"], frontends=("grpc",))
-    server.wrapper = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
+    prlimit = find_tool("prlimit", package="util-linux")
+    server.wrapper = (prlimit, f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
     with server:
         yield server
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import find_tool
 from tests.support import stub_user
 from tests.support.raw_http import raw_request
 from tests.support.server import ROOT as ROOT_DIRECTORY
@@ -94,7 +95,8 @@ def serving(*options: str, user: int = ROOT) -> Iterator[Server]:
             directory / "s", models=["identity_fp32"], options=words, frontends=["grpc"]
         )
         if user != ROOT:
-            server.wrapper = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            setpriv = find_tool("setpriv", package="util-linux")
+            server.wrapper = [setpriv, f"--reuid={user}", f"--regid={user}", "--clear-groups"]
         stub_user.open_up(directory)
         with server:
             yield server

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import find_tool
 from tests.support import scripted, stub_user
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -230,7 +231,8 @@ def test_who_is_not_root_needs_capabilities_and_they_suffice(tmp_path: Path) -> 
         os.chown(path, pwd.getpwnam("daemon").pw_uid, -1)
     names = ("chown", "kill", "setgid", "setuid", "sys_nice", "sys_ptrace")
     powers = ",".join(f"+{name}" for name in names)
-    daemon = ["setpriv", "--reuid=daemon", "--regid=daemon", "--groups=nogroup"]
+    setpriv = find_tool("setpriv", package="util-linux")
+    daemon = [setpriv, "--reuid=daemon", "--regid=daemon", "--groups=nogroup"]
     server.wrapper = [*daemon, f"--inh-caps={powers}", f"--ambient-caps={powers}"]
 
     with server:

@@ -115,7 +115,7 @@ def test_large_tensors_pass_where_memory_cannot_be_reserved(tmp_path: Path) -> N
 
 #: A user that nothing else of this machine is, and whom limits of processes bind.
 _NUMBER = 40_000 + os.getpid() % 20_000
-_NOBODY_ELSE = ["setpriv", f"--reuid={_NUMBER}", f"--regid={_NUMBER}", "--clear-groups"]
+_NOBODY_ELSE = (f"--reuid={_NUMBER}", f"--regid={_NUMBER}", "--clear-groups")
 
 
 def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODEL,)) -> Server:
@@ -123,7 +123,8 @@ def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODE
     server = Server(directory, models=models, frontends=["grpc"])
     server.wrapper = [find_tool("prlimit", package="util-linux"), *limits]
     if not os.geteuid():
-        server.wrapper = [*_NOBODY_ELSE, *server.wrapper]
+        setpriv = find_tool("setpriv", package="util-linux")
+        server.wrapper = [setpriv, *_NOBODY_ELSE, *server.wrapper]
         stub_user.open_up(directory)
     return server
 

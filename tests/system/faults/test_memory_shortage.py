@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,11 +38,10 @@ INSIDES = re.compile(r"/|memfd|0x|zmqtriton|Traceback|line \d", re.IGNORECASE)
 
 
 def can_mount() -> bool:
-    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/dev/shm"]
-    try:
-        return not subprocess.run(command, capture_output=True, check=False).returncode
-    except OSError:
+    if shutil.which("unshare") is None:
         return False
+    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/dev/shm"]
+    return not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def in_full_shared_memory(directory: Path) -> Path:

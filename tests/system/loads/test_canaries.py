@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -296,7 +298,7 @@ def test_a_canary_outlives_the_broker_and_the_frontends(server: Server) -> None:
 
     for role in ("broker", "grpc"):
         (pid,) = server.pids()[role]
-        subprocess.run(["kill", "-9", str(pid)], check=True)
+        os.kill(pid, signal.SIGKILL)
         eventually(partial(_is_replaced, server, role, pid), 30, f"a new {role}")
         eventually(lambda: server.status("/v2/health/ready") == 200, 30, "readiness")
     with grpc_client.InferenceServerClient(server.grpc_address) as client:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -47,7 +49,7 @@ def test_whoever_listens_is_named_without_its_options(words: list[str]) -> None:
 
             text = describe_listener(port)
         finally:
-            subprocess.run(["kill", "-KILL", "--", f"-{holder.pid}"], check=True)
+            os.killpg(holder.pid, signal.SIGKILL)
 
     assert f"process {holder.pid} ({sys.executable})" == text
 

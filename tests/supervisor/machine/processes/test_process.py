@@ -84,7 +84,7 @@ def test_it_dies_with_the_supervisor() -> None:
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "import os, time\n"
         "from zmqtriton.supervisor.machine.processes.process import spawn\n"
-        "spawn(['/bin/sleep', '60'], descriptors=())\n"
+        "spawn([sys.executable, '-c', 'import time; time.sleep(60)'], descriptors=())\n"
         "os.write(1, b'ready')\n"
         "time.sleep(60)\n"
     )
