@@ -29,6 +29,7 @@ from typing import Any
 import psutil
 
 from tests.support import stub_user
+from tests.support.loops.long_turns import long_turns
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -339,6 +340,8 @@ class Server:
     def __exit__(self, *error: object) -> None:
         if self.returncode is None:
             self.stop()
+        if error[0] is None:
+            assert not (turns := long_turns(self.log_text())), (turns, self.log_text())
 
 
 def ask_add_sub(server: Server) -> int:

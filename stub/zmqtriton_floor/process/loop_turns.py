@@ -63,6 +63,7 @@ class Turn(NamedTuple):
     def describe(self) -> str:
         """Return a line for people."""
         text = f"{self.cpu_ns / 1e9:.3f} s of CPU, {self.stood_ns / 1e9:.3f} s in calls"
+        text += f" (and {self.waited_ns / 1e9:.3f} s without a processor)"
         return f"{text}, at {self.place}" if self.place else text
 
     def document(self) -> Dict[str, Any]:
@@ -89,6 +90,14 @@ def use_of_this_thread() -> Callable[[], Use]:
     return read
 
 
+def _name_of_this_thread() -> str:
+    try:
+        with open("/proc/thread-self/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return "a process"
+
+
 class LoopTurns:
     """The turns of the loop of the thread that makes this.
 
@@ -103,6 +112,7 @@ class LoopTurns:
     ) -> None:
         self._clock = clock
         self._read_use = use_of_this_thread() if read_use is None else read_use
+        self._name = _name_of_this_thread()
         self._thread = threading.get_ident()
         #: Since when the loop is at a turn, 0 while it waits.
         self.begun_ns = 0
@@ -170,7 +180,11 @@ class LoopTurns:
             absent_ns += max(0, now_ns - self._watched_ns - _WATCH_NS)
         waited_ns = min(took_ns - cpu_ns, max(self._use.waited_ns - before.waited_ns, absent_ns))
         place = self._seen[1] if self._seen[0] == begun_ns else ""
-        turn = Turn(cpu_ns, took_ns - cpu_ns - waited_ns, waited_ns, place, time.time())
+        stood_ns = took_ns - cpu_ns - waited_ns
+        if stood_ns > LONG_NS and not place and self._watched_ns:
+            # the watcher had no processor, which is no proof that the loop had one
+            stood_ns, waited_ns = 0, waited_ns + stood_ns
+        turn = Turn(cpu_ns, stood_ns, waited_ns, place, time.time())
         if turn.counted_ns > NOTED_NS:
             self._keep(turn, now_ns)
 
@@ -186,7 +200,7 @@ class LoopTurns:
         is_worse = now_ns >= self._tell_from_ns or counted_ns > self._told_ns
         if counted_ns > LONG_NS and is_worse:
             self._tell_from_ns, self._told_ns = now_ns + _TELL_EVERY_NS, counted_ns
-            _log.warning("a turn of this process's loop took long: %s", turn.describe())
+            _log.warning("a turn of the loop of %s took long: %s", self._name, turn.describe())
 
     def _pass_time(self, now_ns: int) -> None:
         periods = (now_ns - self._period_from_ns) // _PERIOD_NS
@@ -242,7 +256,8 @@ class LoopTurns:
         elif age_ns > _ENDLESS_NS and self._told_endless != begun_ns:
             self._told_endless = begun_ns
             place = _place_of(sys._current_frames().get(self._thread))
-            _log.warning("this process's loop is at one turn for %d s: %s", age_ns / 1e9, place)
+            took_s = age_ns / 1e9
+            _log.warning("the loop of %s is at one turn for %d s: %s", self._name, took_s, place)
 
 
 def _place_of(frame: Optional[FrameType]) -> str:

@@ -56,4 +56,4 @@ def test_a_loop_that_stands_is_told_with_its_place(server: Server, role: str) ->
     assert turn["place"].startswith("stand (sitecustomize.py:")
     assert sum_series(server, "zmqtriton_loop_turn_seconds_max", process=role) > 0.4
     assert sum_series(server, "zmqtriton_loop_turn_seconds_count", process=role) >= 1
-    assert "a turn of this process's loop took long: " in server.log_text()
+    assert "a turn of the loop of zmqtriton" in server.log_text()
