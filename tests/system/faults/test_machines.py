@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from tests.support import stub_user
 from tests.support.clients import infer_inputs
 from tests.support.machines import forbidden_calls
 from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -60,6 +62,28 @@ def test_a_repository_at_the_root_of_a_file_system_is_served(tmp_path: Path) -> 
     with server:
         assert 200 == ask_add_sub(server)
     assert "lost+found' is left out: it is a file system's" in server.log_text()
+
+
+#: As a program starts others that leaves its children to the kernel, or takes signals by a thread.
+_CARELESS = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_signals_that_a_parent_ignores_or_blocks_are_as_they_should_be(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=[MODEL], frontends=())
+    server.wrapper = [sys.executable, "-c", _CARELESS]
+    with server:
+        [pid] = server.stub_pids(MODEL)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: pid not in (server.stub_pids(MODEL) or [pid]), 60, "another process")
+        assert 200 == ask_add_sub(server)
+        assert 0 == server.stop()
+    assert "has died: killed by SIGKILL" in server.log_text()
+    assert "No child processes" not in server.log_text()
 
 
 def _ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:

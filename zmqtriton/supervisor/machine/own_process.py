@@ -35,11 +35,21 @@ _MEANINGLESS = frozenset(
 def set_up(options: Options) -> None:
     """Prepare this process. Raises OSError, with a text, where no server can start."""
     judging.check(options)
+    _restore_signals()
     file_size.raise_limit()
     prctl.set_name("zmqtriton")
     prctl.hide_memory()
     prctl.adopt_orphans()
     descriptors.raise_limit()
+
+
+def _restore_signals() -> None:
+    """Undo what a parent has ignored or blocked: children could not be awaited, or nothing ended.
+
+    For all that this process starts, too.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def warn(options: Options) -> None:
