@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
-from tests.faults.machines.machine import Machine, as_user, needs, python_as
+from tests.faults.machines.machine import Machine, as_user, needs, needs_root, python_as
 from tests.support.machines import forbidden_calls, only_ipv6
 from tests.support.server import Server
 
@@ -23,6 +25,18 @@ def _without(error: str, *calls: str) -> tuple[str, ...]:
 
 def _cannot_forbid() -> str:
     return "" if forbidden_calls.can_forbid() else "no filter for this processor"
+
+
+def _cannot_block() -> str:
+    words = ["env", "--block-signal=TERM", "true"]
+    tried = subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
+    return "this env(1) blocks no signals" if tried.returncode else ""
+
+
+def _give_away(server: Server) -> None:
+    for path in (server.repository, *server.repository.rglob("*")):
+        os.chown(path, _NAMELESS, _NAMELESS)
+    server.repository.chmod(0o700)
 
 
 def _make_lost_and_found(server: Server) -> None:
@@ -147,6 +161,127 @@ ROWS = (
         enter=f'"{sys.executable}" "{only_ipv6.__file__}" --with-loopback true',
         options=("--http-address=0.0.0.0", "--grpc-address=0.0.0.0"),
         host=f"[{only_ipv6.ADDRESS}]",
+    ),
+    Machine(
+        "no-users-and-hosts",
+        "No `/etc/passwd`, `/etc/group`, `/etc/hosts`, `/etc/resolv.conf`",
+        enter="""
+            for name in passwd group hosts resolv.conf; do mount --bind /dev/null /etc/$name; done
+        """,
+    ),
+    Machine(
+        "no-sys",
+        "No `/sys`",
+        enter="mount -t tmpfs -o ro machine /sys",
+    ),
+    Machine(
+        "cgroup-v2",
+        "Control groups of the second version",
+        enter="mount -t cgroup2 machine /sys/fs/cgroup",
+        namespaces=("--cgroup",),
+        missing=needs_root,
+    ),
+    Machine(
+        "noexec",
+        "Nothing that is written may be executed (`noexec`)",
+        enter='for place in "$PLACE" /run /dev/shm; do mount -o remount,noexec $place; done',
+    ),
+    Machine(
+        "years-of-uptime",
+        "The machine has been up for ten years",
+        namespaces=("--time", "--monotonic=315360000", "--boottime=315360000"),
+    ),
+    Machine(
+        "few-descriptors",
+        "64 descriptors (`ulimit -n`)",
+        sentence=r"the limit of open files allows 0 instances; .* \(see ulimit -n, LimitNOFILE\)",
+        shown="the limit of open files allows 0 instances; … (see ulimit -n, LimitNOFILE)",
+        wrapper=("prlimit", "--nofile=64:64"),
+        missing=needs("prlimit"),
+    ),
+    Machine(
+        "little-address-space",
+        "4 GB of addresses (`ulimit -v`)",
+        wrapper=("prlimit", "--as=4000000000:4000000000"),
+        missing=needs("prlimit"),
+    ),
+    Machine(
+        "small-stack",
+        "Stacks of 256 KB (`ulimit -s`)",
+        wrapper=("prlimit", "--stack=262144:262144"),
+        missing=needs("prlimit"),
+    ),
+    Machine(
+        "odd-signals",
+        "Its parent ignores SIGCHLD, SIGPIPE and SIGHUP, and blocks SIGTERM and SIGINT",
+        wrapper=("env", "--ignore-signal=CHLD,PIPE,HUP", "--block-signal=TERM,INT"),
+        missing=_cannot_block,
+    ),
+    Machine(
+        "empty-environment",
+        "No environment",
+        wrapper=("env", "-i"),
+    ),
+    Machine(
+        "proxies",
+        "`http_proxy`, `https_proxy` and `all_proxy` name one that is not there",
+        environment=dict.fromkeys(
+            ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+            "http://127.0.0.1:9",
+        ),
+    ),
+    Machine(
+        "hostile-python",
+        "Variables of Python: a debug allocator, development mode, ASCII, warnings are errors",
+        environment={
+            "PYTHONASYNCIODEBUG": "1",
+            "PYTHONDEVMODE": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONINSPECT": "1",
+            "PYTHONINTMAXSTRDIGITS": "640",
+            "PYTHONIOENCODING": "ascii",
+            "PYTHONMALLOC": "debug",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONPYCACHEPREFIX": "/nonexistent",
+            "PYTHONSAFEPATH": "1",
+            "PYTHONSTARTUP": "/nonexistent",
+            "PYTHONUTF8": "0",
+            "PYTHONWARNINGS": "error",
+        },
+    ),
+    Machine(
+        "optimized",
+        "Python without assertions and docstrings (`-OO`)",
+        environment={"PYTHONOPTIMIZE": "2"},
+    ),
+    Machine("umask-077", "`umask 077`", wrapper=_sh("umask 077; ")),
+    Machine("umask-000", "`umask 000`", wrapper=_sh("umask 000; ")),
+    Machine(
+        "odd-paths",
+        "Paths with blanks, quotes, `%`, braces, other scripts and a line feed",
+        directory='un répertoire d\'essai/100 % {"日本"}\nx',
+    ),
+    Machine(
+        "long-paths",
+        "A directory for temporary files whose path no socket can have",
+        sentence="error: the path of runtime directory '.*' is too long for sockets",
+        shown="the path of runtime directory … is too long for sockets",
+        environment={"TMPDIR": "$PLACE/" + "a" * 120},
+        enter='mkdir "$PLACE/' + "a" * 120 + '"',
+    ),
+    Machine(
+        "odd-model",
+        "A model called `modèle 1.5 %d`",
+        model="modèle 1.5 %d",
+    ),
+    Machine(
+        "root-squash",
+        "A repository that root may not read (`root_squash`)",
+        sentence="failed to open directory .*/models: Permission denied",
+        shown="failed to open directory …: Permission denied",
+        prepare=_give_away,
+        wrapper=("setpriv", "--bounding-set=-dac_override,-dac_read_search"),
+        missing=lambda: needs_root() or needs("setpriv")(),
     ),
     Machine(
         "two-runtime-directories",
