@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GIVEN = frozenset("cat env make rm sh sleep true".split())
 #: What begins a command.
 STARTERS = frozenset("run Popen check_call check_output".split())
-#: Measurements, which `make test` does not run.
-ELSEWHERE = ("tests/bench/",)
+#: Programs of developers, which `make test` does not run.
+ELSEWHERE = ("tests/bench/", "tests/faults/")
 #: A call that looks for a program, or its line in a table of programs and packages.
 SEARCH = r"""(find_tool|which|_missing)\([^)]*"{0}"|"{0}": "[a-z]"""
 

@@ -59,7 +59,8 @@ def python(version: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # not here, where Python's -m would find the source
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
