@@ -239,13 +239,14 @@ def test_a_refusal_is_status_1(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "text"), [(0, "loaded"), (1, "1 process ended"), (3, "3 processes ended")]
+    ("ended", "text"),
+    [(0, "its load has begun"), (1, "1 process ended"), (3, "3 processes ended")],
 )
 def test_a_restart_tells_what_it_did(server: FakeServer, ended: int, text: str) -> None:
     server.answers |= {"restart": ended, "index": [{"name": "m"}]}
 
     assert f"restarted m: {text}\n" == run("restart", "m", "--no-wait").stdout
-    assert ("restart", {"model": "m"}) in server.calls
+    assert ("restart", {"model": "m", "wait": False}) in server.calls
 
 
 def stub(state: str, serial: int) -> dict[str, Any]:

@@ -89,6 +89,7 @@ SPAWNERS = {
     "zmqtriton_stub.fork_server",
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_addons.web_apis.templates.children",  # ends what a template does not end
+    "zmqtriton_addons.tools.explaining.directories",  # reads files that may never be read
     "zmqtriton_addons.tools.benching.clients",  # clients that share no interpreter with the command
     "zmqtriton_addons.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }

@@ -58,7 +58,8 @@ def restart(context: click.Context, model: str, no_wait: bool, form: str) -> Non
     ended = run_with_client(
         context, lambda client: _restart(client, model, no_wait=no_wait), to_change=True
     )
-    what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
+    loaded = "its load has begun" if no_wait else "loaded"
+    what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else loaded
     document = {"model": model, "result": "restarted", "ended": ended}
     print_result(form, document, f"restarted {model}: {what}")
 
@@ -109,9 +110,12 @@ def _reload(client: Client, model: str) -> Any:
 def _restart(client: Client, model: str, *, no_wait: bool) -> Any:
     check_name(client, model)
     before = {stub["serial"] for stub in _stubs(client, model)}
+    arguments = {"model": model, "wait": not no_wait}
+    if no_wait:
+        return client.call("restart", arguments, QUICK_TIMEOUT_S)
     with shown_load(client, model):
-        ended = client.call("restart", {"model": model})
-        while ended and not no_wait and not _is_back(_stubs(client, model), before):
+        ended = client.call("restart", arguments)
+        while ended and not _is_back(_stubs(client, model), before):
             time.sleep(_LOOK_EVERY_S)
     return ended
 

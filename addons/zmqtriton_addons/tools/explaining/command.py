@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.ctl import (
     MODEL,
+    LiveLine,
     needs_attention,
     print_document,
+    print_note,
     read_stacks,
     run_with_client,
     with_format,
 )
 from zmqtriton.findings import Finding, Severity
+from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
 from zmqtriton_addons.tools.explaining.pressure import judge_pressure
@@ -36,6 +37,10 @@ _LOOKS = 3
 _SECOND_LOOK_S = 1.0
 #: A process that is stopped writes no stacks; on a busy machine others need longer.
 _STACKS_WITHIN_S = 5.0
+#: A file system that takes longer hangs.
+_DIRECTORIES_WITHIN_S = 5.0
+#: After this nothing more is looked at, and what is known is told.
+_WITHIN_S = 20.0
 #: The order in which models are shown, and the place of a finding that is no trouble.
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _NOTE = _SEVERITIES.index(Severity.NOTE)
@@ -51,7 +56,10 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
 
     Without MODEL, look at all models; those in trouble are shown, the worst first.
     """
-    explained = run_with_client(context, lambda client: _explain(client, model, version or 0))
+    with LiveLine(f"explain {model}".rstrip()) as line:
+        explained = run_with_client(
+            context, lambda client: _explain(_Server(client, line.show), model, version or 0)
+        )
     if form != "table":
         print_document(
             form,
@@ -74,15 +82,15 @@ def explain_model(client: Client, model: str = "", version: int = 0) -> list[Fin
 
     Without a model, those about each that is in trouble.
     """
-    if not model:
-        troubled = explain_troubled(client)
-        return [replace(one, model=name) for name, findings in troubled for one in findings]
-    return find_all(_Server(client).facts_about(model, version))
-
-
-def explain_troubled(client: Client) -> list[tuple[str, list[Finding]]]:
-    """Return the findings about each model that is in trouble, the worst first."""
     server = _Server(client)
+    if not model:
+        troubled = _explain_troubled(server)
+        return [replace(one, model=name) for name, findings in troubled for one in findings]
+    return find_all(server.facts_about(model, version))
+
+
+def _explain_troubled(server: _Server) -> list[tuple[str, list[Finding]]]:
+    """Return the findings about each model that is in trouble, the worst first."""
     if not server.index:
         return [("the server", [no_models(server.status)])]
     explained = [
@@ -92,23 +100,22 @@ def explain_troubled(client: Client) -> list[tuple[str, list[Finding]]]:
     return sorted(troubled, key=lambda one: (not server.is_unready(one[0]), _rank(one[1])))
 
 
-def _explain_all(client: Client) -> list[tuple[str, list[Finding]]]:
+def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
-    of_machine = [*judge_pressure(_read_pressure(client))]
-    return [*explain_troubled(client), *([("the machine", of_machine)] if of_machine else ())]
+    of_machine = [*judge_pressure(server.read_pressure())]
+    return [*_explain_troubled(server), *([("the machine", of_machine)] if of_machine else ())]
 
 
-def _read_pressure(client: Client) -> Sequence[Any]:
-    with suppress(ZmqTritonError):  # without metrics nobody measures it
-        return [*client.call("latest", timeout_s=QUICK_TIMEOUT_S).get("machine", ())]
-    return []
+def _explain(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:
+    explained = _explain_model(server, model, version) if model else _explain_all(server)
+    if server.is_slow:
+        print_note(f"the server is slow: not all was looked at within {_WITHIN_S:.0f} s")
+    return explained
 
 
-def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:
-    if not model:
-        return _explain_all(client)
-    facts = _Server(client).facts_about(model, version)
-    facts = replace(facts, pressure=_read_pressure(client) if facts.entries else ())
+def _explain_model(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:
+    facts = server.facts_about(model, version)
+    facts = replace(facts, pressure=server.read_pressure() if facts.entries else ())
     findings = find_all(facts)
     if not facts.entries:
         finding = findings[0]
@@ -123,11 +130,20 @@ def _rank(findings: Sequence[Finding]) -> int:
 
 
 class _Server:
-    """The answers of a server from which the facts about its models are taken."""
+    """The answers of a server from which the facts about its models are taken.
 
-    def __init__(self, client: Client) -> None:
+    Without its status and its index nothing is known; all else is asked for while there is time.
+    """
+
+    def __init__(self, client: Client, show: Callable[[str], None] = lambda _: None) -> None:
         self._client = client
+        self._show = show
+        self._deadline_s = time.monotonic() + _WITHIN_S
+        #: Something was left out.
+        self.is_slow = False
+        show("asks the server")
         self.status = self._look()
+        self._directories = Directories(self.status.get("repositories", ()))
         arguments = {"ready": False, "reasons": True}
         self.index: Sequence[Any] = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
         self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
@@ -136,9 +152,29 @@ class _Server:
         """Return the status, with the broker's counts unless it never has the time to tell them."""
         for _ in range(_LOOKS):
             status = self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
-            if status.get("counts") is not None:
+            if status.get("counts") is not None or not self._left_s:
                 break
         return status
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline_s - time.monotonic())
+
+    def _ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any:
+        """Return the answer to a question; without one in time, {}."""
+        if not self._left_s:
+            self.is_slow = True
+            return {}
+        try:
+            return self._client.call(verb, arguments, min(QUICK_TIMEOUT_S, self._left_s))
+        except NoServerError:
+            self.is_slow = True
+        except ZmqTritonError:  # nobody measures it, or its processes have ended meanwhile
+            pass
+        return {}
+
+    def read_pressure(self) -> Sequence[Any]:
+        return [*self._ask("latest").get("machine", ())]
 
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""
@@ -154,23 +190,50 @@ class _Server:
         )
         if not facts.entries:
             return facts
+        self._show(f"looks at {model}")
         counts = facts.rows("counts")
         has_failed = any(row.get("faults") for row in counts)
-        places = [Path(each) / model for each in self.status.get("repositories", ())]
-        readable = [place for place in places if os.access(place, os.R_OK | os.X_OK)]
+        directories, problems = (
+            self._check_directories(model) if self._should_be_checked(model) else ((), ())
+        )
         facts = replace(
             facts,
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
             last_minute=self._last_minute(model) if has_failed else {},
             log=self._log(model) if has_failed or not is_overview else (),
-            problems=_check(readable) if self.is_unready(model) else (),
-            directories=[str(place) for place in readable],
+            problems=problems,
+            directories=directories,
+            silent_repositories=self._directories.silent,
+            load_phase=""
+            if all(entry.get("state") for entry in facts.entries)
+            else self._load_phases.get(model, ""),
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
 
+    def _should_be_checked(self, model: str) -> bool:
+        """True if a version of the model is not ready: its files may say why."""
+        states = [entry.get("state") for entry in self.index if entry["name"] == model]
+        return self.is_unready(model) or not all(states)
+
+    @cached_property
+    def _load_phases(self) -> Mapping[str, str]:
+        phases: Mapping[str, str] = self._ask("loads")
+        return phases
+
+    def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
+        if not self._left_s:
+            self.is_slow = True
+            return (), ()
+        self._show(f"reads the directory of {model}")
+        return self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s))
+
     def _stacks(self, model: str) -> dict[str, list[str]]:
-        with suppress(ZmqTritonError):  # its processes may have ended meanwhile
-            processes = read_stacks(self._client, model, _STACKS_WITHIN_S)
+        if not self._left_s:
+            self.is_slow = True
+            return {}
+        self._show(f"reads the stacks of {model}")
+        with suppress(ZmqTritonError, NoServerError):  # its processes may have ended meanwhile
+            processes = read_stacks(self._client, model, min(_STACKS_WITHIN_S, self._left_s))
             return {process["instance"]: process["lines"] for process in processes}
         return {}
 
@@ -178,31 +241,12 @@ class _Server:
     def _later(self) -> Any:
         """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
-        return self._look()
+        return self._ask("status") or None
 
     def _last_minute(self, model: str) -> Any:
-        arguments = {"seconds": _MINUTE_S, "model": model}
-        with suppress(ZmqTritonError):  # without metrics there is no history
-            return self._client.call("history", arguments, timeout_s=QUICK_TIMEOUT_S)
-        return {}
+        return self._ask("history", {"seconds": _MINUTE_S, "model": model})
 
     def _log(self, model: str) -> Sequence[Any]:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
-        lines: Sequence[Any] = self._client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)[
-            "lines"
-        ]
+        lines: Sequence[Any] = self._ask("logs", arguments).get("lines", ())
         return lines
-
-
-def _check(places: list[Path]) -> list[Finding]:
-    """Return the problems of a model's directories."""
-    # only now: it reads protobuf definitions, and a model that is well needs none
-    from zmqtriton_addons.tools.checking.configurations import CheckOptions
-    from zmqtriton_addons.tools.checking.repositories import check_repositories
-
-    problems: list[Finding] = []
-    for place in places:
-        report = check_repositories([place], CheckOptions())
-        if place.name in report.models:
-            problems += report.models[place.name].errors
-    return problems

@@ -48,6 +48,10 @@ class Facts:
     pressure: Sequence[Document] = ()
     #: The directories of this name.
     directories: Sequence[str] = ()
+    #: What the load that is under way does.
+    load_phase: str = ""
+    #: Repositories that have not answered, in which it may have more.
+    silent_repositories: Sequence[str] = ()
     now_s: float = 0.0
     #: It is one of all models, of which only present trouble is shown.
     is_overview: bool = False

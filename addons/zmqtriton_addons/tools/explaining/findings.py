@@ -120,6 +120,9 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
                 yield _of("ready, but ", explain_reason(facts.model, reason))
         elif state in {"LOADING", "UNLOADING"}:
             yield _transition(facts, entry, whose)
+        elif not state and facts.load_phase:
+            text = f"not ready: it is being loaded: {facts.load_phase}"
+            yield note(text, "Where that hangs, a restart begins anew.", "zmqtriton-ctl models")
         elif not state and not reason:
             yield error(
                 "not ready: nobody has loaded it",
@@ -319,6 +322,11 @@ def _uncopied_findings(facts: Facts, canary: Document, status: str) -> Iterator[
 def _directory_findings(facts: Facts) -> Iterator[Finding]:
     """Report what a check finds beyond what the server says."""
     reasons = " ".join(entry.get("reason", "") for entry in facts.entries)
+    kinds = {reason.kind for entry in facts.entries if (reason := reason_of(entry))}
+    if not facts.serves and not facts.directories and Kind.REPOSITORY_SILENT not in kinds:
+        for repository in facts.silent_repositories:
+            silent = Reason.of(Kind.REPOSITORY_SILENT, "", repository=repository)
+            yield _of("", explain_reason(facts.model, silent))
     for problem in facts.problems:
         text, place = problem.reason, problem.place
         if text not in reasons:

@@ -54,6 +54,24 @@ def stub(state: str = "READY", **more: Any) -> dict[str, Any]:
     return {**usual, "state": state, "restarts": 0, "last_reason": "", **more}
 
 
+SILENT = Reason.of(Kind.REPOSITORY_SILENT, "silent", repository="/two")
+
+
+def test_a_silent_repository_is_told_once_of_models_that_may_be_there() -> None:
+    silent = Facts("m", index=[{"name": "m"}], silent_repositories=["/two"], load_phase="read")
+    unavailable_one = replace(silent, index=[unavailable(SILENT)])
+    served = replace(silent, index=[READY])
+    elsewhere = replace(silent, directories=["/one/m"])
+
+    loading, [one], [other], [last] = map(find_all, (silent, unavailable_one, served, elsewhere))
+
+    assert ["not ready: it is being loaded: read", "its repository /two does not answer"] == [
+        finding.text for finding in loading
+    ]
+    assert "not ready: its repository /two does not answer" == one.text
+    assert "does not answer" not in other.text + last.text
+
+
 def first(facts: Facts) -> Finding:
     return find_all(facts)[0]
 

@@ -99,6 +99,27 @@ def test_a_first_load_that_hangs_is_begun_again() -> None:
     assert "reason" not in world.index()[0]
 
 
+def test_a_load_is_begun_again_without_waiting_for_it() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
+    hanging = world.call("load", {"model": "m"})
+
+    done = world.call("restart", {"model": "m", "wait": False})
+
+    assert 0 == done.result
+    assert "it was restarted by an operator" in hanging.error[1]
+    assert [("m", "LOADING")] == [(e["name"], e["state"]) for e in world.index()]
+
+
+def test_a_load_that_cannot_begin_is_refused_at_once() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.core.stop_requested()
+
+    assert (Unavailable.number, "Server exiting") == (
+        world.call("restart", {"model": "m", "wait": False}).error
+    )
+
+
 def test_an_instance_that_hangs_as_it_comes_back_is_ended(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     world.kill_process(world.serial("m_0_0")).advance(1.0)

@@ -6,7 +6,7 @@ Called for `zmqtriton-ctl stacks` and `restart`, in any model control mode. Does
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from zmqtriton.supervisor import states
@@ -59,7 +59,7 @@ class Operations(Feature):
 
         A load that is under way may hang, and everything else that is asked of the model waits for
         it: it is ended and begun again, and what serves meanwhile is left alone. The answer is the
-        number of ended stubs, or the load's error.
+        number of ended stubs, or the load's error; with `wait` false a load is not waited for.
         """
         name, answer = required_model_name(call.arguments), call.answer
         model = self._server.models.get(name)
@@ -73,7 +73,15 @@ class Operations(Feature):
         elif not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
             answer(0)
         else:
+            self._load(name, answer, waits=call.arguments.get("wait", True))
+
+    def _load(self, name: str, answer: Callable[[Any], None], *, waits: bool) -> None:
+        if waits:
             self._server.load(name, None, lambda error: answer(0 if error is None else error))
+            return
+        errors: list[Any] = []
+        self._server.load(name, None, errors.append)
+        answer(next(filter(None, errors), 0))
 
     def _instances(self, model: str) -> Iterator[tuple[Generation, Instance]]:
         for generation in list(self._server.generations.values()):

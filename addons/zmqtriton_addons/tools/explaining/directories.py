@@ -1,0 +1,71 @@
+"""The directories of models, checked by processes that nobody has to wait for.
+
+A file system may never answer, and a process that waits for it cannot even end.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.findings import Finding, Severity
+
+#: They wait for a file system, and end when it answers.
+_unfinished: list[subprocess.Popen[bytes]] = []
+
+
+class Directories:
+    """Checks models in some repositories, but for those that are silent."""
+
+    def __init__(self, repositories: Sequence[str]) -> None:
+        self._repositories = repositories
+        #: They have not answered in time, and are not asked again.
+        self.silent: list[str] = []
+
+    def check(self, model: str, within_s: float) -> tuple[list[str], list[Finding]]:
+        """Return the model's directories that can be read, and the errors in them.
+
+        Each repository has so much time.
+        """
+        places: list[str] = []
+        problems: list[Finding] = []
+        for repository in self._repositories:
+            if repository in self.silent:
+                continue
+            place = Path(repository) / model
+            report = _check(place, within_s)
+            if report is None:
+                self.silent.append(repository)
+            elif model in report["models"]:
+                places.append(str(place))
+                rows = [row for row in report["findings"] if row["model"] == model]
+                problems += [_finding(row) for row in rows if row["severity"] == "error"]
+        return places, problems
+
+
+def _finding(row: dict[str, str]) -> Finding:
+    return Finding(**{**row, "severity": Severity(row["severity"])})  # type: ignore[arg-type]
+
+
+def _check(place: Path, within_s: float) -> dict[str, Any] | None:
+    """Return what `zmqtriton check` reports; None if it does not end in time."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "zmqtriton", "check", "--json", str(place)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        written, _ = child.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        _unfinished.append(child)
+        return None
+    report: dict[str, Any]
+    report = json.loads(written) if written else {"models": [], "findings": []}
+    return report
