@@ -76,7 +76,8 @@ def unpacked(tmp_path: Path, *members: Member, bounds: ArchiveLimits | None = No
         (special("hard", tarfile.LNKTYPE, "/etc/passwd"), "'/etc/passwd' is an absolute name"),
         (special("hard", tarfile.LNKTYPE, "../passwd"), "'../passwd' leads outside"),
         (special("hard", tarfile.LNKTYPE, "nobody"), "which is no file before it"),
-        (file("bin/activate"), "'bin/activate' is there twice"),
+        (link("bin/activate", "x"), "'bin/activate' is there twice, and not of the same kind"),
+        (file("bin"), "'bin' is there twice, and not of the same kind"),
         (file("bin/activate/x"), "goes through 'bin/activate', a file or link"),
         (link("nothing", ""), "is a link to nothing"),
     ],
@@ -123,6 +124,34 @@ def test_a_link_that_escapes_only_through_another_one_is_refused(tmp_path: Path)
             pack(tmp_path / "2.tar", [directory, link("a/b", ".."), link("c", "a/b/../target")]),
             tmp_path / "second",
         )
+
+
+def test_of_a_name_that_is_there_twice_the_last_counts(tmp_path: Path) -> None:
+    target = unpacked(
+        tmp_path,
+        *(file("a", b"first", mode=0o755), special("copy", tarfile.LNKTYPE, "a")),
+        *(file("a", b"last"), special("a", tarfile.LNKTYPE, "./a")),
+        *(link("l", "copy"), link("l", "a")),
+    )
+
+    assert (b"last", b"first") == tuple((target / n).read_bytes() for n in ("a", "copy"))
+    assert not os.access(target / "a", os.X_OK)
+    assert "a" == os.readlink(target / "l")
+
+
+def test_the_last_of_two_links_is_the_one_that_must_stay_inside(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="'l' is a link to '/etc/passwd', which is outside"):
+        unpacked(tmp_path, link("l", "x"), link("l", "/etc/passwd"))
+
+
+def test_what_venv_pack_packs_is_taken(tmp_path: Path) -> None:
+    # it has pyvenv.cfg twice, the same each time, and absolute links to the interpreter
+    links = (link("bin/python3", os.path.realpath(sys.executable)), link("bin/python", "python3"))
+
+    target = unpacked(tmp_path, CONFIG, *links, ACTIVATE, CONFIG)
+
+    assert CONFIG[1] == (target / "pyvenv.cfg").read_bytes()
+    assert os.access(target / "bin" / "python", os.X_OK)
 
 
 def test_circles_of_links_lead_nowhere_and_do_no_harm(tmp_path: Path) -> None:

@@ -13,17 +13,18 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "ahead": "ModelEnvironment read_environments",
+    "archive_check": "check_archive",
     "cache": "default_root",
     "demand": "ARCHIVE DIRECTORY EnvironmentSpec INTERPRETER REQUIREMENTS SERVER_ENVIRONMENT "
     "ignored_stub_warnings interpreter_path resolve_environment",
     "interpreters": "candidate_paths not_found_text",
     "programs": "find_uv",
-    "unpack": "check_archive_start",
     "users": "StubUsers UserError find_user",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.environments.ahead import ModelEnvironment, read_environments
+    from zmqtriton.environments.archive_check import check_archive
     from zmqtriton.environments.cache import default_root
     from zmqtriton.environments.demand import (
         ARCHIVE,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     )
     from zmqtriton.environments.interpreters import candidate_paths, not_found_text
     from zmqtriton.environments.programs import find_uv
-    from zmqtriton.environments.unpack import check_archive_start
     from zmqtriton.environments.users import StubUsers, UserError, find_user
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

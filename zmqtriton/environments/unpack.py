@@ -2,7 +2,8 @@
 
 The checks are our own on every Python, since tarfile has no filter in older ones. Nothing is
 written through a link, and when all is there each link is followed once: it must end inside, or be
-the interpreter of a virtual environment. Of modes only the right to execute is kept.
+the interpreter of a virtual environment. Of modes only the right to execute is kept. Of a name that
+is there twice the last counts, as in tar, if both are files or both are links.
 """
 
 from __future__ import annotations
@@ -59,13 +60,23 @@ class RejectedArchive(InternalError):
 
 
 def unpack(
-    path: str, file: IO[bytes], target: Path, reporter: Reporter, bounds: ArchiveLimits
+    path: str,
+    file: IO[bytes],
+    target: Path,
+    reporter: Reporter,
+    bounds: ArchiveLimits,
+    *,
+    has_contents: bool = True,
 ) -> None:
-    """Unpack the open archive `file`; after an error `target` holds half of it."""
+    """Unpack the open archive `file`; after an error `target` holds half of it.
+
+    Without contents most files are left empty, which shows whether all of it can be unpacked.
+    """
     size = os.fstat(file.fileno()).st_size
-    free = shutil.disk_usage(target).free * 9 // 10
-    limit = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
-    unpacking = _Unpacker(path, target, limit, bounds.max_members)
+    limit = min(bounds.max_bytes, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
+    if has_contents:
+        limit = min(limit, shutil.disk_usage(target).free * 9 // 10)
+    unpacking = _Unpacker(path, target, limit, bounds.max_members, has_contents=has_contents)
     counter = ByteCounter(f"Extracting Python execution env {path}", size, reporter)
     try:
         mode: Any = f"r|{_compression(path)}"
@@ -93,18 +104,6 @@ class _CountedFile:
         piece = self._file.read(size)
         self._counter.update(self._file.tell())
         return piece
-
-
-def check_archive_start(path: str) -> None:
-    """Raise the fault of an archive as far as its first member tells."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mode: Any = f"r|{_compression(path)}"
-            with _limited_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
-                if archive.next() is None:
-                    raise EOFError("it is empty")
-    except (*_ARCHIVE_ERRORS, OSError) as error:
-        raise _unusable_archive_error(path, error) from error
 
 
 def _unusable_archive_error(path: str, error: Exception) -> InternalError:
@@ -139,8 +138,11 @@ def _compression(path: str) -> str:
 
 
 class _Unpacker:
-    def __init__(self, path: str, target: Path, max_bytes: int, max_members: int) -> None:
+    def __init__(
+        self, path: str, target: Path, max_bytes: int, max_members: int, *, has_contents: bool
+    ) -> None:
         self._path = path
+        self._has_contents = has_contents
         self._target = target
         self._bytes_left = max_bytes
         self._members_left = max_members
@@ -166,14 +168,24 @@ class _Unpacker:
         if not (member.isreg() or member.issym() or member.islnk()):
             raise self._rejection(name, "is neither file, directory nor link")
         self._make_directories(posixpath.dirname(name))
-        if os.path.lexists(self._target / name):
-            raise self._rejection(name, "is there twice")
+        original = self._normalize_name(member.linkname) if member.islnk() else ""
+        if original == name:
+            return  # tar adds a file for the second time as a link to itself
+        self._remove_earlier(name, is_link=member.issym())
         if member.issym():
             self._add_symlink(name, member.linkname)
         elif member.islnk():
-            self._add_hard_link(name, self._normalize_name(member.linkname))
+            self._add_hard_link(name, original)
         else:
             self._write(archive, member, name)
+
+    def _remove_earlier(self, name: str, *, is_link: bool) -> None:
+        """Remove the earlier member of this name; venv-pack adds pyvenv.cfg twice."""
+        if not os.path.lexists(self._target / name):
+            return
+        if name in self._directories or (name in self._links) != is_link:
+            raise self._rejection(name, "is there twice, and not of the same kind")
+        (self._target / name).unlink()
 
     def _normalize_name(self, name: str) -> str:
         """Return the name without a leading `./`; it must be relative and must not go up."""
@@ -209,9 +221,10 @@ class _Unpacker:
         mode = 0o755 if member.mode & 0o111 else 0o644
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(self._target / name, flags, mode), "wb") as copy:
-            shutil.copyfileobj(source, copy, _CHUNK)
-            if copy.tell() != member.size:
-                raise EOFError(f"'{name}' ends too early")
+            if self._has_contents or name.endswith(tuple(_PREFIX_PATTERNS)):
+                shutil.copyfileobj(source, copy, _CHUNK)
+                if copy.tell() != member.size:
+                    raise EOFError(f"'{name}' ends too early")
         self._keep_time(name, member)
 
     def _keep_time(self, name: str, member: tarfile.TarInfo) -> None:

@@ -1,6 +1,6 @@
-"""Checks the Python that a model asks for, as far as names and first bytes tell.
+"""Checks the Python that a model asks for: names, and what an archive holds.
 
-Runs no interpreter, unpacks and builds nothing.
+Runs no interpreter and builds nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zmqtriton.environments import (
     SERVER_ENVIRONMENT,
     EnvironmentSpec,
     candidate_paths,
-    check_archive_start,
+    check_archive,
     not_found_text,
     resolve_environment,
 )
@@ -65,7 +65,7 @@ def _deciding_parameter(config: Any) -> FieldPath:
 
 def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
     if demand.kind == ARCHIVE:
-        check_archive_start(demand.path)
+        check_archive(demand.path)
     elif demand.kind == REQUIREMENTS:
         yield from requirement_problems(Path(demand.path))
     is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python

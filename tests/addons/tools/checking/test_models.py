@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -224,6 +227,32 @@ def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
     assert "is no program that can be run" in texts["program"][0]
     assert "has no requirements.txt or pyproject.toml" in texts["build"][0]
     assert all(4 == one.errors[0].line for one in findings.values())
+
+
+def test_an_archive_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "activate").write_text("VIRTUAL_ENV=/old")
+    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
+    value = 'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{}" }} }}'
+    texts = {}
+    for name, more in {"whole": ["pyvenv.cfg"] * 2, "none": [], "absent": None}.items():
+        path = tmp_path / f"{name}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            if more is not None:
+                archive.add(tmp_path / "env", ".")
+            for member in more or ():
+                archive.addfile(tarfile.TarInfo(member))
+        model = write(tmp_path, name, GOOD + value.format(path))
+        texts[name] = [p.text for p in check_model(model).errors]
+
+    assert [] == texts["whole"]
+    assert [True] == ["'bin/python' is a link to" in text for text in texts["none"]]
+    assert [f"Path {tmp_path}/absent.tar.gz/bin/activate does not exist."] == [
+        text.partition(" The ")[0] for text in texts["absent"]
+    ]
+    assert [] == list((tmp_path / "temporary").iterdir())
 
 
 def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
