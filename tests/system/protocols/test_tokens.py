@@ -230,6 +230,10 @@ def test_a_token_for_some_models_sees_no_others(client: Client, server: Server) 
         assert all(
             f'"{name}"' in str(client.ask(method, path, bearer("root"))[1]) for name in names
         )
+    status, text = client.ask("GET", "/v2/zmqtriton/status", some)
+    shown = json.dumps(text)
+    assert (200, True) == (status, "add_sub" in shown)
+    assert not any(each in shown for each in (*names, str(server.directory), "127.0.0.1"))
     for name in ("told", "not-there"):
         for path in ("", "/ready", "/config", "/stats", "/versions/1"):
             assert (403, NOT_THIS_MODEL) == client.ask("GET", f"/v2/models/{name}{path}", some)

@@ -6,7 +6,8 @@ from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.access.bearer_tokens import check_model, check_unload, may_see
+from zmqtriton_frontends.access.bearer_tokens import check_model, check_unload
+from zmqtriton_frontends.access.hidden_places import places_hidden, visible_entries
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.grpc_api.call import Call
@@ -30,15 +31,15 @@ class Repository:
     async def index(self, data: bytes, call: Call) -> bytes:
         request = _addressed(read(_INDEX_REQUEST, data))
         entries = await self._gateway.call("index", {"ready": request.ready})
-        shown = [entry for entry in entries if may_see(call.grant, entry["name"])]
-        return serialize(_INDEX(models=shown))
+        return serialize(_INDEX(models=visible_entries(entries, call.grant)))
 
     async def load(self, data: bytes, call: Call) -> bytes:
         request, large = await read_load(data, call)
         check_model(call.grant, _addressed(request).model_name)
         parameters, files = _load_parameters(request)
         files.update(large)
-        await load(self._gateway, request.model_name, parameters, files)
+        with places_hidden(call.grant, request.model_name):
+            await load(self._gateway, request.model_name, parameters, files)
         return serialize(_LOAD())
 
     async def unload(self, data: bytes, call: Call) -> bytes:

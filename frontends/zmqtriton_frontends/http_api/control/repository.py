@@ -12,7 +12,8 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.access.bearer_tokens import check_unload, may_see
+from zmqtriton_frontends.access.bearer_tokens import check_unload
+from zmqtriton_frontends.access.hidden_places import places_hidden, visible_entries
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -34,7 +35,7 @@ class Repository:
         if type(ready) is not bool:
             raise InvalidArgument("attempt to access JSON non-boolean as boolean")
         entries = await self._gateway.call("index", {"ready": ready})
-        resp.data = json_documents.write([e for e in entries if may_see(req.grant, e["name"])])
+        resp.data = json_documents.write(visible_entries(entries, req.grant))
 
     async def load(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
         parameters = _parameters(await self._document(req))
@@ -48,7 +49,8 @@ class Repository:
                 raise InternalError("unexpected error on creating Triton parameter")
         files = await asyncio.to_thread(decode, encoded) if encoded else {}
         config = {"config": parameters["config"]} if "config" in parameters else {}
-        await load(self._gateway, model, config, files)
+        with places_hidden(req.grant, model):
+            await load(self._gateway, model, config, files)
 
     async def unload(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
         dependents = _parameters(await self._document(req)).get("unload_dependents", False)

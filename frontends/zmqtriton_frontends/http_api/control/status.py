@@ -17,9 +17,10 @@ import falcon.asgi
 from zmqtriton_floor.access.hosts import is_loopback
 from zmqtriton_floor.access.token_file import CONTROL, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.reasons import ASLEEP
+from zmqtriton_floor.reasons import ASLEEP, AT_REST
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import may_see
+from zmqtriton_frontends.access.hidden_places import may_see_places, visible_entries, without_places
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
@@ -42,6 +43,8 @@ _LARGEST = 10**15
 #: who may see all of them.
 _OF_MODELS = ("processes", "environments", "counts", "quotas", "drains", "troubles")
 _OF_SERVER = ("server", "malformed")
+#: What a token for some models shows of the server: nothing of its machine.
+_OF_IDENTITY = ("id", "version")
 #: The rates of a version that had no requests lately, and of one of which that is not known.
 _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
@@ -84,7 +87,8 @@ class Status:
         now_s = time.time()
         started_s = document["processes"][0]["started_s"]
         may_control = req.grant is None or CONTROL in req.grant.scopes
-        document = _visible(document, req.grant)
+        visible = visible_entries(index, req.grant)
+        document = _visible(document, visible, req.grant)
         document["server"] |= {
             "started_s": started_s,
             "uptime_s": round(max(0.0, now_s - started_s), 3),
@@ -94,14 +98,12 @@ class Status:
         }
         for process in document["processes"]:
             process |= _process_figures(process, latest["processes"], now_s)
-        visible = [entry for entry in index if may_see(req.grant, entry["name"])]
         counts = document["counts"] or ()
         if not (self._may_read_errors and may_control):
             for row in counts:
                 row.pop("last_error", None)
         document["models"] = _models(visible, counts, latest["rates"])
-        sees_all = req.grant is None or req.grant.is_for_all_models
-        document["machine"] = latest["machine"] if sees_all else []
+        document["machine"] = latest["machine"] if may_see_places(req.grant) else []
         _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
@@ -155,19 +157,37 @@ def _number(req: Request, name: str, default: float, *, least: int = 0) -> float
     return number
 
 
-def _visible(document: dict[str, Any], grant: Grant | None) -> dict[str, Any]:
+def _visible(
+    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: Grant | None
+) -> dict[str, Any]:
     """Return a status without what the holder of a token may not see."""
     if grant is None or grant.is_for_all_models:
         return document
     kept = {key: document[key] for key in _OF_SERVER}
+    kept["server"] = {key: kept["server"][key] for key in _OF_IDENTITY}
+    kept["server"]["ready"] = _how_many_are_ready(index)
     for table in _OF_MODELS:
         rows = document.get(table)
-        kept[table] = rows and [row for row in rows if _is_visible(row, grant)]
+        kept[table] = rows and [shown for row in rows if (shown := _visible_row(row, grant))]
     return kept
 
 
-def _is_visible(row: Mapping[str, Any], grant: Grant) -> bool:
-    return "model" not in row or may_see(grant, row["model"])
+def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
+    expected = [entry for entry in index if "version" in entry and not _is_at_rest(entry)]
+    ready = sum(entry.get("state") == "READY" for entry in expected)
+    return f"{ready} of {len(expected)} model versions are ready"
+
+
+def _is_at_rest(entry: Mapping[str, Any]) -> bool:
+    return entry.get("why", {}).get("kind") in AT_REST
+
+
+def _visible_row(row: dict[str, Any], grant: Grant) -> dict[str, Any]:
+    """Return a row of a table as the holder of a token may see it; {} if he may not."""
+    if "model" in row:
+        return without_places(row, row["model"]) if may_see(grant, row["model"]) else {}
+    # a reader is in some directory, and it is about models
+    return {} if row.get("role") == "reader" else {**row, "last_reason": "", "why": {}}
 
 
 def _process_figures(

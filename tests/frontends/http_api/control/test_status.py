@@ -17,7 +17,10 @@ from zmqtriton_floor.settings.frontends import Restriction
 STATUS, HISTORY, LOGS = (f"/v2/zmqtriton/{what}" for what in ("status", "history", "logs"))
 PROCESS: dict[str, Any] = {"started_s": 1000.0, "restarts": 0, "last_reason": ""}
 FOUND: dict[str, Any] = {
-    "server": {"id": "s", "ready": "1 of 2 model versions are ready"},
+    "server": {
+        **{"id": "s", "version": "1.0", "directory": "/run/s", "addresses": {"http": "[::]:1"}},
+        "ready": "1 of 2 model versions are ready, not other version 1",
+    },
     "processes": [
         {**PROCESS, "role": "supervisor", "pid": 1},
         {**PROCESS, "role": "stub", "pid": 2, "model": "good", "version": 1},
@@ -195,6 +198,34 @@ def test_a_token_for_some_models_shows_those(tokens: str) -> None:
     get(gateway, HISTORY, **token)
     _, arguments = gateway.calls[-1]
     assert ("good",) == arguments["visible_models"]
+
+
+def test_a_token_for_some_models_shows_no_places(tokens: str) -> None:
+    gateway = Gateway(tokens=tokens)
+    died = {"last_reason": "no file /models/good/1/data", "why": {"values": {"path": "/run/s/x"}}}
+    supervisor, good, *others = FOUND["processes"]
+    reader = {**PROCESS, "role": "reader", "pid": 5, "state": "reads the list of /models"}
+    processes = [{**supervisor, **died}, {**good, **died}, *others, reader]
+    gateway.answers["status"] = {**FOUND, "processes": processes}
+    entry = {"name": "good", "version": "2", "state": "UNAVAILABLE"}
+    gateway.answers["index"] = [*INDEX, {**entry, "reason": "no file '/models/good/2/model.py'"}]
+
+    document = get(gateway, STATUS, authorization="Bearer control").json
+
+    assert {"id": "s", "version": "1.0", "ready": "1 of 2 model versions are ready"} == {
+        key: document["server"][key]
+        for key in ("id", "version", "directory", "addresses", "ready")
+        if key in document["server"]
+    }
+    first, second = document["processes"]
+    assert ("", {}) == (first["last_reason"], first["why"])
+    assert ("no file good/1/data", {"values": {"path": "x"}}) == (
+        *(second["last_reason"], second["why"]),
+    )
+    assert "no file 'good/2/model.py'" == document["models"][1]["reason"]
+    everything = get(gateway, STATUS, authorization="Bearer every").json
+    assert FOUND["server"].items() <= everything["server"].items()
+    assert 5 == len(everything["processes"])
 
 
 def test_the_log_is_for_those_who_control_all_models(tokens: str) -> None:
