@@ -174,6 +174,11 @@ def script(path: Path, text: str) -> str:
         ),
         (
             "#!/bin/sh\necho 'zmqtriton-probe "
+            '{"version": [3, 14, 0], "abi": "cpython-314t-x86_64-linux-gnu"}\'\n',
+            "is a free-threaded build of Python, which is not supported; name the usual one",
+        ),
+        (
+            "#!/bin/sh\necho 'zmqtriton-probe "
             '{"version": [3, 9], "lacks": ["zmq"], "closed": ["/x"]}\'\n',
             "cannot see its packages: Permission denied for the user",
         ),
@@ -298,12 +303,16 @@ def test_without_uv_the_environments_own_pip_supplies(
 
 
 @pytest.mark.row("B13")
+@pytest.mark.parametrize(
+    ("abi", "platform"),
+    [("cpython-399-other", "manylinux2014_"), ("cpython-399-other-linux-musl", "musllinux_1_2_")],
+)
 def test_without_uv_and_pip_the_servers_own_pip_supplies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abi: str, platform: str
 ) -> None:
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     monkeypatch.setattr(support, "SERVER_PYTHON", script(tmp_path / "server", _PIP))
-    python = lacking(abi="cpython-399-other")._replace(
+    python = lacking(abi=abi)._replace(
         path=script(tmp_path / "python", '#!/bin/sh\ntouch "$5/half"; exit 1\n'), version=(3, 8, 18)
     )
 
@@ -314,7 +323,8 @@ def test_without_uv_and_pip_the_servers_own_pip_supplies(
     words = Path(directory, "asked").read_text()
     assert ["asked"] == [path.name for path in Path(directory).iterdir()]
     assert "--python-version 3.8 --implementation cp --abi cp38 --abi abi3" in words
-    assert "--platform manylinux2014_" in words
+    assert f"--platform {platform}" in words
+    assert ("musllinux" in words) != ("manylinux" in words)
 
 
 @contextlib.contextmanager

@@ -143,8 +143,12 @@ def _installers(
 def _tags(interpreter: Interpreter) -> list[str]:
     """Return pip's options for another Python than its own."""
     machine = interpreter.platform.partition("-")[2].replace("-", "_")
-    platforms = [f"linux_{machine}", f"manylinux2014_{machine}"]
-    platforms += [f"manylinux_2_{minor}_{machine}" for minor in range(17, _glibc_minor() + 1)]
+    platforms = [f"linux_{machine}"]
+    if interpreter.abi.endswith("-musl"):
+        platforms += [f"musllinux_1_{minor}_{machine}" for minor in (1, 2)]
+    else:
+        platforms.append(f"manylinux2014_{machine}")
+        platforms += [f"manylinux_2_{minor}_{machine}" for minor in range(17, _glibc_minor() + 1)]
     number = "{}.{}".format(*interpreter.version)
     abis = ["cp" + number.replace(".", ""), "abi3", "none"]
     return [

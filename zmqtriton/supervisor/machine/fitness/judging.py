@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.fitness import file_size, kernel, task_limits
+from zmqtriton.supervisor.machine.fitness import file_size, kernel, python_build, task_limits
 
 
 class Lack(NamedTuple):
@@ -21,6 +21,9 @@ class Lack(NamedTuple):
 def lacks(options: Options) -> Iterator[Lack]:
     for call in kernel.missing_calls():
         yield Lack(call, kernel.ADVICE, "uname -r")
+    problem = python_build.problem()
+    if problem:
+        yield Lack(problem, python_build.ADVICE, "python3 -VV")
     needed = task_limits.needed(options)
     for limit in task_limits.task_limits():
         if limit.left < needed.usual:
