@@ -213,8 +213,8 @@ Output = Union[IO[str], LineStream]
 class Stream(logging.StreamHandler):  # type: ignore[type-arg]
     """Limits the lines per second of each place in our code, and then reports how many it left out.
 
-    Those of failures, which clients can cause, are limited to MAX_LINES_A_SECOND at most. The
-    output of models is not limited here.
+    Those of failures, which clients can cause, and others that say so (`is_of_client`) are limited
+    to MAX_LINES_A_SECOND at most. The output of models is not limited here.
     """
 
     def __init__(
@@ -249,8 +249,8 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
         if now_s - since_s >= 1:
             since_s, count = now_s, 0
         self._lines[place] = since_s, count + 1
-        is_failure = record.levelno >= logging.WARNING
-        if count < (min(self._max_lines, MAX_LINES_A_SECOND) if is_failure else self._max_lines):
+        is_of_client = record.levelno >= logging.WARNING or getattr(record, "is_of_client", False)
+        if count < (min(self._max_lines, MAX_LINES_A_SECOND) if is_of_client else self._max_lines):
             return True
         self._left_out[place] = record, self._left_out.get(place, (record, 0))[1] + 1
         return False

@@ -148,6 +148,21 @@ def test_letters_that_show_nothing_or_turn_others_around_are_escaped() -> None:
     assert '"\\ud83d"' == logs.quote("\ud83d")
 
 
+def test_lines_that_clients_cause_are_cut_where_more_of_others_are_written() -> None:
+    written = io.StringIO()
+    handler = logs.Stream(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
+    handler.setFormatter(logs.Formatter())
+
+    for line, is_of_client in ((1, False), (2, True)):
+        for _ in range(5 * logs.MAX_LINES_A_SECOND):
+            record = logging.LogRecord("x", logging.INFO, "f.py", line, "text", None, None)
+            record.is_of_client = is_of_client
+            handler.handle(record)
+
+    limit = logs.MAX_LINES_A_SECOND
+    assert [5 * limit, limit] == [written.getvalue().count(f"f.py:{line}") for line in (1, 2)]
+
+
 def test_failures_are_cut_where_more_of_other_lines_are_written() -> None:
     written = io.StringIO()
     handler = logs.Stream(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)

@@ -259,6 +259,8 @@ class Log(NamedTuple):
     model: str = ""
     version: int = 0
     instance: str = ""
+    #: Clients cause it as often as they like.
+    is_of_client: bool = False
 
 
 class NotifyServiceManager(NamedTuple):

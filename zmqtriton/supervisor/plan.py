@@ -63,14 +63,18 @@ class Plan:
         model: str = "",
         version: int = 0,
         instance: str = "",
+        is_of_client: bool = False,
     ) -> None:
         """Log a text with a document in JSON, and below it another text as it is.
 
-        Model, version and instance are what it is about, if that is known.
+        Model, version and instance are what it is about, if that is known. Lines that clients cause
+        are bounded.
         """
         caller = sys._getframe(1)
         place = caller.f_code.co_filename, caller.f_lineno
-        self.enqueue(Log(level, text, *place, raw, document, model, version, instance))
+        self.enqueue(
+            Log(level, text, *place, raw, document, model, version, instance, is_of_client)
+        )
 
     def take_actions(self) -> list[Action]:
         """Take the actions since the last call."""

@@ -58,7 +58,8 @@ class ControlCallHandler:
             if verb.changes(arguments):
                 client = f"model '{model}'" if model else message.client
                 text = _describe(message.verb, arguments, client)
-                self._plan.log("I", text, model=str(arguments.get("model") or ""))
+                name = str(arguments.get("model") or "")
+                self._plan.log("I", text, model=name, is_of_client=True)
             verb.handle(ControlCall(caller, arguments, answer))
         except ZmqTritonError as error:
             answer(error)

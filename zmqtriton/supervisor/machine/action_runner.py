@@ -188,6 +188,7 @@ class ActionRunner:
             if action.raw:
                 record.raw = action.raw
             record.about = logs.subject(action.model, action.version, action.instance)
+            record.is_of_client = action.is_of_client
             _log.handle(record)
 
     def _change_log(self, action: actions.ConfigureLogging) -> None:

@@ -13,8 +13,8 @@ from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.log.outlet import LogOutlet
 from zmqtriton_floor import logs
 
-#: The supervisor reports on all models, of which there may be many. Of failures, which clients
-#: can cause as often as they like, it tells as many as other processes.
+#: The supervisor reports on all models, of which there may be many. Of failures and calls, which
+#: clients can cause as often as they like, it tells as many as other processes.
 _LINES_A_SECOND = 1000
 
 
