@@ -34,6 +34,14 @@ FOR_TESTS_OF_MODELS = ("c_python_backend_utils", "triton_python_backend_utils")
 CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
+def test_the_oldest_version_of_each_package_is_named() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+
+    needed = setup["options"]["install_requires"].split("\n")
+    assert [] == [line for line in needed if line and ">=" not in line.partition(";")[0]]
+
+
 def files_of(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
         # Hidden files are editors' and tools'.
