@@ -156,7 +156,7 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.addons.pytriton.conformance.record --ours
 
 clean:
-	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers build *.egg-info
+	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers .venv-machines build *.egg-info
 
 $(uv):
 	$(PYTHON) -m venv --clear .venv-uv

@@ -51,6 +51,11 @@ def visit(machine: Machine) -> Outcome:
     """Run the drive in one machine."""
     if reason := machine.missing():
         return Outcome(machine, missing=reason)
+    try:
+        if machine.python:
+            machine.python()
+    except subprocess.CalledProcessError as failure:
+        return Outcome(machine, error="no environment", log=str(failure.stderr))
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         words = [sys.executable, "-m", "tests.faults.machines.drive", machine.name, directory]

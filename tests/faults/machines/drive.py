@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -43,12 +44,14 @@ class Drive:
         self._environment = places | {
             name: text.replace("$PLACE", str(place)) for name, text in machine.environment.items()
         }
+        self._python = machine.python() if machine.python else Path(sys.executable)
         self._server = server = Server(
             place / machine.directory,
             models=["counting"],
             options=machine.options,
             environment=self._environment,
             stub_user="",
+            python=self._python,
         )
         server.add_model("identity_fp32", machine.model)
         server.url = f"http://{machine.host}:{server.http_port}"
@@ -87,14 +90,29 @@ class Drive:
                 self._infer(module, size)
         self._stream()
         self._kill_stub()
-        with self._code().open("a") as code:
-            code.write("\n# another version\n")
+        if self._machine.change:
+            self._machine.change(self._server)
+        else:
+            with self._code().open("a") as code:
+                code.write("\n# another version\n")
         self._run_ctl("reload", self._machine.model)
         self._infer(http_client, _SMALL)
         assert self._machine.model in self._run_ctl("status")
-        self._supervisor().send_signal(signal.SIGTERM)
-        assert self._server.process is not None
-        status = self._server.process.wait(60)
+        self._machine.before_end(self._server)
+        self._end()
+
+    def _end(self) -> None:
+        process, supervisor = self._server.process, self._supervisor()
+        assert process is not None
+        supervisor.send_signal(signal.SIGTERM)
+        if self._machine.grace_s:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self._machine.grace_s)
+            # as the kubelet does to the first process of a container
+            supervisor.kill()
+            process.wait()
+            return
+        status = process.wait(60)
         assert status == 0, f"ended with {status}"
 
     def _infer(self, module: Any, size: int) -> None:
@@ -137,7 +155,7 @@ class Drive:
             # as `docker exec` does
             prefix = ["nsenter", f"--target={self._supervisor().pid}", "--pid", "--mount"]
         said = subprocess.run(
-            [*prefix, sys.executable, "-m", "zmqtriton.ctl.main", *choice, *words],
+            [*prefix, self._python, "-m", "zmqtriton.ctl.main", *choice, *words],
             capture_output=True,
             env=os.environ | self._environment,
             cwd=server.directory,

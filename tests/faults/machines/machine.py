@@ -40,6 +40,8 @@ class Machine:
     shown: str = ""
     #: Commands of a shell before all else; $PLACE is the machine's own directory.
     enter: str = ""
+    #: Commands of the shell after all else.
+    leave: str = ""
     #: More namespaces, as unshare(1) has them.
     namespaces: tuple[str, ...] = ()
     #: A program and its arguments that starts the server and its commands.
@@ -52,7 +54,15 @@ class Machine:
     model: str = "identity_fp32"
     #: Its server's directory, within the machine's own.
     directory: str = "s"
+    #: Makes the Python of the server, where that is not the one of the tests.
+    python: Callable[[], Path] | None = None
     prepare: Callable[[Server], None] = _nothing
+    #: Changes a model before it is reloaded, where that is not a line more of its code.
+    change: Callable[[Server], None] | None = None
+    #: Begins what the end meets.
+    before_end: Callable[[Server], None] = _nothing
+    #: After SIGTERM the server has so long; 0: as long as it takes.
+    grace_s: float = 0.0
     #: Why this machine cannot be made here; "" if it can.
     missing: Callable[[], str] = lambda: ""
 
@@ -60,7 +70,7 @@ class Machine:
         """Return the command line that runs these words in the machine."""
         user = ["--user", "--map-root-user"] if os.geteuid() else []
         # not exec: the first process of the machine is one that takes orphans
-        script = f'{_PLACES}{self.enter}\n"$@"\nexit $?'
+        script = f'{_PLACES}{self.enter}\n"$@" && status=0 || status=$?\n{self.leave}\nexit $status'
         shell = ["env", f"PLACE={place}", "sh", "-ec", script, "sh"]
         return ["unshare", *user, *_NAMESPACES, *self.namespaces, *shell, *words]
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import ctypes.util
 import subprocess
 import sys
+from typing import Any
 
+from tests.faults.machines import environments, preparations
 from tests.faults.machines.machine import Machine, as_user, needs, needs_root, python_as
 from tests.support.machines import forbidden_calls, only_ipv6
-from tests.support.server import Server
 
+#: The models that are asked.
+_BOTH = ("--load-model=identity_fp32", "--load-model=counting")
+#: A group of the machine's own, called like its place.
+_GROUP = "zmqtriton-${PLACE##*/}"
+#: The file of each controller's limit, in both versions.
+_GROUP_FILES = {"memory": "memory.limit_in_bytes memory.max", "pids": "pids.max"}
 #: A user that nothing else of this machine is.
 _NAMELESS = 41_234
 
@@ -27,20 +34,56 @@ def _cannot_forbid() -> str:
     return "" if forbidden_calls.can_forbid() else "no filter for this processor"
 
 
+def _grouped(**limits: int) -> dict[str, Any]:
+    """Return how a machine is made whose server is in a control group with these limits."""
+    commands = [
+        f"""
+        top=/sys/fs/cgroup
+        if [ -d $top/{controller} ]; then top=$top/{controller}
+        else echo +{controller} > $top/cgroup.subtree_control
+        fi
+        mkdir -p $top/{_GROUP}
+        for file in {_GROUP_FILES[controller]}; do
+            [ ! -e $top/{_GROUP}/$file ] || echo {limit} > $top/{_GROUP}/$file
+        done
+        """
+        for controller, limit in limits.items()
+    ]
+    join = f"""
+        PLACE=$PLACE
+        for list in /sys/fs/cgroup/{_GROUP}/cgroup.procs /sys/fs/cgroup/*/{_GROUP}/cgroup.procs; do
+            [ ! -e $list ] || echo $$ > $list
+        done
+    """
+    return {
+        "enter": "".join(commands),
+        "wrapper": _sh(join),
+        "leave": f"rmdir /sys/fs/cgroup/{_GROUP} /sys/fs/cgroup/*/{_GROUP} 2> /dev/null || true",
+        "missing": needs_root,
+    }
+
+
+def _localized(name: str, source: str, charmap: str) -> dict[str, Any]:
+    """Return how a machine is made that has this locale, which is made for it."""
+    return {
+        "enter": f"""
+            mkdir "$PLACE/locales"
+            localedef -c -i {source} -f {charmap} "$PLACE/locales/{name}" 2> /dev/null || true
+            [ -e "$PLACE/locales/{name}/LC_CTYPE" ]
+        """,
+        "environment": {"LOCPATH": "$PLACE/locales", "LC_ALL": name, "PYTHONUTF8": "0"},
+        "missing": needs("localedef"),
+    }
+
+
+def _no_jemalloc() -> str:
+    return "" if ctypes.util.find_library("jemalloc") else "libjemalloc is missing"
+
+
 def _cannot_block() -> str:
     words = ["env", "--block-signal=TERM", "true"]
     tried = subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
     return "this env(1) blocks no signals" if tried.returncode else ""
-
-
-def _give_away(server: Server) -> None:
-    for path in (server.repository, *server.repository.rglob("*")):
-        os.chown(path, _NAMELESS, _NAMELESS)
-    server.repository.chmod(0o700)
-
-
-def _make_lost_and_found(server: Server) -> None:
-    (server.repository / "lost+found").mkdir(mode=0o700)
 
 
 ROWS = (
@@ -152,7 +195,7 @@ ROWS = (
     Machine(
         "lost-and-found",
         "The repository is the root of a file system (`lost+found`)",
-        prepare=_make_lost_and_found,
+        prepare=preparations.make_lost_and_found,
     ),
     Machine(
         "only-ipv6",
@@ -279,9 +322,101 @@ ROWS = (
         "A repository that root may not read (`root_squash`)",
         sentence="failed to open directory .*/models: Permission denied",
         shown="failed to open directory …: Permission denied",
-        prepare=_give_away,
+        prepare=preparations.give_away(_NAMELESS),
         wrapper=("setpriv", "--bounding-set=-dac_override,-dac_read_search"),
         missing=lambda: needs_root() or needs("setpriv")(),
+    ),
+    Machine(
+        "few-megabytes",
+        "A container of 512 MB with 64 processes",
+        **_grouped(memory=512 << 20, pids=64),
+    ),
+    Machine(
+        "few-tasks",
+        "A control group with 8 processes and threads (`pids.max`)",
+        sentence="error: pids.max of the control group allows 8 processes and threads, and ",
+        shown="pids.max of the control group allows 8 processes and threads, and … are there; "
+        "the server needs … more",
+        **_grouped(pids=8),
+    ),
+    Machine(
+        "many-cores",
+        "64 processors",
+        environment={"LD_PRELOAD": "$PLACE/cores.so"},
+        options=("--http-workers=0", "--grpc-processes=0"),
+        prepare=preparations.build_cores,
+        missing=needs("gcc"),
+    ),
+    Machine(
+        "jemalloc",
+        "jemalloc in place of the allocator",
+        environment={"LD_PRELOAD": ctypes.util.find_library("jemalloc") or ""},
+        missing=_no_jemalloc,
+    ),
+    Machine("turkish", "A Turkish locale", **_localized("tr_TR.UTF-8", "tr_TR", "UTF-8")),
+    Machine(
+        "euc-jp", "A Japanese locale of EUC-JP", **_localized("ja_JP.EUC-JP", "ja_JP", "EUC-JP")
+    ),
+    Machine(
+        "no-locale",
+        "A locale that the machine has not",
+        environment={"LC_ALL": "xx_XX.UTF-8", "LANG": "xx_XX.UTF-8"},
+    ),
+    Machine(
+        "config-map",
+        "A model in a ConfigMap of Kubernetes, changed by the rename of a link",
+        prepare=preparations.make_config_map,
+        change=preparations.flip_config_map,
+    ),
+    Machine(
+        "load-with-the-gil",
+        "SIGTERM while a load holds the GIL",
+        options=("--model-control-mode=explicit", *_BOTH, "--exit-timeout-secs=2"),
+        prepare=preparations.add_holder,
+        before_end=preparations.load_holder,
+    ),
+    Machine(
+        "short-grace",
+        "SIGKILL 5 s after SIGTERM, amid a request (`terminationGracePeriodSeconds`)",
+        prepare=preparations.add_sleeper,
+        before_end=preparations.ask_sleeper,
+        grace_s=5,
+    ),
+    Machine(
+        "oldest-packages",
+        "The oldest packages with wheels that the server may be installed with",
+        python=environments.lowest,
+        missing=environments.why_no_uv,
+    ),
+    Machine(
+        "uv-tool",
+        "Installed by `uv tool install`",
+        python=environments.uv_tool,
+        missing=environments.why_no_uv,
+    ),
+    Machine(
+        "pipx",
+        "Installed by `pipx install`",
+        python=environments.pipx,
+        missing=environments.why_no_uv,
+    ),
+    Machine(
+        "user-packages",
+        "Installed by `pip install --user`",
+        python=lambda: environments.BASE_PYTHON,
+        prepare=preparations.install_for_user,
+    ),
+    Machine(
+        "model-without-numpy",
+        "A model whose environment has no package",
+        prepare=preparations.use_environment(preparations.bare_environment),
+        missing=environments.why_no_uv,
+    ),
+    Machine(
+        "model-with-old-numpy",
+        "A model on Python 3.8 with numpy 1.17",
+        prepare=preparations.use_environment(preparations.old_environment),
+        missing=environments.why_no_old_python,
     ),
     Machine(
         "two-runtime-directories",

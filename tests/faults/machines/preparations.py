@@ -1,0 +1,166 @@
+"""Files of single machines, written before their servers start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.machines import environments
+from tests.stub.interpreters import find_python
+from tests.support.server import Server, status_of
+from tests.support.waiting import eventually
+
+#: Functions of the C library, in which this machine has 64 processors.
+_CORES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
+    memset(set, 0, size);
+    memset(set, 255, size < 8 ? size : 8);
+    return 0;
+}
+long sysconf(int name) {
+    if (name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF) return 64;
+    return ((long (*)(int))dlsym(RTLD_NEXT, "sysconf"))(name);
+}
+"""
+#: Holds the GIL, as code in C does that computes; and a request that never ends.
+_HOLDER = """
+import ctypes
+class TritonPythonModel:
+    def initialize(self, args):
+        ctypes.PyDLL(None).sleep(3600)
+"""
+_SLEEPER = """
+import pathlib
+import time
+class TritonPythonModel:
+    def execute(self, requests):
+        pathlib.Path("@SCRATCH@/begun").touch()
+        time.sleep(3600)
+"""
+_CONFIG = """
+backend: "python"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+"""
+
+
+def make_lost_and_found(server: Server) -> None:
+    (server.repository / "lost+found").mkdir(mode=0o700)
+
+
+def give_away(owner: int) -> Callable[[Server], None]:
+    """Return what makes the repository one of this user, closed to others."""
+
+    def prepare(server: Server) -> None:
+        for path in (server.repository, *server.repository.rglob("*")):
+            os.chown(path, owner, owner)
+        server.repository.chmod(0o700)
+
+    return prepare
+
+
+def make_config_map(server: Server) -> None:
+    """Lay a model out as Kubernetes mounts a ConfigMap: all by links, which one rename changes."""
+    model = server.repository / "identity_fp32"
+    first = model / "..2024_01"
+    first.mkdir()
+    for name in ("config.pbtxt", "1"):
+        (model / name).rename(first / name)
+        (model / name).symlink_to(f"..data/{name}")
+    (model / "..data").symlink_to(first.name)
+
+
+def flip_config_map(server: Server) -> None:
+    model = server.repository / "identity_fp32"
+    following = model / "..2024_02"
+    shutil.copytree(model / "..2024_01", following)
+    with (following / "1" / "model.py").open("a") as code:
+        code.write("\n# another version\n")
+    (model / "..data_tmp").symlink_to(following.name)
+    (model / "..data_tmp").rename(model / "..data")
+    shutil.rmtree(model / "..2024_01")
+
+
+def install_for_user(server: Server) -> None:
+    """Make the packages of this environment those of the user, as `pip install --user` does."""
+    version = "python{}.{}".format(*sys.version_info)
+    place = server.directory.parent / "home" / ".local" / "lib" / version / "site-packages"
+    place.mkdir(parents=True)
+    installed = Path(sys.prefix) / "lib" / version / "site-packages"
+    (place / "all.pth").write_text(f"import site; site.addsitedir({str(installed)!r})\n")
+
+
+def build_cores(server: Server) -> None:
+    place = server.directory.parent
+    source = place / "cores.c"
+    source.write_text(_CORES)
+    words = ["gcc", "-shared", "-fPIC", "-o", f"{place}/cores.so", str(source), "-ldl"]
+    subprocess.run(words, check=True)
+
+
+def use_environment(make: Callable[[], Path]) -> Callable[[Server], None]:
+    """Return what makes the model run in an environment of its own."""
+
+    def prepare(server: Server) -> None:
+        with (server.repository / "identity_fp32" / "config.pbtxt").open("a") as config:
+            config.write(
+                f"parameters {{ key: 'EXECUTION_ENV_PATH' value {{ string_value: '{make()}' }} }}\n"
+            )
+
+    return prepare
+
+
+def bare_environment() -> Path:
+    return environments.of_model("bare")
+
+
+def old_environment() -> Path:
+    python = find_python("3.8")
+    assert python is not None
+    return environments.of_model("old-numpy", "numpy==1.17.5", python=Path(python))
+
+
+def add_holder(server: Server) -> None:
+    _add(server, "holder", _HOLDER)
+
+
+def load_holder(server: Server) -> None:
+    """Begin a load that does not end, and holds the GIL."""
+    url = f"{server.url}/v2/repository/models/holder/load"
+    threading.Thread(target=lambda: _post(url), daemon=True).start()
+    eventually(lambda: "loading: holder:1" in server.log_text(), 60, "the load")
+
+
+def add_sleeper(server: Server) -> None:
+    _add(server, "sleeper", _SLEEPER)
+
+
+def ask_sleeper(server: Server) -> None:
+    """Begin a request that does not end."""
+    url = f"{server.url}/v2/models/sleeper"
+    tensor = b'{"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}]}'
+    threading.Thread(target=lambda: _post(f"{url}/infer", tensor), daemon=True).start()
+    eventually((server.scratch / "begun").exists, 60, "the request")
+
+
+def _add(server: Server, name: str, code: str) -> None:
+    version = server.repository / name / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(code.replace("@SCRATCH@", str(server.scratch)))
+    (version.parent / "config.pbtxt").write_text(_CONFIG)
+
+
+def _post(url: str, body: bytes = b"{}") -> None:
+    status_of(urllib.request.Request(url, body, method="POST"), 3600)
