@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timezone
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
@@ -36,6 +36,14 @@ _EXPIRED = "The token has expired"
 _SEVERAL = "Only one token may be presented"
 
 Mark = tuple[int, ...]
+#: The grants in the file, or why it cannot be used.
+_Content = tuple[Grant, ...] | TokenFileError
+
+
+class _Look(NamedTuple):
+    mark: Mark
+    #: None if there is nothing new.
+    content: _Content | None
 
 
 class BearerTokens:
@@ -51,7 +59,7 @@ class BearerTokens:
         self._day = _today()
         #: Of the file: as it was read, and as it was seen last.
         self._read_mark = self._seen_mark = _mark(path)
-        self._read()
+        self._take_content(_read(path))
 
     # ---------------------------------------------------------------- requests
 
@@ -104,27 +112,43 @@ class BearerTokens:
         asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_again)
 
     def _look_again(self) -> None:
-        self.watch()
-        self.look()
+        """Look in a thread: the file may lie anywhere."""
+        try:
+            looking = asyncio.get_running_loop().run_in_executor(None, self._examine)
+        except RuntimeError as error:  # no thread can begin now
+            _log.warning("%s cannot be looked at: %s", self._path, error)
+            self.watch()
+        else:
+            looking.add_done_callback(self._end_look)
+
+    def _end_look(self, looking: asyncio.Future[_Look]) -> None:
+        if not looking.cancelled():
+            self.watch()
+            self._take_look(looking.result())
 
     def look(self) -> None:
         """Take note of the changes since the last look."""
-        mark, seen, today = _mark(self._path), self._seen_mark, _today()
-        self._seen_mark = mark
-        if mark == seen and mark != self._read_mark:
-            self._read_mark = mark
-            if self._read():
+        self._take_look(self._examine())
+
+    def _examine(self) -> _Look:
+        mark = _mark(self._path)
+        has_changed = mark == self._seen_mark and mark != self._read_mark
+        return _Look(mark, _read(self._path) if has_changed else None)
+
+    def _take_look(self, look: _Look) -> None:
+        self._seen_mark = look.mark
+        if look.content is not None:
+            self._read_mark = look.mark
+            if self._take_content(look.content):
                 _log.info("%s was read anew, it has %d tokens", self._path, len(self._grants))
-        elif today != self._day:
+        elif _today() != self._day:
             self._take(self._grants)
 
-    def _read(self) -> bool:
-        try:
-            grants = token_file.read(self._path)
-        except TokenFileError as error:
-            _log.error("%s cannot be used, the tokens are those of before: %s", self._path, error)
+    def _take_content(self, content: _Content) -> bool:
+        if isinstance(content, TokenFileError):
+            _log.error("%s cannot be used, the tokens are those of before: %s", self._path, content)
             return False
-        self._take(grants)
+        self._take(content)
         return True
 
     def _take(self, grants: Iterable[Grant]) -> None:
@@ -188,6 +212,13 @@ def _is_valid(grant: Grant, day: date) -> bool:
 
 def _today() -> date:
     return datetime.now(timezone.utc).date()
+
+
+def _read(path: str) -> _Content:
+    try:
+        return token_file.read(path)
+    except TokenFileError as error:
+        return error
 
 
 def _mark(path: str) -> Mark:

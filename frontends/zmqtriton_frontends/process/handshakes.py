@@ -7,12 +7,15 @@ connection.py knows who reads and who stalls; and who speaks without TLS would h
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.process.tls import Encryption
+
+_log = logging.getLogger(__name__)
 
 #: The limit for a client's handshake, and for what a client without TLS says.
 _HANDSHAKE_WITHIN_S = 9.0
@@ -51,7 +54,10 @@ class Handshakes:
         """
         if self._renewing is None or self._renewing.done():
             loop = asyncio.get_running_loop()
-            self._renewing = loop.run_in_executor(None, self._encryption.renew)
+            try:
+                self._renewing = loop.run_in_executor(None, self._encryption.renew)
+            except RuntimeError as error:  # no thread can begin now
+                _log.warning("the files of TLS cannot be looked at: %s", error)
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
         """Return what a listener makes in place of connections."""
