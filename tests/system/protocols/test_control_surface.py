@@ -326,6 +326,7 @@ def test_a_configuration_given_with_a_load_holds_for_that_load(server: Server) -
     assert error(500, "unexpected error on creating Triton parameter") == ask(
         server, "POST", load, {"parameters": {"other": "x"}}
     )
+    assert (200, None) == ask(server, "POST", _UNLOAD.format("string_upper"))
 
 
 @pytest.mark.row("C13", "C94")
