@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import urllib.request
@@ -20,6 +21,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 _CACHED = "response_cache { enable: true }\n"
+#: What no test has sent; nor is one of them twice another.
+_ODD = itertools.count(1, 2)
 #: Says how often the instance has executed this one.
 _COUNTING = "self.kept['n'] = self.kept.get('n', 0) + 1\nreturn [reply(self.kept['n'])]"
 _ENSEMBLE = """
@@ -87,7 +90,7 @@ OPTIONS = [
 
 
 def prepare(server: Server) -> None:
-    for name in ("cached", "reloaded", "member"):
+    for name in ("cached", "first_asked", "reloaded", "member"):
         scripted.add_model(server, "scripted", name, _CACHED)
     for name, member, more in (("around", "member", ""), ("whole", "scripted", _CACHED)):
         path = server.repository / name
@@ -127,16 +130,17 @@ def counts(server: Server, model: str) -> dict[str, int]:
 
 @pytest.mark.row("E45", "--cache-config")
 def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server) -> None:
-    before = counts(server, "cached")
-    over_http = [scripted.generate(server, "cached", _COUNTING, "a", id=i) for i in ("1", "2")]
+    model = "first_asked"
+    before = counts(server, model)
+    over_http = [scripted.generate(server, model, _COUNTING, "a", id=i) for i in ("1", "2")]
     [script] = infer_inputs(grpc_client, SCRIPT=np.array([_COUNTING.encode()], dtype=np.object_))
     [argument] = infer_inputs(grpc_client, ARGUMENT=np.array([b"a"], dtype=np.object_))
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         # HTTP's generate asks for all outputs, so this does.
-        over_grpc = client.infer("cached", [argument, script]).as_numpy("TEXT")[0].decode()
-    other = scripted.generate(server, "cached", _COUNTING, "b")
+        over_grpc = client.infer(model, [argument, script]).as_numpy("TEXT")[0].decode()
+    other = scripted.generate(server, model, _COUNTING, "b")
 
-    after = counts(server, "cached")
+    after = counts(server, model)
 
     assert (["1", "1"], "1", "2") == (over_http, over_grpc, other)
     changed = {kind: after[kind] - before[kind] for kind in after if after[kind] != before[kind]}
@@ -153,7 +157,7 @@ def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server
         }
         == changed
     )
-    assert server.statistics("cached")["inference_stats"]["cache_hit"]["ns"] > 0
+    assert server.statistics(model)["inference_stats"]["cache_hit"]["ns"] > 0
 
 
 @pytest.mark.row("nv_model_load_duration_secs")
@@ -229,7 +233,8 @@ def test_large_inputs_of_a_member_are_found_again(
     server: Server, ensemble: str, times: int, is_asked_by_a_model: bool
 ) -> None:
     model, more = ("asking", {"asks": ensemble}) if is_asked_by_a_model else (ensemble, None)
-    sent = [np.full(100_000, value, np.float32) for value in (1, 2, 1, 2)]
+    first, second = next(_ODD), next(_ODD)
+    sent = [np.full(100_000, value, np.float32) for value in (first, second, first, second)]
     before = counts(server, "cached_twice")
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         for data in sent:
