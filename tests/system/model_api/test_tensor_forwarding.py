@@ -28,6 +28,11 @@ FRONTENDS = ("grpc",)
 MODELS = ["passer", "reader", "identity_fp32"]
 
 
+def prepare(server: Server) -> None:
+    # It has made no tensors of its own before.
+    server.add_model("passer", "another_passer")
+
+
 @pytest.fixture
 def client(server: Server) -> Iterator[Any]:
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
@@ -64,18 +69,18 @@ def _read(path: Path) -> float:
 
 
 def test_what_a_model_passes_on_is_not_copied(server: Server, client: Any) -> None:
-    array = np.arange(150_000, dtype=np.float32)
+    array, model = np.arange(150_000, dtype=np.float32), "another_passer"
 
     for _ in range(2):
-        assert np.array_equal(array, _infer(client, array, way="back"))
-    [passer], [identity] = server.stub_pids("passer"), server.stub_pids("identity_fp32")
+        assert np.array_equal(array, _infer(client, array, model, way="back"))
+    [passer], [identity] = server.stub_pids(model), server.stub_pids("identity_fp32")
     assert not _owns_memory(passer)
 
     for _ in range(4):
-        assert np.array_equal(array, _infer(client, array, way="kept"))
-    assert np.array_equal(array, _infer(client, array, way="through"))
+        assert np.array_equal(array, _infer(client, array, model, way="kept"))
+    assert np.array_equal(array, _infer(client, array, model, way="through"))
     for _ in range(8):
-        assert np.array_equal(2 * array, _infer(client, array, way="made"))
+        assert np.array_equal(2 * array, _infer(client, array, model, way="made"))
     assert not _owns_memory(identity)
 
 
