@@ -55,6 +55,27 @@ def test_what_a_module_lacks_when_it_is_imported_is_said(path: Path) -> None:
     assert isinstance(raised.value.__cause__, AttributeError)
 
 
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("import no_such_package", ModuleNotFoundError),
+        ("from signal import SIGNOTHING", ImportError),
+        ("third = 1 / 0", ZeroDivisionError),
+        ("third = (", SyntaxError),
+    ],
+)
+def test_any_other_error_of_a_module_is_the_callers(
+    path: Path, line: str, error: type[Exception]
+) -> None:
+    (path / "two.py").write_text(line)
+
+    with pytest.raises(error) as raised:
+        exec(f"from {PACKAGE} import third")
+
+    assert error is raised.type
+    assert "third" not in str(raised.value)
+
+
 def test_modules_are_imported_as_ever_and_other_names_are_missing(path: Path) -> None:
     package = importlib.import_module(PACKAGE)
     module = importlib.import_module(f"{PACKAGE}.two")
