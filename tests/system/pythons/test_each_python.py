@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,9 +36,12 @@ ONES = np.ones((1, 16), np.float32)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server as it is distributed; from a copy, since setuptools packs what is in build/."""
     folder = tmp_path_factory.mktemp("wheel")
+    others = shutil.ignore_patterns(".*", "build", "tests", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, folder / "source", ignore=others)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    run([*build, str(ROOT)])
+    run([*build, str(folder / "source")])
     [path] = folder.glob("*.whl")
     return path
 
