@@ -10,7 +10,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "client_report": "ClientReport",
     "control_calls": "on_behalf_of",
-    "gateway": "Gateway",
+    "gateway": "NEW_SEQUENCES_S Gateway",
     "loads": "load",
     "pending_request": "PendingRequest",
     "readiness": "Readiness",
@@ -21,7 +21,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from zmqtriton_frontends.gateway.client_report import ClientReport
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of
-    from zmqtriton_frontends.gateway.gateway import Gateway
+    from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
     from zmqtriton_frontends.gateway.loads import load
     from zmqtriton_frontends.gateway.pending_request import PendingRequest
     from zmqtriton_frontends.gateway.readiness import Readiness

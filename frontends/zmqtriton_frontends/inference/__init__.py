@@ -9,7 +9,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "admission": "CheckedRequest MAX_NAME Options check_parameter_name prepare",
-    "catalogue": "ModelVersion STOPPING parse_version",
+    "catalogue": "ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionSlice",
     "load_on_demand": "NotLoaded attempt",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         check_parameter_name,
         prepare,
     )
-    from zmqtriton_frontends.inference.catalogue import STOPPING, ModelVersion, parse_version
+    from zmqtriton_frontends.inference.catalogue import ModelVersion, parse_version
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
     from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt

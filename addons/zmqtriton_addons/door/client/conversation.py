@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 import stat
 import threading
 import time
@@ -34,6 +35,7 @@ _LOOK_S = 0.25
 _COPIED_BYTES = 64 << 10
 _CLOSED = "the connection to the server is closed"
 _LOST = "the connection to the server was lost"
+_STOPS = "the server is stopping or has ended"
 LATE = "the request's deadline has passed"
 
 
@@ -83,8 +85,11 @@ class Conversation:
             raise Unavailable(f"no server at '{path}': {error.strerror}") from None
         if not is_socket:
             raise Unavailable(f"no server at '{path}': it is not a socket")
+        self._path = path
         self._context = zmq.Context()
         self._socket, self._monitor = sockets.open_client(self._context, path)
+        #: The server of this connection ends, or has ended.
+        self._is_left = False
         self._numbers = itertools.count(1)
         self._open: dict[int, Inbox] = {}
         #: The loop that watches the socket.
@@ -111,11 +116,26 @@ class Conversation:
     # ---------------------------------------------------------------- asking
 
     def ask(self, verb: str, fields: Mapping[str, Any], frames: Sequence[Any] = ()) -> Inbox:
-        """Send a request. Raises Unavailable if this is closed."""
+        """Send a request. Raises Unavailable if this is closed, or the server stops."""
+        if self._is_left and not self.is_closed:
+            self._connect_anew()
         inbox = Inbox(next(self._numbers))
         self._send(verb, inbox.number, fields, frames)
         self._open[inbox.number] = inbox
         return inbox
+
+    def _connect_anew(self) -> None:
+        """Connect to the next server. Raises Unavailable without one."""
+        if self._open or not _listens(self._path):
+            raise Unavailable(_STOPS)
+        self._unwatch()
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(0)
+        self._socket, self._monitor = sockets.open_client(self._context, self._path)
+        self._waits_ms = -1
+        self._abandoned.clear()
+        self._is_left = False
 
     def grant(self, inbox: Inbox, responses: int) -> None:
         """Let so many responses more of a stream come, if it is still open."""
@@ -230,6 +250,7 @@ class Conversation:
         if header.id == headers.NO_ID:
             self._fail_all(message.error)
             return
+        self._is_left = self._is_left or bool(header.fields.get("leaving"))
         inbox = self._open.get(header.id)
         if inbox is None:
             return  # it was cancelled
@@ -243,6 +264,7 @@ class Conversation:
         while (event := sockets.connection_event(self._monitor)) is not None:
             has_begun, _ = event
             if not has_begun:
+                self._is_left = True
                 self._fail_all(Unavailable(_LOST))
 
     def _fail_all(self, error: ZmqTritonError) -> None:
@@ -251,3 +273,8 @@ class Conversation:
             fields = {"code": error.code, "text": error.text, "final": True}
             inbox.messages.append(Message("error", fields, ()))
             inbox.wake()
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return not probe.connect_ex(path)

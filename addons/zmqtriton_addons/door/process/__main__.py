@@ -19,7 +19,7 @@ import uvloop
 from zmqtriton_addons.door.process.server import DoorServer
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway import Gateway, may_open
+from zmqtriton_frontends.gateway import NEW_SEQUENCES_S, Gateway, may_open
 from zmqtriton_frontends.process import keep_freed_memory, request_log
 
 _log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ async def serve(gateway: Gateway, listener: int) -> None:
     if not await may_open(gateway, stopped):
         return
     request_log.configure()
+    gateway.begins_sequences_s = NEW_SEQUENCES_S
     server = DoorServer(gateway)
     path = server.start(listener)
     # what exists now lives as long as the process; the collector need not look at it again

@@ -65,8 +65,13 @@ class Peer:
         put: Callable[[Message], bool],
         shut_out: Callable[[], None],
         user: int,
+        is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it."""
+        """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it.
+
+        Once the server is leaving, final messages say so.
+        """
+        self._is_leaving = is_leaving
         self.user = user
         self._put = put
         self._shut_out = shut_out
@@ -182,6 +187,8 @@ class Peer:
         self._bytes -= size
         if self.is_gone:
             return
+        if self._is_leaving():
+            message = responses.leaving(message)
         if not self._send(message):
             self._send(responses.error(number, Unavailable(TOO_MANY_UNREAD)))
         self.let_go(number)

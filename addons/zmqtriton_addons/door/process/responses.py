@@ -79,6 +79,14 @@ def error(number: int, problem: ZmqTritonError, *, is_final: bool = True) -> Mes
     return [headers.encode("error", number, fields)]
 
 
+def leaving(message: Message) -> Message:
+    """Return a final message that also says that the server stops."""
+    if len(message[0]) > headers.MAX_HEADER_BYTES:
+        return message
+    _, number, fields = header = headers.decode(message[0])
+    return [headers.encode(header.verb, number, {**fields, "leaving": True}), *message[1:]]
+
+
 def failure(verb: str, problem: BaseException) -> ZmqTritonError:
     """Return what a client is told of a handler's exception."""
     if isinstance(problem, ZmqTritonError):

@@ -29,7 +29,7 @@ from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway import ClientReport, Gateway
-from zmqtriton_frontends.inference import STOPPING, by_category
+from zmqtriton_frontends.inference import by_category
 from zmqtriton_frontends.process import Ledger, max_connections
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ _UNREAD, _AHEAD = 64, 4
 _MAX_A_TURN = 64
 _CHECK_EVERY_S = 1.0
 _LOOK_S = 0.01
+#: A client that has asked nothing for so long has heard that the server stops, or will not ask.
+_QUIET_S = 1.0
 #: For sending the last answers once all requests are answered.
 _LINGER_MS = 1000
 _INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
@@ -72,6 +74,8 @@ class DoorServer:
         self._blocked: dict[Peer, None] = {}
         self._is_read_due = False
         self._checking: asyncio.TimerHandle | None = None
+        self._path = ""
+        self._asked_s = 0.0
 
     def start(self, listener: int) -> str:
         """Serve clients that connect to this bound socket; return its path."""
@@ -86,14 +90,25 @@ class DoorServer:
             self._loop.add_reader(watched.get(zmq.FD), self._read)
         self._check()
         self._read()
+        self._path = path
         return path
 
     async def stop(self, within_s: float) -> None:
-        """Return when everything is answered, or the time is up and the rest is cancelled."""
+        """Return when clients are quiet, or the time is up and the rest is cancelled.
+
+        Nobody connects any more; what clients ask before they have heard is answered.
+        """
         end_s = self._loop.time() + within_s
-        while self._loop.time() < end_s and not all(p.is_idle for p, _ in self._peers.values()):
+        with suppress(OSError):  # the directory is gone
+            os.unlink(self._path)
+        while self._loop.time() < end_s and not self._is_quiet():
             await asyncio.sleep(_LOOK_S)
         self.close()
+
+    def _is_quiet(self) -> bool:
+        peers = [peer for peer, _ in self._peers.values()]
+        is_asked = bool(peers) and self._loop.time() < self._asked_s + _QUIET_S
+        return not is_asked and all(peer.is_idle for peer in peers)
 
     def close(self) -> None:
         """Close the socket and cancel requests in flight."""
@@ -158,6 +173,9 @@ class DoorServer:
                 _log.warning("a client was turned away: there are too many connections")
                 _hang_up(descriptor)
 
+    def _is_leaving(self) -> bool:
+        return self._gateway.is_stopping
+
     def _put(self, identity: bytes, message: Message) -> bool:
         self._read_soon()
         try:
@@ -200,7 +218,7 @@ class DoorServer:
             self._remove(earlier)
         self._connections[descriptor] = identity
         put, shut_out = partial(self._put, identity), partial(_hang_up, descriptor)
-        peer = Peer(self._ledger, put, shut_out, _user_of(descriptor))
+        peer = Peer(self._ledger, put, shut_out, _user_of(descriptor), self._is_leaving)
         self._peers[identity] = peer, descriptor
         return peer
 
@@ -227,6 +245,7 @@ class DoorServer:
         peer = self._peer_of(identity, frames[1])
         if peer is None:
             return
+        self._asked_s = self._loop.time()
         number = headers.NO_ID
         try:
             header = headers.decode(frames[1].buffer)
@@ -276,8 +295,6 @@ class DoorServer:
 
         def answer() -> Exchange:
             assert row is not None
-            if self._gateway.is_ending:
-                raise Unavailable(STOPPING)
             answering = row.handle(fields, frames)
             return ControlExchange(verb, answering, number, partial(peer.answer, number))
 

@@ -594,6 +594,7 @@ def test_at_the_end_what_was_asked_is_answered(server: Server) -> None:
         eventually(lambda: "Waiting for in-flight requests" in server.log_text(), 30)
         release_execution(server.journal, "last")
 
-        assert ("response", number) == door.receive()[:2]
+        kind, answered, fields, _ = door.receive()
+        assert ("response", number, True) == (kind, answered, fields["leaving"])
         assert 0 == server.process.wait(60)
     assert not Path(path_of(server)).exists()
