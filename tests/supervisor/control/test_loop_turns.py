@@ -46,3 +46,17 @@ def test_what_has_another_form_does_not_count() -> None:
     assert table.describe() == []
     table.take(7, "http", report(1, longest={"cpu_s": "x"}))
     assert table.describe_process(7) == {"longest_turn": None}
+
+
+def test_a_process_for_which_others_have_waited_is_told_in_words() -> None:
+    table = LoopTurnsTable()
+    table.take(7, "http", report(1, longest=TURN))
+    table.take(8, "grpc", report(1, longest={**TURN, "cpu_s": 0.2}))
+
+    assert table.slow_loops({7: "http", 8: "grpc", 9: "broker"}) == [
+        {
+            "resource": "loop",
+            "text": "others have lately waited 0.30 s for the process 'http' "
+            "(0.30 s of CPU, 0.00 s in calls): it was in f (a.py:1)",
+        }
+    ]

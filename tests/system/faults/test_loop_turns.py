@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,3 +60,17 @@ def test_a_loop_that_stands_is_told_with_its_place(server: Server, role: str) ->
     assert sum_series(server, "zmqtriton_loop_turn_seconds_max", process=role) > 0.4
     assert sum_series(server, "zmqtriton_loop_turn_seconds_count", process=role) >= 1
     assert "a turn of the loop of zmqtriton" in server.log_text()
+
+
+def test_explain_doctor_and_the_page_name_the_process(server: Server) -> None:
+    os.kill(server.pids()["broker"][-1], signal.SIGRTMIN)
+    eventually(lambda: longest_turn(server, "broker")["stood_s"] > 0.4, 60, "the broker has stood")
+    said = re.compile(r"others have lately waited 0\.\d+ s for the process 'broker' .* in stand")
+
+    for command in ("explain", "doctor"):
+        program = f"{Path(sys.executable).parent}/zmqtriton-ctl"
+        words = [program, "--server", str(server.pids()["supervisor"][0]), command]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert said.search(done.stdout), done.stdout
+    _, status = server.request_json("/v2/zmqtriton/status")
+    assert any(said.search(row["text"]) for row in status["machine"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zmqtriton_floor.process.loop_turns import BOUNDS_S
+from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
 
 _SIZE = len(BOUNDS_S) + 1
 _TIMES = ("cpu_s", "stood_s", "waited_s", "at_s")
@@ -55,12 +55,31 @@ class LoopTurnsTable:
             return {}
         return {"longest_turn": self._longest.get(serial)}
 
+    def slow_loops(self, names: Mapping[int, str]) -> list[dict[str, str]]:
+        """Return a line for people about each of these processes that has had a long turn."""
+        return [
+            {"resource": "loop", "text": _slowness(name, self._longest[serial])}
+            for serial, name in names.items()
+            if serial in self._longest and _took_s(self._longest[serial]) > LONG_NS / 1e9
+        ]
+
     def describe(self) -> list[dict[str, Any]]:
         """Return the counts of all processes together, by role."""
         return [
             {"role": role, "counts": counts, "sum_s": round(sum_s, 3)}
             for role, (counts, sum_s) in self._totals.items()
         ]
+
+
+def _took_s(turn: Mapping[str, Any]) -> float:
+    return float(turn["cpu_s"] + turn["stood_s"])
+
+
+def _slowness(name: str, turn: Mapping[str, Any]) -> str:
+    place = str(turn["place"]).partition(" < ")[0]
+    of_cpu = f"{turn['cpu_s']:.2f} s of CPU, {turn['stood_s']:.2f} s in calls"
+    text = f"others have lately waited {_took_s(turn):.2f} s for the process '{name}' ({of_cpu})"
+    return f"{text}: it was in {place}" if place else text
 
 
 def _is_number(value: Any) -> bool:

@@ -195,6 +195,9 @@ class ServerStatus:
             "log": server.log_loss(),
             "clients": self._clients.describe(),
             "turns": self._turns.describe(),
+            "slow_loops": self._turns.slow_loops(
+                {0: "supervisor", **{peer.serial: peer.role for peer in self._peers.all()}}
+            ),
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
         }

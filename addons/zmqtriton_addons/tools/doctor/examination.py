@@ -23,6 +23,7 @@ from zmqtriton_addons.tools.doctor.subjects import (
 )
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.target import Target
+from zmqtriton_addons.tools.explaining.pressure import judge_pressure
 
 _ORDER = list(Severity)
 _FORBIDDEN = os.strerror(errno.EACCES)
@@ -74,6 +75,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the pressure on the machine": pressure.judge_machine(
             server.pressure if server else None, root
         ),
+        "the loops of the server": judge_pressure(server.slow_loops if server else ()),
         "the memory of the machine": memory.judge_memory(pid, root),
         "the swap": processes.judge_swap(names, root),
         "the shared memory": memory.judge_shared_memory(options, root),

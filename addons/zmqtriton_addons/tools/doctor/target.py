@@ -45,6 +45,8 @@ class Server:
     started_s: float = 0.0
     #: What its machine is short of; None if it does not measure that.
     pressure: Sequence[Mapping[str, Any]] | None = None
+    #: Its processes for which others have waited.
+    slow_loops: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
         describe_log(status.get("log", {})),
         min((one["started_s"] for one in processes if one.get("started_s")), default=0.0),
         pressure,
+        status.get("slow_loops", ()),
     )
     return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])
 

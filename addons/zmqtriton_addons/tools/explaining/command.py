@@ -174,7 +174,7 @@ class _Server:
         return {}
 
     def read_pressure(self) -> Sequence[Any]:
-        return [*self._ask("latest").get("machine", ())]
+        return [*self._ask("latest").get("machine", ()), *self.status.get("slow_loops", ())]
 
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""

@@ -1,4 +1,7 @@
-"""Findings about what a machine is short of: processors, memory, disks. Does no I/O."""
+"""Findings about what a machine is short of: processors, memory, disks; and about slow loops.
+
+Does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,11 @@ _ADVICE = {
     "io": (
         "Loads and starts take longer; requests only of models that read or write files.",
         "iostat -x 1",
+    ),
+    "loop": (
+        "A process did work for which others had to wait: a defect, or a file system that is slow. "
+        "Please report the line of the log, which has more of the place.",
+        "zmqtriton-ctl logs --lines 10000 | grep 'the loop of'",
     ),
 }
 

@@ -103,7 +103,8 @@ class Status:
             for row in counts:
                 row.pop("last_error", None)
         document["models"] = _models(visible, counts, latest["rates"])
-        document["machine"] = latest["machine"] if may_see_places(req.grant) else []
+        slow = [*latest["machine"], *document.pop("slow_loops", ())]
+        document["machine"] = slow if may_see_places(req.grant) else []
         _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
