@@ -322,6 +322,7 @@ class Retire(NamedTuple):
 
     generation: Count
     serial: Count = 0
+    has_successor: Flags = 0  # 1: another server has the sockets, and serves them
 
 
 class RemoveGeneration(NamedTuple):

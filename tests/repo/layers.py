@@ -570,6 +570,7 @@ LAYERS = (
             "zmqtriton.addons",
             _FLOOR,
             "zmqtriton.config",
+            "zmqtriton.control_client",
             "zmqtriton.environments",
             "zmqtriton.long_steps",
             "zmqtriton.options",

@@ -22,7 +22,7 @@ COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 28,
     "zmqtriton.supervisor.core": 30,
     "zmqtriton.supervisor.machine.model_reading": 28,
-    "zmqtriton.supervisor.service": 27,
+    "zmqtriton.supervisor.service": 28,
 }
 #: The attributes of the class that puts the supervisor together.
 CORE_ATTRIBUTES = {"zmqtriton.supervisor.core.Core": 21}

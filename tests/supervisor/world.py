@@ -403,8 +403,8 @@ class SupervisorHarness:
             self._reply(serial, wire.RegionReleased(message.number))
         elif isinstance(message, wire.Retire) and role == "broker":
             if not (self.is_busy if message.generation else self.has_sequences):
-                self._reply(serial, wire.Drained(*message))
-                self._reply(serial, wire.Settled(*message))
+                self._reply(serial, wire.Drained(message.generation, message.serial))
+                self._reply(serial, wire.Settled(message.generation, message.serial))
         elif isinstance(message, wire.PeerDied) and serial not in self.silent:
             self._reply(serial, wire.Settled(1, message.serial))
         elif isinstance(message, wire.Shutdown) and role not in self.stubborn:

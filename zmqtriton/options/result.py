@@ -20,6 +20,7 @@ class Options:
     id: str = "triton"
     exit_timeout_secs: int = 30
     exit_drain_secs: int = 0
+    take_over: bool = False
     #: A file of bearer tokens; empty: clients need none.
     tokens: str = ""
     #: -1: nobody owns the server.

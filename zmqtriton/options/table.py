@@ -27,6 +27,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Seconds before a shutdown in which the server is not ready but still answers, so that "
             "load balancers go elsewhere.",
         ),
+        a.switch("take-over", "Replace the server on these ports when the models are loaded."),
         a.count(
             "max-requests",
             "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",
@@ -53,10 +54,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "max_memory_bytes may have; 0 means no limit.",
             read=read.long_count,
         ),
-        a.switch(
-            "early-liveness",
-            "Open the ports before the models are loaded: live at once, ready later.",
-        ),
+        a.switch("early-liveness", "Open the ports before the models are loaded, to be live."),
         a.text(
             "runtime-directory",
             "Directory for sockets, mode 0700. Default is $RUNTIME_DIRECTORY or a new directory.",

@@ -229,6 +229,13 @@ class StopListening(NamedTuple):
     """Close the listening sockets, so that clients are refused and do not wait in vain."""
 
 
+class GiveSockets(NamedTuple):
+    """Answer a call with copies of the listening sockets, for the next server."""
+
+    caller: int
+    call_id: int
+
+
 class LookAtPorts(NamedTuple):
     """Look which other servers have our ports; the answer is whether that is known well enough."""
 
@@ -309,6 +316,7 @@ Action = (
     | PrepareToListen
     | TellOpen
     | StopListening
+    | GiveSockets
     | LookAtPorts
     | SendElsewhere
     | TakeClientsBack

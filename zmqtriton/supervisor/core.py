@@ -279,6 +279,11 @@ class Core:
         if not self.is_stopping:
             self._peers.opening.begin()
 
+    def leave_to_successor(self) -> None:
+        """End the server in order; another has its sockets."""
+        self._peers.has_successor = True
+        self.stop()
+
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
         if self.is_stopping:

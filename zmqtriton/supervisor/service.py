@@ -24,6 +24,7 @@ from zmqtriton.supervisor.machine import (
     certificates,
     listeners,
     own_process,
+    predecessors,
     secrets,
     tables,
 )
@@ -67,7 +68,9 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         secrets.check_tokens(options)
         passed = systemd.passed_sockets(os.environ, os.getpid())
         options, adopted = listeners.adopt(options, passed)
-        held = listeners.bind_all(options, adopted)
+        predecessor = predecessors.find(options) if options.take_over else None
+        offered = {} if predecessor is None else predecessor.take_sockets()
+        held = listeners.bind_all(options, adopted, offered)
     except (PortError, SecretError, certificates.CertificateError, OSError) as error:
         tables.print_to_stderr(f"error: {error}")
         return 1
@@ -80,7 +83,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
     for name, bound in claims.local_services.items():
         held[name] = listeners.BoundSocket(name, bound)
     try:
-        service = Service(options, held, claims, log, on_open)
+        service = Service(options, held, claims, log, on_open, predecessor)
     except BaseException:
         claims.remove()
         raise
@@ -98,11 +101,11 @@ class Service:
         claims: Claims,
         log: ServerLog,
         on_open: Callable[[OpenedServer], None] | None,
+        predecessor: predecessors.Predecessor | None,
     ) -> None:
         self._options = options
         self._listeners = held
         self._claims = claims
-        directory = claims.runtime
         gpus = visible_gpus(options.min_supported_compute_capability)
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
@@ -122,7 +125,7 @@ class Service:
             self._selector,
             self._core.events,
             capacity.segment_budget_bytes(),
-            str(directory.path),
+            str(claims.runtime.path),
             relay=log.outlet.relay,
             on_process_end=self._remove_process_files,
             regions=self._region_files,
@@ -148,6 +151,7 @@ class Service:
             gpus=gpus,
             log=log,
             on_open=on_open,
+            when_open=(lambda: None) if predecessor is None else predecessor.leave,
         )
         self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
 

@@ -77,6 +77,9 @@ def _exit() -> None:
 class Gateway:
     """One process's connection to the rest of the server."""
 
+    #: Another server has the sockets, and serves them.
+    has_successor = False
+
     def __init__(self, lifeline: Lifeline, on_lost: Callable[[], None] = _exit) -> None:
         """Set up; `on_lost` is called when the supervisor is gone."""
         self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor, on_lost)
@@ -378,6 +381,8 @@ class Gateway:
             self.malformed += 1
 
     def _stop(self, message: Any) -> None:
+        if type(message) is wire.Retire and message.has_successor:
+            self.has_successor, self.begins_sequences_s = True, math.inf
         if not self.is_stopping:
             self._refuses_at_s = self._loop.time() + (self.begins_sequences_s or 0.0)
         self.is_stopping, self.is_ending = True, type(message) is wire.Shutdown

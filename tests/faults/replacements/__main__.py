@@ -6,13 +6,17 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import CROWD, Client, Crowd, SharedMemoryClient, crowd
-from tests.faults.replacements.ways import BySystemd, OnOnePort, Way
+from tests.faults.replacements.ways import BySystemd, ByTakeOver, OnOnePort, Way
 
-WAYS = {"systemd": BySystemd, "two-servers": OnOnePort}
+WAYS: Mapping[str, Callable[[Path], Way]] = {
+    "systemd": BySystemd,
+    "take-over": ByTakeOver,
+    "two-servers": OnOnePort,
+}
 _PAUSE_S = 3.0
 
 

@@ -71,17 +71,22 @@ class BySystemd(Way):
         return self._systemd.server.log_text()
 
 
-class OnOnePort(Way):
-    """Two servers on the same ports; the old one drains and stops when the new one is ready."""
+class _SideBySide(Way):
+    """Servers with directories of their own, of which two run for a while."""
+
+    #: Of all servers, and of those that replace another.
+    options: tuple[str, ...] = ()
+    options_of_next: tuple[str, ...] = ()
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._servers: list[Server] = []
+        self.servers: list[Server] = []
         self.http_port, self.grpc_port = free_ports(2)
 
-    def _next(self) -> Server:
-        options = (*OPTIONS, "--reuse-http-port=true", "--reuse-grpc-port=true")
-        number = len(self._servers)
+    def next(self) -> Server:
+        """Return another server with the same ports."""
+        number = len(self.servers)
+        options = (*OPTIONS, *self.options, *(self.options_of_next if number else ()))
         server = Server(self._directory / f"server{number}", models=MODELS, options=options)
         server.http_port, server.grpc_port = self.http_port, self.grpc_port
         server.url = f"http://127.0.0.1:{self.http_port}"
@@ -89,15 +94,39 @@ class OnOnePort(Way):
         return server
 
     def start(self) -> None:
-        server = self._next()
+        server = self.next()
+        self.servers.append(server)
         server.launch()
         eventually(lambda: "Started HTTPService" in server.log_text(), _WITHIN_S, "it listens")
-        self._servers.append(server)
 
     def replace(self) -> float:
-        old = self._servers[-1]
+        old = self.servers[-1]
         self.start()
         begun_s = time.monotonic()
+        self._end(old)
+        assert old.process is not None
+        assert 0 == old.process.wait(_WITHIN_S), old.log_text()[-3000:]
+        return time.monotonic() - begun_s
+
+    @abstractmethod
+    def _end(self, old: Server) -> None:
+        """Have the old server end, now that the next one listens."""
+
+    def close(self) -> None:
+        for server in self.servers:
+            if server.returncode is None:
+                server.stop()
+
+    def log_text(self) -> str:
+        return "\n".join(server.log_text() for server in self.servers)
+
+
+class OnOnePort(_SideBySide):
+    """Two servers on the same ports; the old one drains and stops when the new one is ready."""
+
+    options = ("--reuse-http-port=true", "--reuse-grpc-port=true")
+
+    def _end(self, old: Server) -> None:
         command = [
             str(Path(sys.executable).with_name("zmqtriton-ctl")),
             f"--server={old.pids()['supervisor'][0]}",
@@ -110,14 +139,12 @@ class OnOnePort(Way):
             check=False,
         )
         assert done.returncode == 0, done
-        assert old.process is not None
-        assert 0 == old.process.wait(_WITHIN_S), old.log_text()[-3000:]
-        return time.monotonic() - begun_s
 
-    def close(self) -> None:
-        for server in self._servers:
-            if server.returncode is None:
-                server.stop()
 
-    def log_text(self) -> str:
-        return "\n".join(server.log_text() for server in self._servers)
+class ByTakeOver(_SideBySide):
+    """The new server has the sockets from the old one, and tells it to go when it is ready."""
+
+    options_of_next = ("--take-over",)
+
+    def _end(self, old: Server) -> None:
+        """Do nothing: the new server has told it."""

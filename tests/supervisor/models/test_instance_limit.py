@@ -64,7 +64,7 @@ def test_a_reload_waits_for_the_instances_that_an_earlier_one_ends() -> None:
     [old] = world.messages_to("broker", wire.Retire)
 
     world.is_busy = False
-    world.receive(world.serial("broker"), wire.Drained(*old))
+    world.receive(world.serial("broker"), wire.Drained(old.generation, old.serial))
     world.advance(1.0)
 
     assert call.answer is not None
@@ -86,7 +86,7 @@ def test_an_unload_ends_a_load_that_waits_for_others() -> None:
     unload = world.call("unload", {"model": "m"})
     world.is_busy = False
     for old in world.messages_to("broker", wire.Retire):
-        world.receive(world.serial("broker"), wire.Drained(*old))
+        world.receive(world.serial("broker"), wire.Drained(old.generation, old.serial))
     world.advance(60.0)
 
     assert unload.answer is not None

@@ -43,7 +43,7 @@ class Retirement:
             self.is_last_call = True
             self.check_last_call()
         elif generation is None or (message.serial and instance is None):
-            self._outbox.supervisor.append(wire.Drained(*message))
+            self._outbox.supervisor.append(wire.Drained(message.generation, message.serial))
         elif instance is not None:
             self.dismiss(instance)
         else:

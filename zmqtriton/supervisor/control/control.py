@@ -60,7 +60,7 @@ class ControlCallHandler:
                 text = _describe(message.verb, arguments, client)
                 name = str(arguments.get("model") or "")
                 self._plan.log("I", text, model=name, is_of_client=True)
-            verb.handle(ControlCall(caller, arguments, answer))
+            verb.handle(ControlCall(caller, arguments, answer, message.id))
         except ZmqTritonError as error:
             answer(error)
 

@@ -18,6 +18,8 @@ class ControlCall(NamedTuple):
     arguments: dict[str, Any]
     #: To be called once, now or later, with the result or a ZmqTritonError.
     answer: Callable[[Any], None]
+    #: The number that the caller has given it.
+    id: int = 0
 
 
 def always(arguments: dict[str, Any]) -> bool:

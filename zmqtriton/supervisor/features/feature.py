@@ -55,6 +55,9 @@ class Server(Protocol):
     def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
         """Unload a model; `done` is called when it can no longer be asked."""
 
+    def leave_to_successor(self) -> None:
+        """End the server in order; another has its sockets."""
+
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
 

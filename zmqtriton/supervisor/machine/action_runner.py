@@ -51,8 +51,9 @@ class ActionRunner:
         gpus: Sequence[int],
         log: ServerLog,
         on_open: Callable[[OpenedServer], None] | None,
+        when_open: Callable[[], None],
     ) -> None:
-        """Set up; `on_open` is called when clients may connect."""
+        """Set up; `when_open` is called when clients may connect, and `on_open` if there is one."""
         self._options = options
         self._core = core
         self._children = children
@@ -66,6 +67,7 @@ class ActionRunner:
         self._gpus = gpus
         self._log = log
         self._on_open = on_open
+        self._when_open = when_open
         self._shared_ports = listeners.shared_ports(options, sockets)
         #: None while the server runs.
         self.exit_status: int | None = None
@@ -168,6 +170,7 @@ class ActionRunner:
         tables.log_grpc_settings(self._options, self._log.outlet)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
+        self._when_open()
         if self._on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port
@@ -177,6 +180,13 @@ class ActionRunner:
         # The kernel accepts connections for as long as any process of ours holds the socket.
         kept = listeners.METRICS, listeners.AGENT_CHECK
         listeners.close_all({r: h for r, h in self._listeners.items() if r not in kept})
+
+    def _give_sockets(self, action: actions.GiveSockets) -> None:
+        shared = listeners.for_next_server(self._listeners)
+        roles = json.dumps([bound.role for bound in shared])
+        answer = wire.CallResult(action.call_id, 0, "", roles)
+        numbers = [bound.socket.fileno() for bound in shared]
+        self._children.send_several(action.caller, answer, numbers)
 
     def _write_log(self, action: actions.Log) -> None:
         level = LEVEL_NUMBERS[action.level]
@@ -239,6 +249,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.PrepareToListen: ActionRunner._prepare_to_listen,
     actions.TellOpen: ActionRunner._tell_open,
     actions.StopListening: ActionRunner._stop_listening,
+    actions.GiveSockets: ActionRunner._give_sockets,
     actions.LookAtPorts: lambda runner, action: runner._core.plan.answer(
         action.ticket, runner._shared_ports.look()
     ),

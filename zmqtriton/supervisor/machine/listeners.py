@@ -139,14 +139,51 @@ def _service_of_port(options: Options, port: int) -> _Service | None:
 
 
 def bind_all(
-    options: Options, adopted: Mapping[str, BoundSocket] = MappingProxyType({})
+    options: Options,
+    adopted: Mapping[str, BoundSocket] = MappingProxyType({}),
+    offered: Mapping[str, BoundSocket] = MappingProxyType({}),
 ) -> dict[str, BoundSocket]:
     """Bind all sockets but those that are adopted, and return all by role.
 
-    Raises PortError; then nothing stays bound.
+    Of those that another server offers the ones with these ports are taken. Raises PortError; then
+    nothing stays bound.
     """
+    #: Which ports are shared, and with whom.
+    is_native = options.grpc_transport == "native"
+    sharing = {GRPC: PortSharing.NOBODY if is_native else PortSharing.OWN_PROCESSES}
+    if options.reuse_http_port:
+        sharing[HTTP] = PortSharing.OTHER_SERVERS
+    if options.reuse_grpc_port:
+        sharing[GRPC] = PortSharing.OTHER_SERVERS
+    listeners = dict(adopted)
+    try:
+        for is_wanted, role, service, address, port in _services(options):
+            if is_wanted and role not in listeners:
+                if role in offered and offered[role].port == port:
+                    _check_address(service, address, offered[role], _PORT_OPTIONS[role])
+                    listeners[role] = offered[role]
+                    continue
+                shared = sharing.get(role, PortSharing.NOBODY)
+                bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
+                listeners[role] = BoundSocket(role, bound)
+        if listeners.get(GRPC) is offered.get(GRPC, ""):
+            listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
+        elif is_native and GRPC in listeners and GRPC not in adopted:
+            other = _bind_other_family(options, listeners[GRPC], sharing[GRPC])
+            if other is not None:
+                listeners[GRPC_OTHER_FAMILY] = BoundSocket(GRPC_OTHER_FAMILY, other)
+    except PortError:
+        close_all(listeners)
+        raise
+    finally:
+        close_all({r: each for r, each in offered.items() if listeners.get(r) is not each})
+    return listeners
+
+
+def _services(options: Options) -> list[tuple[bool, str, str, str, int]]:
+    """Return whether each is wanted, its role, its name for people, its address and its port."""
     metrics_address = options.metrics_address or options.http_address
-    sockets = [
+    return [
         (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
         (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
         (options.allow_metrics, METRICS, "Metrics", metrics_address, options.metrics_port),
@@ -172,28 +209,18 @@ def bind_all(
             options.vertex_ai_port,
         ),
     ]
-    #: Which ports are shared, and with whom.
-    is_native = options.grpc_transport == "native"
-    sharing = {GRPC: PortSharing.NOBODY if is_native else PortSharing.OWN_PROCESSES}
-    if options.reuse_http_port:
-        sharing[HTTP] = PortSharing.OTHER_SERVERS
-    if options.reuse_grpc_port:
-        sharing[GRPC] = PortSharing.OTHER_SERVERS
-    listeners = dict(adopted)
+
+
+def _check_address(service: str, address: str, offered: BoundSocket, option: str) -> None:
+    """Raise PortError if a socket with the right port listens at another address."""
     try:
-        for is_wanted, role, service, address, port in sockets:
-            if is_wanted and role not in listeners:
-                shared = sharing.get(role, PortSharing.NOBODY)
-                bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
-                listeners[role] = BoundSocket(role, bound)
-        if is_native and GRPC in listeners and GRPC not in adopted:
-            other = _bind_other_family(options, listeners[GRPC], sharing[GRPC])
-            if other is not None:
-                listeners[GRPC_OTHER_FAMILY] = BoundSocket(GRPC_OTHER_FAMILY, other)
-    except PortError:
-        close_all(listeners)
-        raise
-    return listeners
+        addresses = [where[0] for *_, where in _resolve(address, offered.port)]
+    except OSError as error:
+        raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
+    if offered.address not in addresses:
+        text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
+        option = option.replace("-port", "-address")
+        raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
 
 
 def _bind_other_family(
@@ -280,6 +307,16 @@ def shared_ports(options: Options, listeners: Mapping[str, BoundSocket]) -> Shar
         roles += [GRPC, GRPC_OTHER_FAMILY]
     shared = (listeners[role] for role in roles if role in listeners)
     return SharedPorts(each.socket for each in shared if not each.is_passed)
+
+
+def for_next_server(listeners: Mapping[str, BoundSocket]) -> list[BoundSocket]:
+    """Return those that a server which takes over can serve: it listens there as this one does."""
+    return [each for each in listeners.values() if _is_listening(each.socket)]
+
+
+def _is_listening(bound: socket.socket) -> bool:
+    is_tcp = bound.family in (socket.AF_INET, socket.AF_INET6)
+    return is_tcp and bool(bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def close_all(listeners: dict[str, BoundSocket]) -> None:

@@ -43,7 +43,8 @@ def read_policy(options: Options) -> Policy:
         ),
         exit_timeout_s=options.exit_timeout_secs,
         exit_drain_s=options.exit_drain_secs,
-        early_liveness=options.early_liveness,
+        # a server that takes over has no clients before its models serve
+        early_liveness=options.early_liveness and not options.take_over,
         shares_ports=options.reuse_http_port or options.reuse_grpc_port,
         allow_client_shm=options.allow_client_shm,
         repositories=tuple(

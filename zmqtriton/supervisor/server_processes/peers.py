@@ -94,6 +94,8 @@ class Peers:
         self._last_broker_s: float | None = None
         #: Frontends tell their clients to go; they end; all other processes end.
         self._is_leaving = self.is_stopping = self._is_finishing = False
+        #: Another server has the sockets, and serves them.
+        self.has_successor = False
         #: No broker comes up any more.
         self.is_broker_lost = False
 
@@ -152,7 +154,7 @@ class Peers:
         if peer.role in SERVING_ROLES:
             self._plan.enqueue(*(Send(peer.serial, region) for region in self._region_messages()))
         if peer.role in READINESS_ROLES and self._is_leaving:
-            self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
+            self._plan.enqueue(Send(peer.serial, wire.Retire(0, 0, int(self.has_successor))))
         if self.opening.has_reached(peer.role):
             self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
@@ -255,7 +257,8 @@ class Peers:
         self._is_leaving = True
         self.port_sharing.send_elsewhere()
         hearers = self._serials(READINESS_ROLES)
-        self._plan.enqueue(*(Send(serial, wire.Retire(0)) for serial in hearers))
+        retirement = wire.Retire(0, 0, int(self.has_successor))
+        self._plan.enqueue(*(Send(serial, retirement) for serial in hearers))
 
     def stop_frontends(self, within_ms: int) -> None:
         """Let frontends finish what they have and end."""

@@ -62,7 +62,7 @@ class NativeServer:
         if self._handshakes is not None:
             self._make = self._handshakes.before(lambda _: ClientConnection(self))
         self._bound: Sequence[socket.socket] = ()
-        self._is_port_passed = "grpc" in settings.server.passed_sockets
+        self._is_passed = "grpc" in settings.server.passed_sockets
         self._listening: list[asyncio.AbstractServer] = []
         self._checking: asyncio.TimerHandle
         self._report = ClientReport(
@@ -102,6 +102,11 @@ class NativeServer:
             self._handshakes.renew()
         self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
+    @property
+    def _is_port_of_others(self) -> bool:
+        """True if somebody else lets clients connect to it when this server has left."""
+        return self._is_passed or self._gateway.has_successor
+
     def _leave_port(self) -> None:
         """Accept nothing more; clients that connect wait for another server."""
         for server in self._listening:
@@ -135,9 +140,9 @@ class NativeServer:
     def leave(self) -> None:
         """Tell clients to go elsewhere, each when it has ended its sequences.
 
-        If the server stops, those who connect to a socket of systemd's wait for the next one.
+        If the server stops, those who connect to a socket of others are the next one's.
         """
-        if self._is_port_passed and self._gateway.is_stopping:
+        if self._is_port_of_others and self._gateway.is_stopping:
             self._leave_port()
         for connection in self._connections:
             connection.leave(after_sequences=True)
@@ -148,7 +153,7 @@ class NativeServer:
         Clients are told to go; what they ask before they have read that is answered.
         """
         self._checking.cancel()
-        if self._is_port_passed:
+        if self._is_port_of_others:
             self._leave_port()
         else:
             await self._end_listening()

@@ -218,8 +218,9 @@ class HttpProcess(Worker):  # type: ignore[misc]
                 handshakes.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
 
-        for listener in connections.listeners[is_passed:] if gateway.is_ending else ():
-            await listener.end()
+        for listener in () if gateway.has_successor else connections.listeners[is_passed:]:
+            if gateway.is_ending:
+                await listener.end()
         for listener in connections.listeners:
             listener.close()
         await self._finish(connections)
@@ -251,9 +252,11 @@ class HttpProcess(Worker):  # type: ignore[misc]
 
         def tell() -> None:
             connections.is_leaving = gateway.is_stopping or gateway.catalogue.is_draining
-            if gateway.is_stopping and is_passed:
-                # the first alone, that of the main endpoint, is systemd's
-                connections.listeners[0].leave()
+            if gateway.is_stopping:
+                # systemd has the first alone, that of the main endpoint
+                others = len(connections.listeners) if gateway.has_successor else int(is_passed)
+                for listener in connections.listeners[:others]:
+                    listener.leave()
 
         gateway.on_retire = gateway.catalogue.on_draining = tell
         tell()

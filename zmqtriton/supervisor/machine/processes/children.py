@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -335,8 +335,13 @@ class Children:
         if type(message) is wire.AttachInstance:  # the broker reads there what the stub has begun
             stub = self._children.get(message.serial)
             descriptor = (stub and stub.progress_page) or self._last_pages.find(message.serial)
+        self.send_several(serial, message, () if descriptor is None else (descriptor,))
+
+    def send_several(self, serial: int, message: Any, descriptors: Iterable[int]) -> None:
+        """Send a message and copies of all these descriptors."""
+        child = self._children.get(serial)
         if child is not None:
-            child.lifeline.send(message, *(() if descriptor is None else (descriptor,)))
+            child.lifeline.send(message, *descriptors)
             self._update_write_interest(child)
 
     def _update_write_interest(self, child: Child) -> None:
