@@ -33,10 +33,12 @@ INSTANCES = 2
 ANOTHER_PYTHON = f"{os.path.dirname(sys.executable)}/./{os.path.basename(sys.executable)}"
 
 LOOKS = {
-    # Of an active environment, which is not that of another interpreter.
+    # Of an active environment, which is not that of another interpreter; and pytest's with the name
+    # of the test that came first, where a model's name may stand, too.
     "environment": (
         "{name: value for name, value in __import__('os').environ.items()"
-        " if not name.startswith(('VIRTUAL_ENV', 'CONDA_', 'ZMQTRITON_STUB', 'ZMQTRITON_MODEL'))}"
+        " if not name.startswith("
+        "('VIRTUAL_ENV', 'CONDA_', 'PYTEST_', 'ZMQTRITON_STUB', 'ZMQTRITON_MODEL'))}"
     ),
     "path": "__import__('sys').path",
     "argv": "__import__('sys').argv",
