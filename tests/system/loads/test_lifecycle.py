@@ -50,6 +50,7 @@ def _prepare(server: Server, more: Path) -> None:
     many = server.add_model("add_sub", "many")
     for name in ("01", "python_env", "1abc", "warmup", "configs", "3"):
         shutil.copytree(many / "1", many / name)
+    server.add_model("add_sub", "unasked")
     server.add_model("add_sub", "dup")
     shutil.copytree(server.repository / "dup", more / "dup")
     (server.repository / "empty").mkdir()
@@ -89,7 +90,7 @@ def test_a_server_that_goes_on_is_alive_with_what_could_be_loaded(server: Server
     assert "Internal: failed to load all models" in log
     assert 200 == server.status("/v2/health/live")
     assert 200 == server.status("/v2/models/add_sub/ready")
-    assert [{"name": "many"}] == _entries(server, "many"), "nobody has asked for it"
+    assert [{"name": "unasked"}] == _entries(server, "unasked"), "nobody has asked for it"
 
 
 @pytest.mark.row("F04")
