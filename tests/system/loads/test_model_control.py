@@ -63,6 +63,8 @@ return [reply(json.dumps([{lines}]))]
 
 @pytest.mark.row("A95")
 def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
+    assert "" == server.control_model("unload", "add_sub")
+
     outcomes = tries(
         server,
         'is_model_ready("add_sub")',
@@ -123,6 +125,7 @@ def test_a_configuration_can_be_given(server: Server) -> None:
 
 @pytest.mark.row("A95")
 def test_threads_of_a_model_may_ask_and_the_stub_goes_on(server: Server) -> None:
+    assert "" == server.control_model("load", "busy")
     script = """
     import threading
     found = []
