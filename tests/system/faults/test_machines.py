@@ -64,20 +64,23 @@ def test_a_repository_at_the_root_of_a_file_system_is_served(tmp_path: Path) -> 
     assert "lost+found' is left out: it is a file system's" in server.log_text()
 
 
-#: As a program starts others that leaves its children to the kernel, or takes signals by a thread.
+#: As a program starts others that leaves its children to the kernel, takes signals by a thread, and
+#: lets nobody read its files.
 _CARELESS = """
 import os, signal, sys
+os.umask(0o777)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
 os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def test_signals_that_a_parent_ignores_or_blocks_are_as_they_should_be(tmp_path: Path) -> None:
+def test_what_a_parent_ignores_blocks_or_masks_is_as_it_should_be(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=[MODEL], frontends=())
     server.wrapper = [sys.executable, "-c", _CARELESS]
     with server:
         [pid] = server.stub_pids(MODEL)
+        assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: pid not in (server.stub_pids(MODEL) or [pid]), 60, "another process")
         assert 200 == ask_add_sub(server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -35,7 +36,7 @@ _MEANINGLESS = frozenset(
 def set_up(options: Options) -> None:
     """Prepare this process. Raises OSError, with a text, where no server can start."""
     judging.check(options)
-    _restore_signals()
+    _restore_inheritance()
     file_size.raise_limit()
     prctl.set_name("zmqtriton")
     prctl.hide_memory()
@@ -43,11 +44,12 @@ def set_up(options: Options) -> None:
     descriptors.raise_limit()
 
 
-def _restore_signals() -> None:
-    """Undo what a parent has ignored or blocked: children could not be awaited, or nothing ended.
+def _restore_inheritance() -> None:
+    """Undo what a parent has ignored, blocked or masked, for all that this process starts, too.
 
-    For all that this process starts, too.
+    Children could not be awaited, or nothing ended, or directories were closed to their owner.
     """
+    os.umask(os.umask(0o077) & 0o077)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ class Lack(NamedTuple):
 
 
 def lacks(options: Options) -> Iterator[Lack]:
+    if not os.path.exists("/proc/self/status"):
+        yield Lack("/proc is not mounted", "Mount it: `mount -t proc proc /proc`.", "ls /proc")
     for call in kernel.missing_calls():
         yield Lack(call, kernel.ADVICE, "uname -r")
     problem = python_build.problem()
