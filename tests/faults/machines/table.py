@@ -419,6 +419,120 @@ ROWS = (
         missing=environments.why_no_old_python,
     ),
     Machine(
+        "rootless",
+        "Root of a user namespace (a rootless container)",
+        namespaces=("--user", "--map-root-user"),
+        missing=needs_root,
+    ),
+    Machine(
+        "no-proc",
+        "No `/proc`",
+        sentence="error: /proc is not mounted",
+        shown="/proc is not mounted",
+        wrapper=("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh"),
+    ),
+    Machine(
+        "full-disk",
+        "stdout and stderr on a disk that is full",
+        wrapper=_sh('case "$*" in *ctl*) ;; *) exec > /dev/full 2>&1;; esac; '),
+    ),
+    Machine(
+        "unread-output",
+        "The reader of stdout and stderr has ended",
+        wrapper=_sh('case "$*" in *ctl*) ;; *) exec > "$PLACE/pipe" 2>&1;; esac; '),
+        enter='mkfifo "$PLACE/pipe"; head -c 1 "$PLACE/pipe" > /dev/null &',
+    ),
+    Machine(
+        "variables-of-systemd",
+        "Variables of a systemd that has not started it",
+        environment={
+            "CACHE_DIRECTORY": "$PLACE/a:$PLACE/b",
+            "CREDENTIALS_DIRECTORY": "/nonexistent",
+            "JOURNAL_STREAM": "8:12345",
+            "LISTEN_FDS": "3",
+            "LISTEN_FDNAMES": "http:grpc:metrics",
+            "LISTEN_PID": "1",
+            "LOGS_DIRECTORY": "/nonexistent",
+            "MAINPID": "1",
+            "NOTIFY_SOCKET": "/nonexistent",
+            "STATE_DIRECTORY": "/nonexistent",
+            "WATCHDOG_PID": "1",
+            "WATCHDOG_USEC": "1000",
+        },
+    ),
+    Machine(
+        "variables-of-others",
+        "Variables of Kubernetes, gunicorn, gRPC, OpenMP and the C library",
+        environment={
+            "CUDA_VISIBLE_DEVICES": "none",
+            "FORWARDED_ALLOW_IPS": "*",
+            "GRPC_ENABLE_FORK_SUPPORT": "1",
+            "GUNICORN_CMD_ARGS": "--workers=9 --bind=127.0.0.1:1 --preload --daemon",
+            "MALLOC_ARENA_MAX": "1",
+            "MALLOC_PERTURB_": "165",
+            "OMP_NUM_THREADS": "many",
+            "OPENBLAS_NUM_THREADS": "many",
+            "PORT": "1",
+            "SSL_CERT_FILE": "/nonexistent",
+            "TZ": ":/nonexistent",
+            "WEB_CONCURRENCY": "9",
+            "ZMQTRITON_HTTP_PORT": "tcp://10.0.0.1:8000",
+            "ZMQTRITON_PORT": "tcp://10.0.0.1:8000",
+            "ZMQTRITON_SERVICE_HOST": "10.0.0.1",
+        },
+    ),
+    Machine(
+        "old-engine",
+        "An old engine of containers, which forbids all newer calls",
+        wrapper=_without("EPERM", "close_range", "pidfd_getfd", "statx", "io_uring_setup"),
+        missing=_cannot_forbid,
+    ),
+    Machine(
+        "odd-limits",
+        "No locked memory, pending signals, file locks, message queues, priorities",
+        wrapper=("prlimit", "--memlock=0:0", "--sigpending=0:0", "--locks=0:0", "--msgqueue=0:0"),
+        missing=needs("prlimit"),
+    ),
+    Machine(
+        "one-core",
+        "One core of several (`taskset`)",
+        wrapper=("taskset", "--cpu-list", "0"),
+        missing=needs("taskset"),
+    ),
+    Machine(
+        "no-place",
+        "No directory for temporary files",
+        environment={"TMPDIR": "/nonexistent"},
+        enter="""
+            mount --bind "$PLACE" /mnt
+            for place in /tmp /var/tmp /run /dev/shm; do mount -t tmpfs machine $place; done
+            mkdir -p "$PLACE"
+            mount --move /mnt "$PLACE"
+            for place in /tmp /var/tmp /run /dev/shm; do mount -o remount,ro $place; done
+        """,
+    ),
+    Machine(
+        "no-ipv6",
+        "No IPv6",
+        namespaces=("--net",),
+        enter=f"""
+            echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
+            "{sys.executable}" "{only_ipv6.__file__}" --with-loopback true || ip link set lo up
+        """,
+    ),
+    Machine(
+        "umask-777",
+        "`umask 777`, and a user without a name",
+        wrapper=(*as_user(_NAMELESS), *_sh("umask 777; ")),
+        missing=lambda: python_as(_NAMELESS),
+    ),
+    Machine(
+        "no-random-addresses",
+        "No random addresses (`setarch -R`)",
+        wrapper=("setarch", "-R"),
+        missing=needs("setarch"),
+    ),
+    Machine(
         "two-runtime-directories",
         "`RUNTIME_DIRECTORY` with two paths",
         environment={"RUNTIME_DIRECTORY": "/run/first:/run/second"},
