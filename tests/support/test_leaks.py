@@ -14,11 +14,13 @@ from tests.support import leaks
 from tests.support.waiting import eventually
 
 _SLEEPER = "import time; time.sleep(60)"
-# Starts a process in a session of its own and ends: its child belongs to nobody any more.
+# Starts a process in a session of its own, waits until it runs (while it only begins to, it shows
+# no environment yet), and ends: its child belongs to nobody any more.
 _ORPHANING = (
     "import subprocess, sys;"
-    f"print(subprocess.Popen([sys.executable, '-c', {_SLEEPER!r}], start_new_session=True,"
-    " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
+    f"orphan = subprocess.Popen([sys.executable, '-c', 'print(flush=True); ' {_SLEEPER!r}],"
+    " start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL);"
+    "orphan.stdout.readline(); print(orphan.pid)"
 )
 
 

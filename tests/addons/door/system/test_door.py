@@ -585,16 +585,16 @@ def test_clients_find_the_next_process_of_the_door(server: Server, door: RawDoor
     assert "answer" == door.receive()[0]
 
 
-def test_at_the_end_what_was_asked_is_answered(server: Server) -> None:
-    with RawDoor(path_of(server)) as door:
+def test_at_the_end_what_was_asked_is_answered(tmp_path: Path) -> None:
+    options = ["--zmq-door", f"--runtime-directory={tmp_path / 'r'}"]
+    server = Server(tmp_path / "s", ["journal"], options=options, frontends=FRONTENDS)
+    with server, RawDoor(path_of(server)) as door:
         number = door.send("infer", *held("last"))
         await_execution(server, "last")
-        assert server.process is not None
-        server.process.send_signal(signal.SIGTERM)
+        os.kill(server.pids()["supervisor"][0], signal.SIGTERM)
         eventually(lambda: "Waiting for in-flight requests" in server.log_text(), 30)
         release_execution(server.journal, "last")
-
         kind, answered, fields, _ = door.receive()
         assert ("response", number, True) == (kind, answered, fields["leaving"])
-        assert 0 == server.process.wait(60)
+        eventually(lambda: server.returncode == 0, 60)
     assert not Path(path_of(server)).exists()
