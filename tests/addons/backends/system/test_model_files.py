@@ -216,19 +216,22 @@ def test_another_file_is_served_after_a_reload_under_load(
             len(answers) > count for answers, count in zip(answers_by_way, least, strict=True)
         )
 
-    with ThreadPoolExecutor(2) as clients:
-        asking = [clients.submit(go_on, is_grpc) for is_grpc in (False, True)]
-        try:
-            eventually(partial(has_asked, [5, 5]), 60, "requests before the reload")
-            put(server.directory.parent / "seven", model)
-            assert "" == server.control_model("load", "steady")
-            # those that were on their way
-            eventually(
-                partial(has_asked, [len(one) + 2 for one in answers_by_way]), 60, "requests after"
-            )
-        finally:
-            is_over.set()
-        [one.result() for one in asking]
+    try:
+        with ThreadPoolExecutor(2) as clients:
+            asking = [clients.submit(go_on, is_grpc) for is_grpc in (False, True)]
+            try:
+                eventually(partial(has_asked, [5, 5]), 60, "requests before the reload")
+                put(server.directory.parent / "seven", model)
+                assert "" == server.control_model("load", "steady")
+                # those that were on their way
+                least = [len(answers) + 2 for answers in answers_by_way]
+                eventually(partial(has_asked, least), 60, "requests after")
+            finally:
+                is_over.set()
+            [one.result() for one in asking]
+    finally:
+        put(server.directory.parent / "twice", model)
+        assert "" == server.control_model("load", "steady")
 
     for answers in answers_by_way:
         kinds = [before] * answers.count(before) + [after] * answers.count(after)
