@@ -43,22 +43,23 @@ def announcements(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def servers(
     announcements: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Server, Server]]:
-    options = [
-        "--model-control-mode=explicit",
-        "--load-model=*",
-        "--http-restricted-api=steering:admin-key=secret",
-    ]
     with ExitStack() as stack:
-        servers = []
-        for name in ("a", "b"):
-            own = [f"--id={name}", f"--announce={announcements / name}.json"]
-            directory = tmp_path_factory.mktemp(name) / "s"
-            server = Server(
-                directory, [MODEL, "add_sub"], options=[*options, *own], frontends=("grpc",)
+        a, b = (
+            stack.enter_context(
+                announced(name, tmp_path_factory.mktemp(name) / "s", announcements, "add_sub")
             )
-            servers.append(stack.enter_context(server))
-        a, b = servers
+            for name in ("a", "b")
+        )
         yield a, b
+
+
+def announced(name: str, directory: Path, announcements: Path, *models: str) -> Server:
+    options = [
+        *("--model-control-mode=explicit", "--load-model=*"),
+        "--http-restricted-api=steering:admin-key=secret",
+        *(f"--id={name}", f"--announce={announcements / name}.json"),
+    ]
+    return Server(directory, [MODEL, *models], options=options, frontends=("grpc",))
 
 
 def fleet(announcements: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -303,6 +304,8 @@ def test_each_server_is_shown_changed_and_drained(
     assert 2 == shown.count("add_sub")
     assert f"{address(b)}: unloaded\n" in fleet(announcements, "unload", "add_sub").stdout
     assert "no server serves 'add_sub'" in fleet(announcements, "rollout", "add_sub").stderr
+    assert 1 == fleet(announcements, "infer", "add_sub", "--zeros").returncode, "it is unloaded"
+    assert 0 == fleet(announcements, "load", "add_sub").returncode
 
     assert "2 servers at once" in fleet(announcements, KEY, "drain").stderr
     refused = fleet(announcements, "--on", address(b), "drain")
@@ -331,39 +334,38 @@ def test_one_request_is_asked_on_each_server(
     assert set(map(address, servers)) == set(seen)
     assert 1 == len({each["outputs"] for each in seen.values()})
     assert [count + 1 for count in before] == [answered(server, MODEL) for server in servers]
-    assert 1 == fleet(announcements, "infer", "add_sub", "--zeros").returncode, "it is unloaded"
 
 
-# The last ones: each kills the first server.
 def test_with_a_server_that_is_killed_only_what_it_executes_is_lost(
     servers: tuple[Server, Server], announcements: Path, tmp_path: Path
 ) -> None:
-    careful, repeating = tmp_path / "careful", tmp_path / "repeating"
-    careful.mkdir()
-    repeating.mkdir()
+    _, left = servers
+    for name in ("careful", "repeating", "fleet"):
+        (tmp_path / name).mkdir()
+    own = tmp_path / "fleet"
+    (own / "b.json").symlink_to(announcements / "b.json")
     with (
-        proxy_of("haproxy", announcements, careful, model=MODEL) as proxy,
-        proxy_of("haproxy", announcements, repeating, "--may-repeat", model=MODEL) as other,
-        SteadyLoad(proxy.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as asking,
-        SteadyLoad(other.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as others,
+        announced("a", tmp_path / "s", own) as killed,
+        proxy_of("haproxy", own, tmp_path / "careful", model=MODEL) as proxy,
+        proxy_of("haproxy", own, tmp_path / "repeating", "--may-repeat", model=MODEL) as other,
     ):
-        eventually(lambda: min(len(asking.answers), len(others.answers)) > PER_SECOND, 60)
-        servers[0].kill()
-        counts = [len(asking.answers), len(others.answers)]
-        eventually(lambda: len(asking.answers) > counts[0] + PER_SECOND, 60)
-        eventually(lambda: len(others.answers) > counts[1] + PER_SECOND, 60)
+        with (
+            SteadyLoad(proxy.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as asking,
+            SteadyLoad(other.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as others,
+        ):
+            eventually(lambda: min(len(asking.answers), len(others.answers)) > PER_SECOND, 60)
+            killed.kill()
+            counts = [len(asking.answers), len(others.answers)]
+            eventually(lambda: len(asking.answers) > counts[0] + PER_SECOND, 60)
+            eventually(lambda: len(others.answers) > counts[1] + PER_SECOND, 60)
+
+        # it is left out of the fleet
+        gone, at = address(killed), address(left)
+        eventually(lambda: f"{gone}\tended\t" in fleet(own, "status").stdout, 60)
+        loaded = fleet(own, "load", MODEL)
 
     # each client has one request under way, and can lose no other
     assert len(asking.failed()) <= CLIENTS
     assert [] == others.failed()
-
-
-def test_a_server_that_has_ended_is_left_out(
-    servers: tuple[Server, Server], announcements: Path
-) -> None:
-    servers[0].kill()
-    gone, left = map(address, servers)
-    eventually(lambda: f"{gone}\tended\t" in fleet(announcements, "status").stdout, 60)
-    loaded = fleet(announcements, "load", MODEL)
-    assert (0, f"{left}: loaded\n") == (loaded.returncode, loaded.stdout)
+    assert (0, f"{at}: loaded\n") == (loaded.returncode, loaded.stdout)
     assert f"left out: {gone} (ended)\n" == loaded.stderr
