@@ -253,11 +253,16 @@ class LoopTurns:
             return
         if self._seen[0] != begun_ns:
             self._seen = begun_ns, _place_of(sys._current_frames().get(self._thread))
-        elif age_ns > _ENDLESS_NS and self._told_endless != begun_ns:
+        elif age_ns - self._unserved_ns() > _ENDLESS_NS and self._told_endless != begun_ns:
             self._told_endless = begun_ns
             place = _place_of(sys._current_frames().get(self._thread))
             took_s = age_ns / 1e9
             _log.warning("the loop of %s is at one turn for %d s: %s", self._name, took_s, place)
+
+    def _unserved_ns(self) -> int:
+        """Return for how long the loop has had no processor since the last reading."""
+        waited_ns = self._read_use().waited_ns - self._use.waited_ns
+        return max(waited_ns, self._absent_ns - self._absent_before_ns)
 
 
 def _place_of(frame: Optional[FrameType]) -> str:

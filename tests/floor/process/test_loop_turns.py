@@ -116,6 +116,17 @@ def test_a_turn_that_does_not_end_is_told_once(
     assert re.match(r"the loop of \S+ is at one turn for 6 s: look \(", record.message)
 
 
+def test_a_turn_that_waits_for_a_processor_is_not_said_to_be_endless(
+    turns: LoopTurns, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns.begin()
+    for _ in range(5):
+        machine.pass_time(waited_ms=3_000, cpu_ms=20)
+        turns.look()
+
+    assert [] == caplog.records
+
+
 def test_a_thread_looks_where_another_one_stands() -> None:
     turns = LoopTurns()
     turns.watch()
