@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 import pytest
 
+from zmqtriton.commit import full_version
 from zmqtriton.options import (
     HelpRequested,
     OptionError,
@@ -588,8 +590,6 @@ def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
     )
 
 
-def test_version_is_that_of_the_floor() -> None:
-    from zmqtriton_floor import __version__
-
-    with pytest.raises(HelpRequested, match=f"^zmqtriton {__version__}$"):
+def test_version_is_that_of_the_code() -> None:
+    with pytest.raises(HelpRequested, match=f"^zmqtriton {re.escape(full_version())}$"):
         parse(["--version"])

@@ -233,9 +233,10 @@ LAYERS = (
         (),
         "writes",
     ),
+    Layer("zmqtriton.commit", (_FLOOR,), (), "says of which commit the code is"),
     Layer(
         "zmqtriton.options",
-        (_FLOOR, "zmqtriton.addons", "zmqtriton.options"),
+        (_FLOOR, "zmqtriton.addons", "zmqtriton.commit", "zmqtriton.options"),
         ("tomli", "tomllib"),
         "only reads texts, and how the commands of add-ons are used",
     ),
@@ -441,6 +442,7 @@ LAYERS = (
         (
             "zmqtriton.addons",
             _FLOOR,
+            "zmqtriton.commit",
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton.ctl",
@@ -578,6 +580,7 @@ LAYERS = (
             "zmqtriton.runtime_places",
             "zmqtriton.storage.places",
             "zmqtriton.supervisor",
+            "zmqtriton.commit",
             "zmqtriton.console",
             "zmqtriton.systemd",
         ),

@@ -11,9 +11,10 @@ from typing import NoReturn
 import click
 
 from zmqtriton import addons, standard_output
+from zmqtriton.commit import full_version
 from zmqtriton.control_client.client import ServerSelector
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
-from zmqtriton_floor import __version__, prctl
+from zmqtriton_floor import prctl
 
 #: The module of each command of the core, which is imported with its command: the others need not
 #: wait for it. Add-ons have theirs in a table.
@@ -59,8 +60,21 @@ class _Commands(ServerGroup):
         return command
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
+        click.echo(f"zmqtriton-ctl, version {full_version()}")
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="zmqtriton-ctl")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.option(
     "--runtime-directory",
     default="",

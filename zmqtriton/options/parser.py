@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from zmqtriton import addons
+from zmqtriton.commit import full_version
 from zmqtriton.options import clouds, sources
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
@@ -23,7 +24,6 @@ from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import BadValue, Restriction, Setting
-from zmqtriton_floor import __version__
 from zmqtriton_floor.access import hosts
 
 _HINT = "Try 'zmqtriton --help' for all options."
@@ -196,7 +196,7 @@ def _find_option(name: str, word: str) -> Option:
     if fitting == ["help"] or word == "-h":
         raise HelpRequested(help_text())
     if fitting == ["version"]:
-        raise HelpRequested(f"zmqtriton {__version__}")
+        raise HelpRequested(f"zmqtriton {full_version()}")
     if len(fitting) == 1:
         return OPTIONS_BY_NAME[fitting[0]]
     if fitting and name:

@@ -230,9 +230,10 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         shared[role] = shared.get(role, 0) + process["segment_bytes"]
         restarts[role] = restarts.get(role, 0) + process.get("restarts", 0)
     server = status.get("server", {})
+    build = {name: server.get(name, "") for name in ("version", "commit")}
     lines = [
         *_family("build_info", "The version of this server", "gauge"),
-        f"zmqtriton_build_info{labels_text(version=server.get('version', ''))} 1",
+        f"zmqtriton_build_info{labels_text(**build)} 1",
         *_family(
             "malformed_messages_total", "Number of internal messages that made no sense", "counter"
         ),

@@ -58,6 +58,8 @@ class Server(NamedTuple):
     id: str
     server_version: str
     zmqtriton_version: str
+    #: That of the code, "" if it is not known.
+    commit: str
     extensions: Tuple[str, ...]
     started_at: int
     runtime_directory: str

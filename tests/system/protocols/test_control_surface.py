@@ -19,7 +19,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_floor import TRITON_VERSION, __version__
+from zmqtriton.commit import full_version
+from zmqtriton_floor import TRITON_VERSION
 
 pytestmark = pytest.mark.system
 
@@ -94,7 +95,7 @@ def test_the_server_is_alive_and_says_what_it_is(server: Server) -> None:
         *("classification", "sequence", "model_repository", "model_repository(unload_dependents)"),
         *("schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory"),
         *("binary_tensor_data", "parameters", "statistics", "trace", "logging"),
-        f"zmqtriton({__version__})",
+        f"zmqtriton({full_version()})",
     ]
     assert extensions == document["extensions"]
     # clients compare it with Triton's releases

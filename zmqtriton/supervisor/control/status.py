@@ -29,6 +29,7 @@ def describe_server(settings: Settings, directory: str, ready: str) -> dict[str,
     return {
         "id": frontend.server.id,
         "version": frontend.server.zmqtriton_version,
+        "commit": frontend.server.commit,
         "directory": directory,
         "addresses": addresses,
         "ready": ready,

@@ -175,6 +175,7 @@ def _frontend(
             id=options.id,
             server_version=TRITON_VERSION,
             zmqtriton_version=__version__,
+            commit=tables.commit(),
             extensions=tuple(tables.extensions(options)),
             started_at=machine.started_at,
             runtime_directory=machine.runtime_directory,

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from io import TextIOBase
 
 from zmqtriton import console
+from zmqtriton.commit import commit as commit
+from zmqtriton.commit import full_version
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
-from zmqtriton_floor import TRITON_VERSION, __version__
+from zmqtriton_floor import TRITON_VERSION
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +33,13 @@ EXTENSIONS = (
     "statistics",
     "trace",
     "logging",
-    f"zmqtriton({__version__})",
 )
 
 
 def extensions(options: Options) -> list[str]:
     """Return the extensions of the protocol that the server has with these options."""
-    return [*EXTENSIONS, *(["openai"] if options.allow_openai else [])]
+    own = f"zmqtriton({full_version()})"
+    return [*EXTENSIONS, own, *(["openai"] if options.allow_openai else [])]
 
 
 def startup_tables(
@@ -85,7 +87,8 @@ _BACKEND_API_VERSION = "1.19"
 
 
 def log_start(options: Options) -> None:
-    """Log caches and the settings of the Python backend as verbose lines."""
+    """Log the version, and as verbose lines caches and the settings of the Python backend."""
+    _log.info("zmqtriton %s", full_version())
     _log.debug("Create CacheManager with cache_dir: '%s'", options.cache_directory)
     _log.debug("'python' TRITONBACKEND API version: %s", _BACKEND_API_VERSION)
     _log.debug("backend configuration:\n%s", console.backend_config(options, "python"))

@@ -44,7 +44,7 @@ _LARGEST = 10**15
 _OF_MODELS = ("processes", "environments", "counts", "quotas", "drains", "troubles")
 _OF_SERVER = ("server", "malformed")
 #: What a token for some models shows of the server: nothing of its machine.
-_OF_IDENTITY = ("id", "version")
+_OF_IDENTITY = ("id", "version", "commit")
 #: The rates of a version that had no requests lately, and of one of which that is not known.
 _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)

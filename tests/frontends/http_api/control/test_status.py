@@ -18,7 +18,8 @@ STATUS, HISTORY, LOGS = (f"/v2/zmqtriton/{what}" for what in ("status", "history
 PROCESS: dict[str, Any] = {"started_s": 1000.0, "restarts": 0, "last_reason": ""}
 FOUND: dict[str, Any] = {
     "server": {
-        **{"id": "s", "version": "1.0", "directory": "/run/s", "addresses": {"http": "[::]:1"}},
+        **{"id": "s", "version": "1.0", "commit": "abc"},
+        **{"directory": "/run/s", "addresses": {"http": "[::]:1"}},
         "ready": "1 of 2 model versions are ready, not other version 1",
     },
     "processes": [
@@ -212,9 +213,10 @@ def test_a_token_for_some_models_shows_no_places(tokens: str) -> None:
 
     document = get(gateway, STATUS, authorization="Bearer control").json
 
-    assert {"id": "s", "version": "1.0", "ready": "1 of 2 model versions are ready"} == {
+    shown = {"id": "s", "version": "1.0", "commit": "abc"}
+    assert {**shown, "ready": "1 of 2 model versions are ready"} == {
         key: document["server"][key]
-        for key in ("id", "version", "directory", "addresses", "ready")
+        for key in ("id", "version", "commit", "directory", "addresses", "ready")
         if key in document["server"]
     }
     first, second = document["processes"]

@@ -1,0 +1,58 @@
+"""The commit that this installation is of: a checkout's, or the one that pip has recorded.
+
+Empty where neither is known, as in a wheel from an index: there the version says all.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from zmqtriton_floor import __version__
+
+_ROOT = Path(__file__).resolve().parent.parent
+_DIGITS = 12
+#: A checkout on a slow file system is not waited for.
+_WITHIN_S = 5.0
+
+
+def full_version() -> str:
+    """Return the version with the commit, where that is known, as in 0.1.0+0123456789ab-dirty."""
+    return f"{__version__}+{commit()}" if commit() else __version__
+
+
+@functools.cache
+def commit() -> str:
+    """Return the first digits of the commit, with -dirty if files differ from it."""
+    return read_checkout(_ROOT) if (_ROOT / ".git").exists() else read_installation()
+
+
+def read_checkout(root: Path) -> str:
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            [*command, f"--abbrev={_DIGITS}"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_WITHIN_S,
+            env={**own, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""  # there is no git, or it does not trust another user's files
+    return done.stdout.strip()
+
+
+def read_installation() -> str:
+    """Return what pip has recorded of an installation from a repository."""
+    try:
+        recorded = importlib.metadata.distribution("zmqtriton").read_text("direct_url.json")
+        document = json.loads(recorded or "{}")
+        return str(document.get("vcs_info", {}).get("commit_id", ""))[:_DIGITS]
+    except (importlib.metadata.PackageNotFoundError, OSError, ValueError):
+        return ""
