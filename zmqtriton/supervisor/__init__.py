@@ -15,12 +15,14 @@ _NAMES = {
     "machine.fitness.judging": "lacks",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
+    "machine.fitness.start_checks": "find_problems",
     "opened_server": "OpenedServer",
     "service": "run",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.fitness.judging import lacks
+    from zmqtriton.supervisor.machine.fitness.start_checks import find_problems
     from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import descriptors
-from zmqtriton.supervisor.machine.fitness import file_size, judging
+from zmqtriton.supervisor.machine.fitness import file_size, judging, start_checks
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
@@ -36,6 +36,7 @@ _MEANINGLESS = frozenset(
 def set_up(options: Options) -> None:
     """Prepare this process. Raises OSError, with a text, where no server can start."""
     judging.check(options)
+    start_checks.check_numbers(options)
     _restore_inheritance()
     file_size.raise_limit()
     prctl.set_name("zmqtriton")

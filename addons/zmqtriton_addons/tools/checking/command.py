@@ -18,16 +18,19 @@ from zmqtriton.config import Host, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor import check_settings, visible_gpus
+from zmqtriton.supervisor import check_settings, find_problems, visible_gpus
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.repositories import Report, check_files, check_repositories
 from zmqtriton_floor.errors import ZmqTritonError
 
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"
+#: Before it are directories and files, behind it the options of a server that is to start.
+_OPTIONS = "--"
 _FIELDS = ("severity", "model", "path", "line", "column", "text", "detail", "suggestion")
 _HELP = """\
 Usage: zmqtriton check directory|file.py ... [--json] [options of the server]
+       zmqtriton check -- [options of the server]
 
 Reports every error in model repositories or single models without executing any of their code.
 The directory is a repository or a model, the file a model by itself. All options of the server are
@@ -37,6 +40,9 @@ count, too. These have an effect:
   --model-repository, --model-config-name, --disable-auto-complete-config, --backend-directory,
   --backend-config, --repoagent-directory, --min-supported-compute-capability, --load-model,
   --build-environments
+
+Behind `--` all options count: it also reports each reason against the start of a server here, such
+as a missing file, a port that another program has, or more workers than the machine bears.
 
 The exit status is 0 without errors, 1 with errors, and 2 for wrong usage. Warnings do not count:
 they are likely mistakes, and things that only this machine lacks.
@@ -49,7 +55,7 @@ def run_check(words: list[str]) -> int:
         sys.stdout.write(_HELP)
         return EXIT_CLEAN
     try:
-        typed = [_as_option(word) for word in words if word != _JSON]
+        typed = [_as_option(word) for word in words if word not in (_JSON, _OPTIONS)]
         options = parse_words(typed, takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
@@ -60,6 +66,8 @@ def run_check(words: list[str]) -> int:
     report = check_all(options)
     files = [Path(file.path) for file in options.model_file]
     report.problems += check_files(files)
+    if _OPTIONS in words:
+        report.problems += [Problem(text) for text in find_problems(options)]
     findings = list(_all_findings(report))
     if _JSON in words:
         documents = [each.document(*_FIELDS) for each in findings]

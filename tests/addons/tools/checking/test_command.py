@@ -178,3 +178,15 @@ def test_a_python_file_is_a_model_by_itself(
     assert warned.endswith("1 model, 0 problems, 1 warning\n")
     assert "scale.py:2:" in wrong
     assert "there is no such file" in capsys.readouterr().out
+
+
+def test_behind_two_dashes_the_start_of_the_server_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "repo", "m", GOOD, MODEL)
+    words = [f"--model-repository={tmp_path}/repo", "--tokens=/no/tokens"]
+
+    without, status = main(["check", *words]), main(["check", "--", *words])
+
+    assert (0, 1) == (without, status)
+    assert "error: --tokens=/no/tokens: No such file or directory" in capsys.readouterr().out

@@ -1,0 +1,91 @@
+"""Why a server with these options could not start on this machine: `zmqtriton check -- OPTIONS`.
+
+The same checks stop its start. All of them run, and change nothing: a new log file is not made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import capacity, certificates, listeners, secrets
+from zmqtriton.supervisor.machine.fitness import judging
+from zmqtriton.supervisor.machine.listeners import PortError
+from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+
+#: A process that serves clients has so much memory at least, and work for a part of a core.
+_BYTES_OF_WORKER = 64 << 20
+_WORKERS_PER_CORE = 16
+#: So many are never too many.
+_FEW = 4
+_PROGRAM = "zmqtriton"
+
+
+def check_numbers(options: Options) -> None:
+    """Check numbers of the options. Raises OSError."""
+    _check_timeout(options)
+    _check_processes(options)
+
+
+def _check_timeout(options: Options) -> None:
+    if options.exit_timeout_secs < 0:
+        raise OSError(f"--exit-timeout-secs={options.exit_timeout_secs}: no time is negative")
+
+
+def _check_processes(options: Options) -> None:
+    cores = len(os.sched_getaffinity(0))
+    limit = max(
+        _FEW, min(_WORKERS_PER_CORE * cores, capacity.available_bytes() // 2 // _BYTES_OF_WORKER)
+    )
+    for name in ("http_workers", "grpc_processes"):
+        number = getattr(options, name)
+        if number > limit:
+            raise OSError(
+                f"--{name.replace('_', '-')}={number}: the cores and the memory of this machine "
+                f"bear {limit}"
+            )
+
+
+def find_problems(options: Options) -> Iterator[str]:
+    """Yield all that would stop the start, but for models."""
+    checks: tuple[Callable[[Options], object], ...] = (
+        judging.check,
+        _check_timeout,
+        _check_processes,
+        secrets.resolve_key_files,
+        secrets.check_tokens,
+        certificates.check,
+        _check_log_file,
+        _check_ports,
+    )
+    for check in checks:
+        try:
+            check(options)
+        except (PortError, secrets.SecretError, certificates.CertificateError, OSError) as error:
+            yield str(error)
+
+
+def _check_log_file(options: Options) -> None:
+    if not options.log_file:
+        return
+    path = Path(options.log_file)
+    place = path if path.exists() else path.absolute().parent
+    if not place.exists():
+        raise OSError(f"cannot open the log file '{path}': there is no directory '{place}'")
+    if not os.access(place, os.W_OK) or path.is_dir():
+        raise OSError(f"cannot open the log file '{path}': '{place}' cannot be written")
+
+
+def _check_ports(options: Options) -> None:
+    """Bind the ports for a moment; a server of ours at one of them is to go before the next."""
+    if any(_PROGRAM in describe_listener(port) for port in _ports(options)):
+        return
+    listeners.close_all(listeners.bind_all(options, {}))
+
+
+def _ports(options: Options) -> Iterator[int]:
+    for name in ("http", "grpc", "metrics"):
+        if getattr(options, f"allow_{name}"):
+            yield getattr(options, f"{name}_port")
