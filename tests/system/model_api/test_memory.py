@@ -153,9 +153,16 @@ def test_many_at_once_do_not_disturb_each_other(server: Server) -> None:
     eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
 
 
-def test_metrics_tell_who_has_how_much(server: Server) -> None:
+@pytest.fixture
+def keeping(server: Server) -> Iterator[Any]:
+    """A client whose inputs the model `keeper` has until the test has ended."""
     with _client(server, "http") as client:
-        _keep(client, _noise(1 << 20))  # what it has written cannot be passed on
+        yield client
+        _keep(client, _noise(1), milliseconds=-1)
+
+
+def test_metrics_tell_who_has_how_much(server: Server, keeping: Any) -> None:
+    _keep(keeping, _noise(1 << 20))  # what it has written cannot be passed on
 
     rows = _metrics(server)
 
@@ -175,17 +182,16 @@ def _keep(client: Any, array: np.ndarray, milliseconds: int = 0) -> Any:
     return client.infer("keeper", entries)
 
 
-def test_a_model_may_write_into_its_inputs_and_keep_them(server: Server) -> None:
-    with _client(server, "http") as client:
-        for i in range(12):
-            # The same block again and again: what is kept must not change with it.
-            array = np.full(200_000 + i % 2, i, dtype=np.float32)
+def test_a_model_may_write_into_its_inputs_and_keep_them(keeping: Any) -> None:
+    for i in range(12):
+        # The same block again and again: what is kept must not change with it.
+        array = np.full(200_000 + i % 2, i, dtype=np.float32)
 
-            result = _keep(client, array)
+        result = _keep(keeping, array)
 
-            assert np.array_equal(array + 1, result.as_numpy("OUTPUT0"))
-            kept = result.as_numpy("KEPT").reshape(-1, 2)
-            assert np.array_equal(kept[:, 0], kept[:, 1])
+        assert np.array_equal(array + 1, result.as_numpy("OUTPUT0"))
+        kept = result.as_numpy("KEPT").reshape(-1, 2)
+        assert np.array_equal(kept[:, 0], kept[:, 1])
 
 
 @pytest.fixture(params=[4000])
