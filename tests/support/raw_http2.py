@@ -13,6 +13,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -36,20 +37,25 @@ NO_WINDOW = settings_frame({_INITIAL_WINDOW: 0})
 
 
 def _literal(text: str) -> bytes:
-    assert len(text) < 127
-    return bytes([len(text)]) + text.encode()
+    if len(text) < 127:
+        return bytes([len(text)]) + text.encode()
+    more, last = len(text) - 127 & 127 | 128, len(text) - 127 >> 7
+    assert last < 128
+    return bytes([127, more, last]) + text.encode()
 
 
-def header_block(path: str) -> bytes:
+def header_block(path: str, more: Mapping[str, str] | None = None) -> bytes:
     """The headers of an RPC, without a table."""
-    pairs = {"content-type": "application/grpc", "te": "trailers"}
+    pairs = {"content-type": "application/grpc", "te": "trailers", **(more or {})}
     post_over_http = b"\x83\x86"
     common = post_over_http + b"\x04" + _literal(path) + b"\x01" + _literal("localhost")
     return common + b"".join(b"\x00" + _literal(n) + _literal(v) for n, v in pairs.items())
 
 
-def headers_frame(stream: int, path: str, flags: int = END_HEADERS) -> bytes:
-    return frame(HEADERS, flags, stream, header_block(path))
+def headers_frame(
+    stream: int, path: str, flags: int = END_HEADERS, more: Mapping[str, str] | None = None
+) -> bytes:
+    return frame(HEADERS, flags, stream, header_block(path, more))
 
 
 def reset_frame(stream: int) -> bytes:
@@ -156,3 +162,10 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def ask(port: int, path: str, until: bytes, place: str, **headers: str) -> bytes:
+    """Return what comes with these bytes in it for an RPC without a message, from that address."""
+    with Connection(port, place=place) as connection:
+        connection.send(headers_frame(1, path, more=headers), data_frame(1, b"", flags=END_STREAM))
+        return connection.read_until(until)
