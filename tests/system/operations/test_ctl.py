@@ -41,8 +41,18 @@ class Ctl:
 MODELS = ("add_sub", "raising")
 OPTIONS = (
     "--runtime-directory=@DIRECTORY@/run",
-    *("--model-control-mode=explicit", "--load-model=add_sub"),
+    *("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=mortal"),
 )
+
+
+def prepare(server: Server) -> None:
+    # Its processes end; those of `add_sub` do not.
+    server.add_model("add_sub", "mortal")
+
+
+def stub_of(status: Any, model: str) -> Any:
+    (stub,) = [p for p in status["processes"] if p["role"] == "stub" and p["model"] == model]
+    return stub
 
 
 @pytest.fixture
@@ -50,14 +60,14 @@ def ctl(server: Server) -> Ctl:
     return Ctl(server.directory.parent / "run")
 
 
-def infer(server: Server) -> None:
+def infer(server: Server, model: str = "add_sub") -> None:
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         tensors = []
         for name in ("INPUT0", "INPUT1"):
             tensor = http_client.InferInput(name, [1, 16], "FP32")
             tensor.set_data_from_numpy(np.ones((1, 16), np.float32))
             tensors.append(tensor)
-        client.infer("add_sub", tensors)
+        client.infer(model, tensors)
 
 
 def _with_counts(status: Any) -> Any:
@@ -65,10 +75,11 @@ def _with_counts(status: Any) -> Any:
 
 
 def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -> None:
+    # A broker that takes too long is shown without counts.
+    before = eventually(lambda: _with_counts(ctl.json("status")), 30, "counts")
     for _ in range(3):
         infer(server)
 
-    # A broker that takes too long is shown without counts.
     status = eventually(lambda: _with_counts(ctl.json("status")), 30, "counts")
 
     assert server.url == f"http://{status['server']['addresses']['http']}"
@@ -76,7 +87,7 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
     assert sorted(p for pids in server.pids().values() for p in pids) == sorted(
         p["pid"] for p in processes if p["role"] != "reader"
     )
-    (stub,) = [p for p in processes if p["role"] == "stub"]
+    stub = stub_of(status, "add_sub")
     assert server.stub_pids("add_sub") == [stub["pid"]]
     assert ("add_sub", 1, "add_sub_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
@@ -85,17 +96,19 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
         assert abs(time.time() - process["started_s"] - process["uptime_s"]) < 60
         # neither the supervisor nor the arbiter of the HTTP processes has to do with the broker
         assert process["is_connected"], process["role"]
-    (counts,) = status["counts"]
-    assert ("add_sub", 1, 3, 0, 0, 3) == tuple(
-        counts[key] for key in ("model", "version", "succeeded", "failed", "pending", "executions")
+    old, new = (
+        next(counts for counts in each["counts"] if counts["model"] == "add_sub")
+        for each in (before, status)
     )
+    assert (1, 0, 0) == tuple(new[key] for key in ("version", "failed", "pending"))
+    assert (3, 3) == tuple(new[key] - old[key] for key in ("succeeded", "executions"))
 
 
 def test_the_status_for_people_has_a_line_for_each_process(server: Server, ctl: Ctl) -> None:
     shown = ctl.run("status")
 
     assert (0, "") == (shown.returncode, shown.stderr)
-    (stub,) = [line for line in shown.stdout.splitlines() if line.startswith("stub")]
+    (stub,) = [line for line in shown.stdout.splitlines() if line.startswith("stub add_sub")]
     pid = server.stub_pids("add_sub")[0]
     assert re.match(rf"stub add_sub_0_0\tadd_sub:1\t{pid}\t[-\d]+ [:\d]+\t\w+\tREADY\t0", stub)
 
@@ -166,7 +179,7 @@ def _can_be_interrupted() -> None:
 
 def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
     with subprocess.Popen(
-        [*ctl.command, "logs", "add_sub", "--follow", "--json"],
+        [*ctl.command, "logs", "mortal", "--follow", "--json"],
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=_can_be_interrupted,
@@ -174,7 +187,8 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
         assert following.stdout is not None
         try:
             following.stdout.readline()
-            (pid,) = server.stub_pids("add_sub")
+            (pid,) = server.stub_pids("mortal")
+            before = stub_of(ctl.json("status"), "mortal")["restarts"]
             os.kill(pid, signal.SIGKILL)
             for line in following.stdout:
                 if "killed by SIGKILL" in json.loads(line)["text"]:
@@ -187,10 +201,10 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
             following.kill()
     assert 0 == following.returncode
 
-    eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
+    eventually(lambda: server.stub_pids("mortal") not in ([], [pid]), 30, "a new stub")
     eventually(server.is_ready, 30, "ready")
-    (stub,) = [p for p in ctl.json("status")["processes"] if p["role"] == "stub"]
-    assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
+    stub = stub_of(ctl.json("status"), "mortal")
+    assert (before + 1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
 
 
 def test_logs_are_followed_as_long_as_somebody_reads(ctl: Ctl) -> None:
@@ -205,12 +219,12 @@ def test_logs_are_followed_as_long_as_somebody_reads(ctl: Ctl) -> None:
 
 
 def test_a_model_is_restarted(server: Server, ctl: Ctl) -> None:
-    before = server.stub_pids("add_sub")
+    before = server.stub_pids("mortal")
 
-    done, refused = ctl.run("restart", "add_sub"), ctl.run("restart", "add_subb")
+    done, refused = ctl.run("restart", "mortal"), ctl.run("restart", "add_subb")
 
-    assert "restarted add_sub: 1 process ended\n" == done.stdout
+    assert "restarted mortal: 1 process ended\n" == done.stdout
     assert "error: there is no model 'add_subb'; did you mean 'add_sub'?\n" == refused.stderr
-    assert server.stub_pids("add_sub") not in ([], before)
-    assert re.search("restart 'add_sub' .*for process ", server.log_text())
-    infer(server)
+    assert server.stub_pids("mortal") not in ([], before)
+    assert re.search("restart 'mortal' .*for process ", server.log_text())
+    infer(server, "mortal")
