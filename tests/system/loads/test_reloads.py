@@ -29,6 +29,12 @@ MODELS = [MODEL]
 OPTIONS = reloads.OPTIONS
 
 
+@pytest.fixture(autouse=True)
+def loaded(server: Server) -> None:
+    """Load the model, if another test has unloaded it."""
+    assert (200, "") == control_model(server, "load")
+
+
 @pytest.mark.row("F10", "F15")
 def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server) -> None:
     failed, count = reloads.reload_broken(server)
