@@ -7,7 +7,6 @@ import os
 import queue
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -370,35 +369,46 @@ def test_a_sequence_dies_with_its_stub_and_says_why(
     assert 1 == _ask(client, "mortal", 1, _START | _END).sum
 
 
-def test_a_sequence_dies_with_the_broker_and_says_so(
-    server: Server, client: httpclient.InferenceServerClient
-) -> None:
-    _ask(client, "mortal", 2, _START)
-    [broker] = server.pids()["broker"]
-    os.kill(broker, signal.SIGKILL)
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of which a test may change files, or kill the broker.
 
-    code, text = _error(client, "mortal", 2)
+    The next broker says of each sequence that it does not know that it was lost.
+    """
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    server = Server(
+        tmp_path_factory.mktemp("changing") / "s", ["sequences"], options=options, frontends=()
+    )
+    _vary(server, "mortal")
+    with server:
+        yield server
 
-    assert "503" == code
-    assert text.endswith("the broker died while the sequence was going on")
-    assert 1 == _ask(client, "mortal", 2, _START | _END).sum
+
+def test_a_sequence_dies_with_the_broker_and_says_so(changing: Server) -> None:
+    with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:
+        _ask(client, "mortal", 2, _START)
+        [broker] = changing.pids()["broker"]
+        os.kill(broker, signal.SIGKILL)
+
+        code, text = _error(client, "mortal", 2)
+
+        assert "503" == code
+        assert text.endswith("the broker died while the sequence was going on")
+        assert 1 == _ask(client, "mortal", 2, _START | _END).sum
 
 
 @pytest.mark.row("E78")
-def test_a_reload_lets_sequences_end_where_they_began(tmp_path: Path) -> None:
-    options = ["--model-control-mode=explicit", "--load-model=sequences"]
-    with Server(tmp_path / "s", models=["sequences"], options=options, frontends=()) as server:
-        address = server.url.removeprefix("http://")
-        with httpclient.InferenceServerClient(address) as client:
-            _ask(client, "sequences", 1, _START, 5)
-            [old] = server.stub_pids("sequences")
-            model = server.repository / "sequences" / "1" / "model.py"
-            model.write_text(model.read_text().replace("+ value", "+ 10 * value"))
-            client.load_model("sequences")
+def test_a_reload_lets_sequences_end_where_they_began(changing: Server) -> None:
+    with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:
+        _ask(client, "sequences", 1, _START, 5)
+        [old] = changing.stub_pids("sequences")
+        model = changing.repository / "sequences" / "1" / "model.py"
+        model.write_text(model.read_text().replace("+ value", "+ 10 * value"))
+        client.load_model("sequences")
 
-            new = _ask(client, "sequences", 2, _START, 5).sum
-            sums = [_ask(client, "sequences", 1, flags, 5).sum for flags in (0, _END)]
+        new = _ask(client, "sequences", 2, _START, 5).sum
+        sums = [_ask(client, "sequences", 1, flags, 5).sum for flags in (0, _END)]
 
-            assert (50, [10, 15]) == (new, sums)
-            eventually(lambda: old not in server.stub_pids("sequences"), 30, "the old stub's end")
-            assert 100 == _ask(client, "sequences", 2, 0, 5).sum
+        assert (50, [10, 15]) == (new, sums)
+        eventually(lambda: old not in changing.stub_pids("sequences"), 30, "the old stub's end")
+        assert 100 == _ask(client, "sequences", 2, 0, 5).sum
