@@ -128,7 +128,10 @@ def test_a_model_that_serves_says_its_trouble_in_the_list_before_all_others(
     )
 
     # When it is over
-    change_status(browser, "status.models.forEach((model) => { model.trouble = ''; })")
+    change_status(
+        browser,
+        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; })",
+    )
     browser.wait_for(f"{row('tokens')}.nextSibling.hidden")
     assert sorted(shown(browser)) == shown(browser)
     change_status(browser, "")
