@@ -124,9 +124,10 @@ def polling(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.mark.row("F21")
-def test_models_of_a_bucket_and_of_a_directory_are_served_beside_each_other(
-    polling: Server,
+def test_models_of_a_bucket_are_served_beside_others_and_only_what_changes_is_fetched(
+    store: ObjectStore, polling: Server
 ) -> None:
+    # Given models of a bucket, some of them odd, and one of a directory
     says, place, _ = ask(polling, "first")
 
     assert ("before", "first") == (says, Path(place).name)
@@ -136,19 +137,15 @@ def test_models_of_a_bucket_and_of_a_directory_are_served_beside_each_other(
     }
     assert "cannot be a path" in states["odd"]
     assert "is a file and a folder" in states["clash"]
-
-
-@pytest.mark.row("F21")
-def test_what_changes_in_a_bucket_is_fetched_and_nothing_else(
-    store: ObjectStore, polling: Server
-) -> None:
     before, leaving = (Path(ask(polling, model)[1]) for model in ("changing", "leaving"))
     weights = (before / "1" / "weights").stat().st_ino
 
+    # When some of them change
     store.put("polled/changing/1/model.py", MODEL.format(says="after"))
     store.delete(*(f"polled/leaving/{n}" for n in ("config.pbtxt", "1/model.py", "1/weights")))
     store.delete("polled/odd/../../outside", "polled/clash/1/model.py/inner")
 
+    # Then the server has what has changed, and fetches nothing else
     eventually(lambda: ask(polling, "changing")[0] == "after", 60)
     after = Path(ask(polling, "changing")[1])
     assert (True, weights) == (before != after, (after / "1" / "weights").stat().st_ino)
