@@ -311,11 +311,14 @@ def _other_panels(table: dict[str, Metric]) -> Iterator[Panel]:
     for metric in table.values():
         if metric.name not in shown and not any(part in metric.name for part in _LEFT_OUT):
             where = "@model" if metric.is_of_models else "@server"
-            expression = f"{metric.name}{{{where}}}"
+            title, expression = metric.name, f"{metric.name}{{{where}}}"
             if metric.kind == "counter":
                 expression = _rate(metric.name, where)
+            elif metric.kind == "histogram":
+                title = f"{metric.name}, p99"
+                expression = f"histogram_quantile(0.99, {_rate(f'{metric.name}_bucket', where)})"
             unit = "bytes" if metric.name.endswith("_bytes") else "short"
-            yield Panel(metric.name, {"__auto": expression}, unit)
+            yield Panel(title, {"__auto": expression}, unit)
 
 
 def _place(rows: dict[str, list[Panel]], table: dict[str, Metric]) -> Iterator[dict[str, Any]]:
