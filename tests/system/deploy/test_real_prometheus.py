@@ -135,19 +135,23 @@ def test_prometheus_understands_every_panel_of_the_dashboard(
     table = read_table()
     count = 0
 
-    def is_answered() -> bool:
+    def is_answered(expression: str) -> bool:
         assert 200 == ask_add_sub(server)  # rates need requests between two readings
-        return bool(ask("query", query="rate(nv_inference_request_success[1m]) > 0")["result"])
+        return bool(ask("query", query=expression)["result"])
 
-    eventually(is_answered, 60)
+    eventually(lambda: is_answered("rate(nv_inference_request_success[1m]) > 0"), 60)
     for panel in panels():
         for target in panel["targets"]:
             expression = target["expr"].replace("$__rate_interval", "1m").replace("$__range", "1h")
             expression = expression.replace("$instance", ".*").replace("$model", ".*")
-            rows = ask("query", query=expression)["result"]
             count += 1
             may_be_empty = "> 0" in expression or any(
                 map(_ABSENT.match, names_in(expression, table))
             )
-            assert rows or may_be_empty, (panel["title"], expression)
+            if may_be_empty:
+                ask("query", query=expression)
+            else:
+                # some series begin with the first request, and need two readings, too
+                said = f"an answer to {expression} ({panel['title']})"
+                eventually(lambda: is_answered(expression), 60, said)  # noqa: B023
     assert count > 60
