@@ -247,3 +247,5 @@ _FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         "a time such as '10m', '600s' or 600, or 'off'",
     ),
 }
+#: The names of all settings.
+SETTINGS = tuple(_FORMS)

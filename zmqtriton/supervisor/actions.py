@@ -236,6 +236,12 @@ class GiveSockets(NamedTuple):
     call_id: int
 
 
+class AskPredecessor(NamedTuple):
+    """Ask the server before for the calls to repeat; the answer is a list of them."""
+
+    ticket: int
+
+
 class LookAtPorts(NamedTuple):
     """Look which other servers have our ports; the answer is whether that is known well enough."""
 
@@ -317,6 +323,7 @@ Action = (
     | TellOpen
     | StopListening
     | GiveSockets
+    | AskPredecessor
     | LookAtPorts
     | SendElsewhere
     | TakeClientsBack

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
@@ -17,6 +18,7 @@ from zmqtriton.supervisor.control.queries import Queries
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
@@ -164,7 +166,15 @@ class Core:
             is_explicit=self._policy.control_mode == "explicit",
         )
         queries = Queries(self, info, self.status)
+
+        succession = Succession(
+            self.plan,
+            self,
+            (self._features, loads, self.regions),
+            takes_over=self._policy.takes_over,
+        )
         tables = [
+            succession.verbs,
             loads.verbs,
             queries.verbs,
             self.status.verbs,
@@ -173,7 +183,9 @@ class Core:
             self._peers.metrics_process.verbs,
         ]
         tables += [feature.verbs for feature in self._features]
-        return ControlCallHandler(self.plan, self, tables)
+        calls = ControlCallHandler(self.plan, self, tables)
+        self._peers.opening.prepare = partial(succession.inherit, calls.perform)
+        return calls
 
     def take_actions(self) -> list[Action]:
         """Take the actions to perform now, in this order."""

@@ -151,7 +151,7 @@ class Service:
             gpus=gpus,
             log=log,
             on_open=on_open,
-            when_open=(lambda: None) if predecessor is None else predecessor.leave,
+            predecessor=predecessors.Watched(predecessor, self._selector),
         )
         self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
 

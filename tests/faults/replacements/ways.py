@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import MODELS
@@ -78,15 +79,17 @@ class _SideBySide(Way):
     options: tuple[str, ...] = ()
     options_of_next: tuple[str, ...] = ()
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more_options: Sequence[str] = ()) -> None:
         self._directory = directory
+        self._more_options = more_options
         self.servers: list[Server] = []
         self.http_port, self.grpc_port = free_ports(2)
 
     def next(self) -> Server:
         """Return another server with the same ports."""
         number = len(self.servers)
-        options = (*OPTIONS, *self.options, *(self.options_of_next if number else ()))
+        own = (*self.options, *self._more_options)
+        options = (*OPTIONS, *own, *(self.options_of_next if number else ()))
         server = Server(self._directory / f"server{number}", models=MODELS, options=options)
         server.http_port, server.grpc_port = self.http_port, self.grpc_port
         server.url = f"http://127.0.0.1:{self.http_port}"

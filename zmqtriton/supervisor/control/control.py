@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
@@ -61,6 +61,15 @@ class ControlCallHandler:
                 name = str(arguments.get("model") or "")
                 self._plan.log("I", text, model=name, is_of_client=True)
             verb.handle(ControlCall(caller, arguments, answer, message.id))
+        except ZmqTritonError as error:
+            answer(error)
+
+    def perform(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """Perform a call of this server's own."""
+        try:
+            if verb not in self._verbs:
+                raise InvalidArgument(f"unknown control call '{verb}'")
+            self._verbs[verb].handle(ControlCall(OWN_CALLER, arguments, answer))
         except ZmqTritonError as error:
             answer(error)
 

@@ -5,7 +5,7 @@ Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -77,6 +77,19 @@ class LoadCalls:
             "load": Verb(self._load, needs_repository=True, of_models=True, changes=always),
             "unload": Verb(self._unload, needs_repository=True, of_models=True, changes=always),
         }
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return what clients have loaded and unloaded; files that came with a load stay here."""
+        if not self._is_explicit:
+            return
+        for name, model in self._server.models.items():
+            override = model.history.override
+            is_serving = any(version.is_serving for version in model.versions.values())
+            if not is_serving and model.was_explicitly_unloaded:
+                yield "unload", {"model": name}
+            elif is_serving and model.was_explicitly_loaded:
+                parameters = {"config": override.config} if override is not None else {}
+                yield "load", {"model": name, "parameters": parameters}
 
     def _index(self, call: ControlCall) -> None:
         self._server.list_repository(partial(self._answer_index, call))

@@ -46,6 +46,15 @@ class RegionRequest(NamedTuple):
     def is_on_gpu(self) -> bool:
         return self.gpu != HOST
 
+    def to_arguments(self) -> dict[str, Any]:
+        """Return the arguments of a call that registers the same."""
+        if self.is_on_gpu:
+            handle = base64.b64encode(self.handle.partition(b"\0")[2]).decode()
+            own = {"kind": "cuda", "device_id": self.gpu, "raw_handle": handle}
+        else:
+            own = {"key": self.key, "offset": self.offset, "user": self.user}
+        return {"name": self.name, "byte_size": self.size, **own}
+
 
 def read_name(arguments: dict[str, Any]) -> str:
     """Return the name of a region to be registered."""

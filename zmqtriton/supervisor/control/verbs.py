@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+#: The server itself, in place of the serial of a process.
+OWN_CALLER = 0
+
 
 class ControlCall(NamedTuple):
     """A call whose arguments are well-formed."""

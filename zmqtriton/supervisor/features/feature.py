@@ -55,9 +55,6 @@ class Server(Protocol):
     def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
         """Unload a model; `done` is called when it can no longer be asked."""
 
-    def leave_to_successor(self) -> None:
-        """End the server in order; another has its sockets."""
-
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
 
@@ -101,6 +98,10 @@ class Feature:
     def why_never_loaded(self) -> Reason | None:
         """The reason of a model that was never loaded, for the repository index."""
         return None
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the calls by which a server that takes over has what this one was told."""
+        return ()
 
     # ------------------------------------------------------- the server's life
 
@@ -188,6 +189,10 @@ class Features:
     def news(self) -> Iterator[Any]:
         for messages in self.ask(lambda each: list(each.news())):
             yield from messages
+
+    def repeated_calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for calls in self.ask(lambda each: list(each.repeated_calls())):
+            yield from calls
 
     def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         document: dict[str, Any] = {}

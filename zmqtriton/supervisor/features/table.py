@@ -18,7 +18,6 @@ from zmqtriton.supervisor.features.repositories.repositories import RepositoryRe
 from zmqtriton.supervisor.features.scaling.autoscaler import Autoscaler
 from zmqtriton.supervisor.features.settings.log_settings import LogSettings
 from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
-from zmqtriton.supervisor.features.succession.succession import Succession
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettings,
@@ -33,5 +32,4 @@ FEATURES: tuple[type[Feature], ...] = (
     Reloader,
     ReloadCalls,
     QuotaReport,
-    Succession,
 )

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from zmqtriton.control_client import client as control
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import CallResult
 
 #: It answers from memory, on a busy machine late.
@@ -45,6 +48,11 @@ class Predecessor:
                     return {r: BoundSocket(r, s) for r, s in zip(roles, sockets, strict=True)}
         raise PortError(f"{self._name} gives no sockets: it does not answer")
 
+    def begin_asking(self) -> Lifeline:
+        """Ask for the calls to repeat; the answer comes on the returned lifeline."""
+        self._client.begin("succession.calls")
+        return self._client.line
+
     def leave(self) -> None:
         """Tell it that this server serves, if it still lives."""
         _log.info("this server serves in place of %s", self._name)
@@ -53,6 +61,34 @@ class Predecessor:
     @property
     def _name(self) -> str:
         return f"server {self._client.identity.describe()}"
+
+
+class Watched:
+    """A predecessor that is asked in the loop of this server, or nobody."""
+
+    def __init__(self, server: Predecessor | None, selector: selectors.BaseSelector) -> None:
+        self._server = server
+        self._selector = selector
+
+    def ask_calls(self, then: Callable[[list[Any]], None]) -> None:
+        """Pass the calls to repeat to `then`; none if it has ended."""
+        if self._server is None:
+            then([])
+            return
+        line = self._server.begin_asking()
+
+        def read() -> None:
+            results = [message for message, _ in line.receive() if isinstance(message, CallResult)]
+            if results or line.ended:
+                self._selector.unregister(line)
+                calls = [] if not results or results[-1].code else json.loads(results[-1].result)
+                then(calls)
+
+        self._selector.register(line, selectors.EVENT_READ, read)
+
+    def leave(self) -> None:
+        if self._server is not None:
+            self._server.leave()
 
 
 def find(options: Options) -> Predecessor | None:
@@ -66,17 +102,17 @@ def find(options: Options) -> Predecessor | None:
     except control.NoServerError:
         clients = []
     control.identify(clients)
-    named = [client for client in clients if any(map(client.matches, ports))]
+    holders = [client for client in clients if any(map(client.matches, ports))]
     for client in clients:
-        if client not in named or len(named) > 1:
+        if client not in holders or len(holders) > 1:
             client.close()
-    if len(named) > 1:
-        names = ", ".join(client.describe() for client in named)
+    if len(holders) > 1:
+        names = ", ".join(client.describe() for client in holders)
         raise PortError(f"--take-over: several servers have these ports: {names}")
-    if not named:
+    if not holders:
         _log.info("--take-over: no server has these ports, so none is replaced")
         return None
-    return Predecessor(named[0])
+    return Predecessor(holders[0])
 
 
 def _ports(options: Options) -> list[str]:

@@ -43,7 +43,7 @@ class Model(GenerationOwner):
         #: Why clients are to avoid it: it is not ready, though it answers.
         self.avoidances: list[Reason] = []
         #: It was unloaded on request, so that it is not loaded on demand.
-        self._was_explicitly_unloaded = False
+        self.was_explicitly_unloaded = False
 
     # ------------------------------------------------------- what is asked
 
@@ -55,7 +55,7 @@ class Model(GenerationOwner):
         again: bool = False,
     ) -> None:
         """Load the model; `again` retries even failed members of an ensemble."""
-        self.was_explicitly_loaded, self._was_explicitly_unloaded = True, False
+        self.was_explicitly_loaded, self.was_explicitly_unloaded = True, False
         self.loads.add(
             ModelLoad(self, self._context, done, LoadRequest(override, retry_failed_members=again))
         )
@@ -79,7 +79,7 @@ class Model(GenerationOwner):
         elif any(version.is_serving for version in self.versions.values()):
             then()
         else:
-            self._was_explicitly_unloaded = False
+            self.was_explicitly_unloaded = False
             request = LoadRequest(is_poll=not again, retry_failed_members=again)
             self.loads.add(ModelLoad(self, self._context, lambda _: then(), request))
 
@@ -92,7 +92,7 @@ class Model(GenerationOwner):
 
         `done` is called when nobody can ask for it any more.
         """
-        self.was_explicitly_loaded, self._was_explicitly_unloaded = False, True
+        self.was_explicitly_loaded, self.was_explicitly_unloaded = False, True
         self.loads.cancel_all(UNLOADED)
         self.evict(UNLOADED)
         around = self._context
@@ -223,7 +223,7 @@ class Model(GenerationOwner):
     def is_on_demand(self) -> bool:
         """True if it is loaded on demand, and was neither loaded nor unloaded on request."""
         return self._context.policy.load_on_demand and not (
-            self.was_explicitly_loaded or self._was_explicitly_unloaded
+            self.was_explicitly_loaded or self.was_explicitly_unloaded
         )
 
     @property

@@ -36,9 +36,14 @@ class Opening:
         self._has_begun = self._includes_last = False
         self._listening: set[tuple[str, str]] = set()
         self._tell_to_listen = tell_to_listen
+        #: Calls what it is given when clients may connect.
+        self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
 
     def begin(self) -> None:
-        """Let clients connect."""
+        """Let clients connect, after the preparation."""
+        self.prepare(self._begin)
+
+    def _begin(self) -> None:
         self._has_begun = True
         self._plan.enqueue(PrepareToListen())
         self._tell_to_listen(lambda role: role not in _OPENING_LAST)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.config.canaries import CanarySettings, parse_settings
+from zmqtriton.config.canaries import SETTINGS, CanarySettings, parse_settings
 from zmqtriton.supervisor.actions import KeepDecisions
 from zmqtriton.supervisor.control.verbs import Verbs
 from zmqtriton.supervisor.features.canaries import versions
@@ -86,7 +86,13 @@ class CanaryRegistry(Feature):
             raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
         self._waiting[name] = answer
         self._begin(name, max(others), settings)
-        model.load(partial(self._on_load_ended, name), override=override, again=True)
+
+        def fail_without_load(error: ZmqTritonError | None) -> None:
+            canary = self._canaries[name]
+            if error is not None and canary.phase is Phase.LOADING:
+                self._fail(canary, error.text.strip())
+
+        model.load(fail_without_load, override=override, again=True)
 
     def change(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
         """Change the settings of a running canary. Raises InvalidArgument and NotFound."""
@@ -124,6 +130,14 @@ class CanaryRegistry(Feature):
             raise NotFound(f"model '{name}' has no canary")
         names = [name] if name else sorted(self._canaries)
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the canaries that an operator has begun and nobody has decided."""
+        for name, canary in self._canaries.items():
+            if canary.is_undecided and not canary.is_configured:
+                document = canary.describe(self._plan.now_s)
+                values = {key: document[key] for key in SETTINGS if document.get(key) != ""}
+                yield "canary.start", {"model": name, **values, "version": canary.version}
 
     def _undecided(self, name: str) -> Canary:
         canary = self._canaries.get(name)
@@ -217,11 +231,6 @@ class CanaryRegistry(Feature):
         self._plan.enqueue(undecided)
         self._divide(canary)
         return canary
-
-    def _on_load_ended(self, name: str, error: ZmqTritonError | None) -> None:
-        canary = self._canaries[name]
-        if error is not None and canary.phase is Phase.LOADING:
-            self._fail(canary, error.text.strip())
 
     def _fail(self, canary: Canary, problem: str) -> None:
         """End a canary that cannot begin."""

@@ -107,6 +107,12 @@ class Draining(Feature):
             "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
         }
 
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the drains of models and of the server that nothing follows."""
+        for (model, instance), drained in self._drained.items():
+            if not instance and drained.drain.wish.follow is Follow.NOTHING:
+                yield "drain", {**({"model": model} if model else {}), "wait": False}
+
     def defer_stop(self) -> bool:
         """Be not ready for so long, while requests are answered; then stop."""
         seconds = self._exit_drain_s

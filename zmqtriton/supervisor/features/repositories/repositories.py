@@ -32,7 +32,7 @@ class RepositoryRegistry(Feature):
         self._models = core.server.models
         self._is_explicit = core.policy.control_mode == "explicit"
         #: Absolute paths of the directories in use.
-        self._paths = core.policy.repositories
+        self._paths = self._initial = core.policy.repositories
         #: What clients call a directory, with its model, by the directory's path.
         self._keys: dict[str, tuple[str, str, str]] = {}
 
@@ -48,6 +48,17 @@ class RepositoryRegistry(Feature):
             # lists the repositories that were registered with a key
             "repository.keys": Verb(lambda call: call.answer(self._known_keys())),
         }
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the directories that were added, and those that were taken away."""
+        for path in self._paths:
+            if path not in self._initial:
+                key, folder, model = self._keys.get(path, ("", "", ""))
+                names = {"names": {folder: model}, "key": key} if model else {}
+                yield "repository.register", {"path": path, **names}
+        for path in self._initial:
+            if path not in self._paths:
+                yield "repository.unregister", {"path": path}
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         return {"repositories": self._paths}

@@ -8,7 +8,7 @@ is not tried again at once. Does no I/O.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,13 @@ class Autoscaler(Feature):
     def verbs(self) -> Verbs:
         scaling = ScalingCalls(self._server.models, self.describe_model)
         return {"scale": Verb(scaling.handle, of_operators=True, changes=is_change)}
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the numbers of instances that somebody has asked for."""
+        for name, model in self._server.models.items():
+            if (scale := model.history.scale) is not None:
+                group = {"group": scale.group} if scale.group else {}
+                yield "scale", {"model": name, "count": scale.instances, **group}
 
     # ------------------------------------------------------------- looking
 

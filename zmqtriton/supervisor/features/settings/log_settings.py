@@ -6,7 +6,7 @@ later get it with their Bootstrap. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
@@ -31,7 +31,14 @@ class LogSettings(Feature):
         self._plan = core.plan
         self._introductions = core.introductions
         self._file = core.info.settings.log_file
-        self._options = core.info.settings.broker.log
+        self._options = self._initial = core.info.settings.broker.log
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the settings that are not those of the start."""
+        names = {name: key for key, name in _FIELDS.items()}
+        now, before = self._options._asdict(), self._initial._asdict()
+        changes = {names[n]: value for n, value in now.items() if value != before[n]}
+        return [("log.settings", {"changes": changes})] if changes else []
 
     @property
     def verbs(self) -> Verbs:

@@ -7,7 +7,7 @@ the requests and are told what holds. Does no I/O.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
@@ -61,6 +61,15 @@ class TraceSettings(Feature):
             "trace.settings": Verb(at_once(self._handle), changes=has_changes),
             "trace.counted": Verb(at_once(self._count)),
         }
+
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the settings that differ from those of the start; of a number, the rest."""
+        for model, said in {"": self._global_settings, **self._model_settings}.items():
+            changes = dict(said)
+            if "trace_count" in changes:
+                changes["trace_count"] = str(self._count_left(model))
+            if changes:
+                yield "trace.settings", {"model": model, "changes": changes}
 
     def _handle(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return self.update(optional_model_name(arguments), changes_of(arguments))
