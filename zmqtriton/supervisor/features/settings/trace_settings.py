@@ -64,8 +64,8 @@ class TraceSettings(Feature):
 
     def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the settings that differ from those of the start; of a number, the rest."""
-        for model, said in {"": self._global_settings, **self._model_settings}.items():
-            changes = dict(said)
+        for model, settings in {"": self._global_settings, **self._model_settings}.items():
+            changes = dict(settings)
             if "trace_count" in changes:
                 changes["trace_count"] = str(self._count_left(model))
             if changes:
