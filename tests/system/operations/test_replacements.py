@@ -80,18 +80,18 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
             arguments = [f"--server={before.pids()['supervisor'][0]}", *command]
             done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
             assert 0 == done.exit_code, done.output
-        told = what_is_told(before)
-        assert "drain" in str(told["models"])
+        documents = what_is_told(before)
+        assert "drain" in str(documents["models"])
         way.replace()
-        assert told == what_is_told(way.servers[-1])
+        assert documents == what_is_told(way.servers[-1])
     finally:
         way.close()
 
     assert "not taken over" not in way.log_text()
-    states = {name: (state, reason) for name, state, reason in told["models"]}
+    states = {name: (state, reason) for name, state, reason in documents["models"]}
     assert ("UNAVAILABLE", "unloaded") == states["add_sub"]
     assert ("UNAVAILABLE", "READY") == (states["identity_fp32"][0], states["tokens"][0])
-    assert (2, 400) == (told["instances"], told["ready"])
+    assert (2, 400) == (documents["instances"], documents["ready"])
 
 
 def what_is_told(server: Server) -> dict[str, Any]:
