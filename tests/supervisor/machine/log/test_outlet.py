@@ -167,3 +167,46 @@ def test_a_finalizer_that_prints_while_a_line_is_written_holds_nothing_up(tmp_pa
         thread.join(60)
         assert not thread.is_alive()
         outlet.finish()
+
+
+@pytest.fixture
+def no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.usefixtures("no_thread")
+def test_where_no_thread_can_begin_lines_are_written_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    ran = []
+    with path.open("wb") as file:
+        outlet = LogOutlet(file.fileno())
+        outlet.put(b"first\n")
+        outlet.relay(b"x" * 9_999 + b"\n")
+        outlet.run_between(lambda: ran.append(path.read_text()))
+        outlet.put(b"last\n")
+        outlet.finish()
+
+    says = "the log may lose lines where its reader is slow: can't start new thread"
+    assert path.read_text().splitlines() == ["first", says, "x" * 9_999, "last"]
+    assert len(ran) == 1
+    assert "x" * 9_999 in ran[0]
+
+
+@pytest.mark.usefixtures("no_thread")
+def test_without_a_thread_what_nobody_reads_holds_nobody_up_either(ends: tuple[int, int]) -> None:
+    reading, writing = ends
+    outlet = LogOutlet(writing)
+    line = b"x" * 999 + b"\n"
+    while outlet.lost < 100:
+        outlet.put(line)
+    outlet.finish()
+
+    def has_all(text: str) -> bool:
+        outlet.put(b"later\n")
+        return _LOST in text and text.endswith("later\n")
+
+    text = read(reading, has_all)
+    assert f"{outlet.lost} {_LOST}" in text.splitlines()

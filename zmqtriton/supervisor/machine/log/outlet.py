@@ -2,7 +2,8 @@
 
 A full pipe, a terminal that was halted and a disk that hangs hold up this thread alone. What comes
 meanwhile waits, up to a limit; more is lost, and counted. A writer waits a moment for its line, so
-that usually whoever sees what a line tells finds the line as well.
+that usually whoever sees what a line tells finds the line as well. Where no thread can begin, lines
+go out as far as that takes no wait, and the next line looks again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from zmqtriton_floor.process.line_stream import UNREAD, LineStream, count_lines,
 
 _MAX_BYTES = 1 << 20
 _WRITE_BYTES = 65536
+#: A pipe that has room takes so much without a wait (PIPE_BUF).
+_AT_ONCE_BYTES = 4096
 #: The longest wait for a line to be written, and the share of time that goes into such waits.
 _PATIENCE_S = 0.05
 _LEAST_PATIENCE_S = 0.001
@@ -60,6 +63,7 @@ class LogOutlet(LineStream):
         self._has_work = threading.Condition(self._state)
         self._has_written = threading.Condition(self._state)
         self._thread: threading.Thread | None = None
+        self._lacks_thread = False
         self._queue: deque[_Entry] = deque()
         self._bytes = 0
         self._put_count = self._done_count = 0
@@ -96,6 +100,8 @@ class LogOutlet(LineStream):
     def finish(self) -> None:
         """Return when all is written, or nobody reads it."""
         with self._state:
+            if self._thread is None:
+                self._write_at_once()
             while self._done_count < self._put_count:
                 before = self._done_count
                 self._has_written.wait(_END_WITHIN_S)
@@ -117,9 +123,21 @@ class LogOutlet(LineStream):
         self._put_count += 1
         self._bytes += len(entry.data)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-            self._thread.start()
+            self._begin()
         self._has_work.notify()
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._run, name="log", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._lacks_thread:
+                self._lacks_thread = True
+                text = f"the log may lose lines where its reader is slow: {error}"
+                self._append(_Entry(f"{self.form(text)}\n".encode(), 1))
+            self._write_at_once()
+        else:
+            self._thread = thread
 
     def _wait_a_moment(self) -> None:
         """Wait until the queue is written; all these waits together take a share of the time."""
@@ -127,7 +145,7 @@ class LogOutlet(LineStream):
         gained_s = (began_s - self._at_s) * _WAITING_SHARE
         self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
         self._at_s = began_s
-        if self._patience_s < _LEAST_PATIENCE_S:
+        if self._thread is None or self._patience_s < _LEAST_PATIENCE_S:
             return
         until_s = began_s + self._patience_s
         while self._done_count < number and (left_s := until_s - self._clock()) > 0:
@@ -145,6 +163,29 @@ class LogOutlet(LineStream):
             entry = _Entry(f"{self.form(text)}\n".encode(), stands_for=self._untold)
             self._untold = 0
             self._append(entry)
+
+    def _write_at_once(self) -> None:
+        """Write in place of the thread, as much as takes no wait."""
+        if self._began_s is not None:
+            return  # a finalizer prints in the midst of this
+        while self._queue and (self._queue[0].task is not None or self._has_room()):
+            self._began_s = self._clock()
+            entry = self._queue.popleft()
+            first, rest = entry.data[:_AT_ONCE_BYTES], entry.data[_AT_ONCE_BYTES:]
+            if entry.task is not None:
+                entry.task()
+            _, error = self._write(first)
+            if rest and error is None:
+                self._queue.appendleft(entry._replace(data=rest))
+                self._bytes -= len(first)
+                self._began_s = None
+            else:
+                self._take_note([entry], 0 if error else len(first), error)
+
+    def _has_room(self) -> bool:
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLOUT)
+        return bool(poller.poll(0))
 
     # -------------------------------------------------------------- the thread
 
