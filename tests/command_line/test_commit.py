@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import find_tool
 from zmqtriton.commit import full_version, read_checkout, read_installation
 from zmqtriton_floor import __version__
 
 
 def git(root: Path, *words: str) -> str:
     identity = ("-c", "user.name=x", "-c", "user.email=x@y")
-    command = ["git", "-C", str(root), *identity, *words]
+    command = [find_tool("git"), "-C", str(root), *identity, *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -74,6 +74,7 @@ class Process:
     def __init__(self, python: Path, directory: Path, settings: dict[str, Any]) -> None:
         ours, theirs = pair()
         self.lifeline = Lifeline(ours)
+        self._received: list[Any] = []
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             self.port = bound.getsockname()[1]
@@ -103,9 +104,12 @@ class Process:
         return address
 
     def receive(self) -> Any:
-        assert self.lifeline.wait(20)
-        ((message, _),) = self.lifeline.receive()
-        return message
+        """The next message, but for reports of its loop."""
+        while not self._received:
+            assert self.lifeline.wait(20)
+            messages = [message for message, _ in self.lifeline.receive()]
+            self._received += [each for each in messages if not isinstance(each, wire.Call)]
+        return self._received.pop(0)
 
     def stop(self) -> int:
         self.lifeline.send(wire.Shutdown(5000))

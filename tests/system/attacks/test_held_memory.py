@@ -311,7 +311,9 @@ def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -
     is_over.set()
     looking.join()
 
-    assert max(peaks) < before + LIMIT // MIB + 64
+    # a look reads one mapping after the other, and counts twice what is copied meanwhile
+    lasting = [min(three) for three in zip(peaks, peaks[1:], peaks[2:], strict=False)]
+    assert max(lasting) < before + LIMIT // MIB + 64
     with h2.Connection(server.grpc_port) as client:
         ask(client, packed(60))
         assert b"OUTPUT0" in client.read_until(b"OUTPUT0")

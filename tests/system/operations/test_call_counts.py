@@ -21,7 +21,7 @@ LIMITS = {
     "http json": (58, 60, 48),
     "grpc unary": (75, 60, 48),
     "grpc stream": (79, 60, 48),
-    "http binary 600 KB": (129, 76, 70),
+    "http binary 600 KB": (130, 76, 70),
     "grpc 600 KB": (215, 76, 70),
     "shared memory 600 KB": (95, 60, 64),
     "grpc shared memory 600 KB": (114, 60, 64),
