@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def test_a_time_out_is_told_as_one(others: list[FakeServer]) -> None:
     assert 2 == refused.exit_code
     assert "error: no server that has answered is called 'mute'; running: " in refused.stderr
     assert "'well' (pid 7" in refused.stderr
-    assert "zmqtriton-mute has not answered 'identity' within 0.2" in refused.stderr
+    # by the others' answers some of its 0.2 s may be over
+    assert re.search(r"zmqtriton-mute has not answered 'identity' within 0\.\d", refused.stderr)
     assert "it has not answered in time" in run("servers").stdout
 
 
