@@ -138,6 +138,12 @@ def _service_of_port(options: Options, port: int) -> _Service | None:
     return next((s for s in _PASSABLE.values() if getattr(options, s.port) == port), None)
 
 
+def served_ports(options: Options) -> list[int]:
+    """Return the ports at which a server with these options is known."""
+    services = _PASSABLE.values()
+    return [getattr(options, s.port) for s in services if getattr(options, s.switch)]
+
+
 def bind_all(
     options: Options,
     adopted: Mapping[str, BoundSocket] = MappingProxyType({}),

@@ -17,7 +17,7 @@ from typing import Any
 
 from zmqtriton.control_client import client as control
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
+from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import CallResult
 
@@ -96,7 +96,7 @@ def find(options: Options) -> Predecessor | None:
 
     Raises PortError if several have.
     """
-    ports = _ports(options)
+    ports = [str(port) for port in served_ports(options)]
     try:
         clients = control.connect_all()
     except control.NoServerError:
@@ -113,15 +113,6 @@ def find(options: Options) -> Predecessor | None:
         _log.info("--take-over: no server has these ports, so none is replaced")
         return None
     return Predecessor(holders[0])
-
-
-def _ports(options: Options) -> list[str]:
-    services = (
-        (options.allow_http, options.http_port),
-        (options.allow_grpc, options.grpc_port),
-        (options.allow_metrics, options.metrics_port),
-    )
-    return [str(port) for is_served, port in services if is_served]
 
 
 def _close(descriptors: Iterable[int]) -> None:

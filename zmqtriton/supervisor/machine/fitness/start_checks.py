@@ -80,12 +80,6 @@ def _check_log_file(options: Options) -> None:
 
 def _check_ports(options: Options) -> None:
     """Bind the ports for a moment; a server of ours at one of them is to go before the next."""
-    if any(_PROGRAM in describe_listener(port) for port in _ports(options)):
+    if any(_PROGRAM in describe_listener(port) for port in listeners.served_ports(options)):
         return
     listeners.close_all(listeners.bind_all(options, {}))
-
-
-def _ports(options: Options) -> Iterator[int]:
-    for name in ("http", "grpc", "metrics"):
-        if getattr(options, f"allow_{name}"):
-            yield getattr(options, f"{name}_port")
