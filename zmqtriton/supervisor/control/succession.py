@@ -8,6 +8,7 @@ that call nothing has happened there. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import AskPredecessor, GiveSockets
@@ -93,7 +94,8 @@ class Succession:
                 if isinstance(result, ZmqTritonError):
                     what = f"{verb} {arguments.get('name') or arguments.get('model') or ''}"
                     self._plan.log("W", f"not taken over: {what.rstrip()}: {result.text}")
-                self._repeat(calls, perform, then)
+                # not from here: a thousand that are answered at once would be a thousand deep
+                self._plan.call_later(0.0, partial(self._repeat, calls, perform, then))
 
             perform(verb, arguments, done)
             return
