@@ -13,7 +13,7 @@ from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
+from zmqtriton.supervisor.control.verbs import ControlCall, RepeatedCall, Verb, Verbs, always
 from zmqtriton.supervisor.models.bindings import guests_of, is_guest
 from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.index import repository_index
@@ -78,7 +78,7 @@ class LoadCalls:
             "unload": Verb(self._unload, needs_repository=True, of_models=True, changes=always),
         }
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return what clients have loaded and unloaded; files that came with a load stay here."""
         if not self._is_explicit:
             return

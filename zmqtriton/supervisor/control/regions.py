@@ -19,7 +19,7 @@ from zmqtriton.supervisor.control.region_requests import (
     read_on_gpu,
     read_on_host,
 )
-from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton_floor import wire
@@ -95,7 +95,7 @@ class RegionRegistry:
         """Return the messages that tell a new frontend of all regions."""
         return [region.to_message() for region in self._regions.values() if region.is_open]
 
-    def repeated_calls(self) -> list[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> list[RepeatedCall]:
         """Return the calls by which a server that takes over has these regions."""
         open_ones = [region for region in self._regions.values() if region.is_open]
         return [("regions.register", region.request.to_arguments()) for region in open_ones]

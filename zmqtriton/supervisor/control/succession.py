@@ -12,12 +12,17 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import AskPredecessor, GiveSockets
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always, at_once
+from zmqtriton.supervisor.control.verbs import (
+    ControlCall,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    at_once,
+)
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: A verb and its arguments.
-RepeatedCall = tuple[str, dict[str, Any]]
 #: Performs a call of this server's own, and passes the result or the error on.
 Perform = Callable[[str, dict[str, Any], Callable[[Any], None]], None]
 

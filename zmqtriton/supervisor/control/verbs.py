@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+#: A verb and its arguments, by which a server that takes over has what this one was told.
+RepeatedCall = tuple[str, dict[str, Any]]
 #: The server itself, in place of the serial of a process.
 OWN_CALLER = 0
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
-from zmqtriton.supervisor.control.verbs import Verbs
+from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
@@ -99,7 +99,7 @@ class Feature:
         """The reason of a model that was never loaded, for the repository index."""
         return None
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the calls by which a server that takes over has what this one was told."""
         return ()
 
@@ -190,7 +190,7 @@ class Features:
         for messages in self.ask(lambda each: list(each.news())):
             yield from messages
 
-    def repeated_calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterator[RepeatedCall]:
         for calls in self.ask(lambda each: list(each.repeated_calls())):
             yield from calls
 

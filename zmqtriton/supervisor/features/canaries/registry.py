@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton.config.canaries import SETTINGS, CanarySettings, parse_settings
 from zmqtriton.supervisor.actions import KeepDecisions
-from zmqtriton.supervisor.control.verbs import Verbs
+from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.features.canaries import versions
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.features.canaries.canary_calls import WaitingCallers, canary_verbs
@@ -131,7 +131,7 @@ class CanaryRegistry(Feature):
         names = [name] if name else sorted(self._canaries)
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the canaries that an operator has begun and nobody has decided."""
         for name, canary in self._canaries.items():
             if canary.is_undecided and not canary.is_configured:

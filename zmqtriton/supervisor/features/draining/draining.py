@@ -11,7 +11,14 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import check_names, optional_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always, at_once
+from zmqtriton.supervisor.control.verbs import (
+    ControlCall,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    at_once,
+)
 from zmqtriton.supervisor.features.draining.drain import (
     Drain,
     DrainEvent,
@@ -107,7 +114,7 @@ class Draining(Feature):
             "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
         }
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the drains of models and of the server that nothing follows."""
         for (model, instance), drained in self._drained.items():
             if not instance and drained.drain.wish.follow is Follow.NOTHING:

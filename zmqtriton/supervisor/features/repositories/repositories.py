@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor.actions import ChangeRepositories, RepositoriesInUse
 from zmqtriton.supervisor.control.arguments import required_model_name
 from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
+from zmqtriton.supervisor.control.verbs import ControlCall, RepeatedCall, Verb, Verbs, always
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
@@ -49,7 +49,7 @@ class RepositoryRegistry(Feature):
             "repository.keys": Verb(lambda call: call.answer(self._known_keys())),
         }
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the directories that were added, and those that were taken away."""
         for path in self._paths:
             if path not in self._initial:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.supervisor.control.verbs import Verb, Verbs
+from zmqtriton.supervisor.control.verbs import RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
 from zmqtriton.supervisor.features.scaling.scaling_calls import ScalingCalls, is_change, limits_of
@@ -62,7 +62,7 @@ class Autoscaler(Feature):
         scaling = ScalingCalls(self._server.models, self.describe_model)
         return {"scale": Verb(scaling.handle, of_operators=True, changes=is_change)}
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the numbers of instances that somebody has asked for."""
         for name, model in self._server.models.items():
             if (scale := model.history.scale) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.control.arguments import changes_of
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, has_changes
+from zmqtriton.supervisor.control.verbs import RepeatedCall, Verb, Verbs, at_once, has_changes
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions
@@ -33,7 +33,7 @@ class LogSettings(Feature):
         self._file = core.info.settings.log_file
         self._options = self._initial = core.info.settings.broker.log
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the settings that are not those of the start."""
         names = {name: key for key, name in _FIELDS.items()}
         now, before = self._options._asdict(), self._initial._asdict()

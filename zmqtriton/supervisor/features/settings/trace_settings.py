@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, has_changes
+from zmqtriton.supervisor.control.verbs import RepeatedCall, Verb, Verbs, at_once, has_changes
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
@@ -62,7 +62,7 @@ class TraceSettings(Feature):
             "trace.counted": Verb(at_once(self._count)),
         }
 
-    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the settings that differ from those of the start; of a number, the rest."""
         for model, settings in {"": self._global_settings, **self._model_settings}.items():
             changes = dict(settings)
