@@ -21,6 +21,7 @@ from tests.conftest import find_tool
 from tests.support import stub_user
 from tests.support.clients import infer_inputs
 from tests.support.machines import forbidden_calls
+from tests.support.scripted import generate
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
@@ -238,3 +239,28 @@ def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_p
         assert 1 == said.returncode
         assert "ulimit -u of the user allows 40 processes and threads" in said.stderr
         assert 200 == ask_add_sub(server)
+
+
+#: The supervisor gets no thread, as where others have just taken the last.
+_NO_THREAD = """
+import sys, threading
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+if "--model-repository" in " ".join(sys.orig_argv):
+    threading.Thread.start = refuse
+"""
+
+
+def test_a_supervisor_that_gets_no_thread_tells_so_and_serves(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_NO_THREAD)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {"PYTHONPATH": path}
+    with Server(tmp_path / "s", [MODEL, "scripted"], environment=environment) as server:
+        generate(server, "scripted", 'print("said by a model")\nreturn [reply("")]')
+        [broker] = server.pids()["broker"]
+        os.kill(broker, signal.SIGKILL)
+        eventually(lambda: server.pids().get("broker", [broker]) != [broker], 60, "a broker")
+        eventually(lambda: ask_add_sub(server) == 200, 60, "it serves")
+        eventually(lambda: "said by a model" in server.log_text(), 60, "the model's line")
+        assert 1 == server.log_text().count("the loop itself reads what processes print")
+        assert 0 == server.stop()

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import selectors
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.failing.threads import no_thread_begins
 from tests.support.waiting import eventually
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
 
 
 @pytest.fixture
-def reader() -> Iterator[OutputReader]:
-    reader = OutputReader()
+def loop() -> Iterator[selectors.BaseSelector]:
+    with selectors.DefaultSelector() as loop:
+        yield loop
+
+
+@pytest.fixture
+def reader(loop: selectors.BaseSelector) -> Iterator[OutputReader]:
+    reader = OutputReader(loop)
     yield reader
     reader.close()
 
@@ -93,3 +101,45 @@ def test_what_a_reader_raises_ends_its_pipe_alone(
 
     eventually(lambda: parts == [b"two\n"], 30, "the other")
     os.close(other)
+
+
+def test_where_no_thread_can_begin_the_loop_reads_until_one_can(
+    reader: OutputReader,
+    loop: selectors.BaseSelector,
+    writing: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first: list[bytes] = []
+    second: list[bytes] = []
+    with no_thread_begins():
+        reader.watch(reading_of(writing), first.append)
+        os.write(writing, b"one\n")
+        [(key, _)] = loop.select(0)
+        key.data()
+        assert [b"one\n"] == first
+
+    reading, other = os.pipe()
+    reader.watch(reading, second.append)
+    os.write(writing, b"two\n")
+    os.write(other, b"three\n")
+    os.close(other)
+
+    eventually(lambda: b"two\n" in first and second == [b"three\n", b""], 30, "the thread reads")
+    assert not loop.get_map()
+    [line] = caplog.messages
+    assert "the loop itself reads what processes print: can't start new thread" == line
+
+
+def test_a_reader_closes_though_no_thread_could_begin(
+    loop: selectors.BaseSelector, writing: int
+) -> None:
+    parts: list[bytes] = []
+    reader = OutputReader(loop)
+    with no_thread_begins():
+        reader.watch(reading_of(writing), parts.append)
+    os.write(writing, b"the last words\n")
+
+    reader.close()
+
+    assert [b"the last words\n"] == parts
+    assert not loop.get_map()

@@ -1,7 +1,11 @@
-"""A thread for questions whose answers the service must not wait for."""
+"""A thread for questions whose answers the service must not wait for.
+
+Where no thread can begin the service waits, since whoever asks needs the answer to go on.
+"""
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import threading
@@ -9,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
+
+_log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
@@ -24,17 +30,33 @@ class Worker:
         self._tasks: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
         self._deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._lacks_thread = False
         self._ours: socket.socket
         self._theirs: socket.socket
 
     def submit(self, task: Callable[[], _Answer], then: Callable[[_Answer], None]) -> None:
         """Have the task run; `then` gets its answer, in the loop of the selector."""
-        if self._thread is None:
-            self._ours, self._theirs = socket.socketpair()
-            self._selector.register(self._ours, selectors.EVENT_READ, self._deliver)
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        self._tasks.put(lambda: partial(then, task()))
+        if self._thread is None and not self._begin():
+            then(task())
+        else:
+            self._tasks.put(lambda: partial(then, task()))
+
+    def _begin(self) -> bool:
+        """Begin the thread; return False where none can begin, the next task tries again."""
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        ours, theirs = socket.socketpair()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            ours.close()
+            theirs.close()
+            if not self._lacks_thread:
+                self._lacks_thread = True
+                _log.warning("the loop itself does the work of '%s': %s", self._name, error)
+            return False
+        self._ours, self._theirs, self._thread = ours, theirs, thread
+        self._selector.register(ours, selectors.EVENT_READ, self._deliver)
+        return True
 
     def close(self) -> None:
         """End the thread, unless it is in a call that the kernel does not end."""

@@ -79,7 +79,7 @@ class Outputs:
 
     def __init__(self, selector: selectors.BaseSelector, relay: Callable[[bytes], None]) -> None:
         """Set up; `relay` gets the lines of the server's own processes, in the thread."""
-        self._reader = OutputReader()
+        self._reader = OutputReader(selector)
         self._relay = relay
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector = selector

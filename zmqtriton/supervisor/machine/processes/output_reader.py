@@ -1,6 +1,7 @@
 """A thread that reads what all children print, so that none of them waits for the supervisor.
 
-Whatever the loop is busy with, a pipe is emptied as fast as a process may reasonably fill it.
+Whatever the loop is busy with, a pipe is emptied as fast as a process may reasonably fill it. Where
+no thread can begin the loop reads, until the next process is started and one can.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import select
+import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +34,10 @@ class Pipe:
 class OutputReader:
     """Gives what it reads to a function for each pipe, which it calls in its thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        """Set up; where there is no thread, the loop of the selector reads."""
+        self._selector = selector
+        self._is_in_loop = False
         self._epoll = select.epoll()
         self._lock = threading.Lock()
         self._pipes: dict[int, Pipe] = {}
@@ -48,9 +53,26 @@ class OutputReader:
             self._epoll.register(descriptor, select.EPOLLIN)
             self._pipes[descriptor] = pipe
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
-            self._thread.start()
+            self._begin()
         return pipe
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._run, name="output", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._is_in_loop:
+                self._is_in_loop = True
+                self._selector.register(self._epoll, selectors.EVENT_READ, self._read_ready)
+                _log.warning("the loop itself reads what processes print: %s", error)
+        else:
+            self._thread = thread
+            self._leave_loop()
+
+    def _leave_loop(self) -> None:
+        if self._is_in_loop:
+            self._is_in_loop = False
+            self._selector.unregister(self._epoll)
 
     def read_now(self, pipe: Pipe, at_most: int = _MOST_READS) -> None:
         """Read the bytes that are there, in the calling thread."""
@@ -71,6 +93,7 @@ class OutputReader:
         for pipe in list(self._pipes.values()):
             self.leave(pipe)
         os.close(self._theirs)
+        self._leave_loop()
         if self._thread is not None:
             self._thread.join()
         os.close(self._ours)
@@ -81,16 +104,25 @@ class OutputReader:
 
     def _run(self) -> None:
         while True:
-            was_full = False
-            for descriptor, _ in self._epoll.poll():
-                if descriptor == self._ours:
-                    return
-                with self._lock:
-                    pipe = self._pipes.get(descriptor)
-                    if pipe is not None:
-                        was_full |= self._read(pipe) == _READ_BYTES
-            if was_full:
+            ready = [descriptor for descriptor, _ in self._epoll.poll()]
+            if self._ours in ready:
+                return
+            if self._read_each(ready):
                 time.sleep(_PAUSE_S)
+
+    def _read_ready(self) -> None:
+        """Read in place of the thread, each pipe once."""
+        self._read_each([descriptor for descriptor, _ in self._epoll.poll(0)])
+
+    def _read_each(self, descriptors: Iterable[int]) -> bool:
+        """Read pipes once; return True if one was full."""
+        was_full = False
+        for descriptor in descriptors:
+            with self._lock:
+                pipe = self._pipes.get(descriptor)
+                if pipe is not None:
+                    was_full |= self._read(pipe) == _READ_BYTES
+        return was_full
 
     def _read(self, pipe: Pipe) -> int:
         """Read once; return how much."""
