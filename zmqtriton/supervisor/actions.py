@@ -105,6 +105,8 @@ class LoadOverride(NamedTuple):
     directory: str = ""
     #: The guest that runs the model; None if the server does.
     host: Host | None = None
+    #: Where the server before has these files, which are copied from there; "" if they are here.
+    source: str = ""
 
 
 class LocalCopy(NamedTuple):
@@ -236,12 +238,6 @@ class GiveSockets(NamedTuple):
     call_id: int
 
 
-class AskPredecessor(NamedTuple):
-    """Ask the server before for the calls to repeat; the answer is a list of them."""
-
-    ticket: int
-
-
 class LookAtPorts(NamedTuple):
     """Look which other servers have our ports; the answer is whether that is known well enough."""
 
@@ -323,7 +319,6 @@ Action = (
     | TellOpen
     | StopListening
     | GiveSockets
-    | AskPredecessor
     | LookAtPorts
     | SendElsewhere
     | TakeClientsBack

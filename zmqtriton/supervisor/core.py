@@ -122,6 +122,7 @@ class Core:
         self._notification = ServiceManager(
             plan, policy.watchdog_interval_s, self._probe_broker, self.status.summary
         )
+        succession = Succession(plan, self)
         self.events = EventRouter(
             plan,
             self.models,
@@ -133,7 +134,8 @@ class Core:
             readiness=self.readiness,
             stopping=self._stopping,
             status=self.status,
-            on_call=self._control_calls(info).handle,
+            succession=succession,
+            on_call=self._control_calls(info, succession).handle,
         )
 
     def _surroundings(self, preparations: EnvironmentPreparations) -> ModelContext:
@@ -155,7 +157,7 @@ class Core:
             policy=policy,
         )
 
-    def _control_calls(self, info: ServerInfo) -> ControlCallHandler:
+    def _control_calls(self, info: ServerInfo, succession: Succession) -> ControlCallHandler:
         """Put the table of control calls together, of the core's own and those of features."""
         loads = LoadCalls(
             self,
@@ -166,13 +168,7 @@ class Core:
             is_explicit=self._policy.control_mode == "explicit",
         )
         queries = Queries(self, info, self.status)
-
-        succession = Succession(
-            self.plan,
-            self,
-            (self._features, loads, self.regions),
-            takes_over=self._policy.takes_over,
-        )
+        succession.sources = (self._features, loads, self.regions)
         tables = [
             succession.verbs,
             loads.verbs,
@@ -183,8 +179,9 @@ class Core:
             self._peers.metrics_process.verbs,
         ]
         tables += [feature.verbs for feature in self._features]
-        calls = ControlCallHandler(self.plan, self, tables)
+        calls = ControlCallHandler(self.plan, self, tables, succession)
         self._peers.opening.prepare = partial(succession.inherit, calls.perform)
+        self._peers.opening.on_complete = succession.has_opened
         return calls
 
     def take_actions(self) -> list[Action]:

@@ -8,6 +8,7 @@ from typing import Any
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
+from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.models.bindings import end_bindings
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, stub_event
@@ -40,6 +41,7 @@ class EventRouter:
         readiness: ReadinessChecks,
         stopping: ShutdownSequence,
         status: ServerStatus,
+        succession: Succession,
         on_call: Callable[[int, wire.Call], None],
     ) -> None:
         self._plan = plan
@@ -52,6 +54,7 @@ class EventRouter:
         self._readiness = readiness
         self._stopping = stopping
         self._status = status
+        self.succession = succession
         #: Handles a control call of a stub, a frontend or the control socket.
         self._on_call = on_call
         self._lost_connections = LostConnections(
@@ -99,6 +102,10 @@ class EventRouter:
         self._readiness.stub_ended(serial)
         self._regions.stub_ended(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
+
+    def caller_ended(self, serial: int) -> None:
+        """A caller on the control socket has closed its end, or is dead."""
+        self.succession.caller_ended(serial)
 
     def process_frozen(self, serial: int) -> None:
         """The process was stopped by a signal and does not go on."""
@@ -172,6 +179,7 @@ class EventRouter:
         elif isinstance(message, wire.Synced):
             self._regions.stub_confirmed(serial, message.number)
         elif isinstance(message, wire.CallResult):
+            self.succession.take_answer(serial, message)
             is_helpers = any(helper.handle_result(serial, message) for helper in self._helpers)
             if not is_helpers:
                 self._readiness.handle_result(serial, message)

@@ -27,8 +27,6 @@ class Policy:
     #: How long the server is not ready before it stops.
     exit_drain_s: float = 0.0
     early_liveness: bool = False
-    #: This server takes the place of one that runs.
-    takes_over: bool = False
     #: Other servers may have the ports of this one.
     shares_ports: bool = False
     allow_client_shm: bool = False

@@ -83,11 +83,13 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
     for name, bound in claims.local_services.items():
         held[name] = listeners.BoundSocket(name, bound)
     try:
-        service = Service(options, held, claims, log, on_open, predecessor)
+        service = Service(options, held, claims, log, on_open)
     except BaseException:
         claims.remove()
         raise
     try:
+        if predecessor is not None:
+            service.follow(predecessor)
         return service.run()
     finally:
         service.close()
@@ -101,7 +103,6 @@ class Service:
         claims: Claims,
         log: ServerLog,
         on_open: Callable[[OpenedServer], None] | None,
-        predecessor: predecessors.Predecessor | None,
     ) -> None:
         self._options = options
         self._listeners = held
@@ -151,7 +152,6 @@ class Service:
             gpus=gpus,
             log=log,
             on_open=on_open,
-            predecessor=predecessors.Watched(predecessor, self._selector),
         )
         self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
 
@@ -177,6 +177,12 @@ class Service:
             readers=lambda: self._model_files.describe_readers(),
             loop_turns=self._turns.document,
         )
+
+    def follow(self, predecessor: predecessors.Predecessor) -> None:
+        """Take over from that server when this one serves."""
+        serial = self._core.plan.new_serial()
+        self._core.events.succession.follow(serial)
+        self._children.add_caller(serial, predecessor.line, predecessor.pid)
 
     def _remove_process_files(self, serial: int) -> None:
         self._claims.runtime.remove_process_files(serial, self._core.staged_files.is_claimed)

@@ -1,19 +1,26 @@
-"""A server that takes over repeats what the one before was told."""
+"""A server that takes over has what the one before is told, at whatever moment."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton.supervisor.actions import AskPredecessor
+import pytest
+
+from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
 
 class Leaving:
+    is_stopping = False
+
     def leave_to_successor(self) -> None:
-        raise AssertionError("nobody has question for that")
+        raise AssertionError("nobody has asked for that")
 
 
 def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
@@ -23,12 +30,230 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
         names.append(arguments["name"])
         answer(Unsupported("not here"))
 
-    Succession(plan, Leaving(), (), takes_over=True).inherit(refuse, lambda: ends.append(True))
-    [question] = [each for each in plan.take_actions() if isinstance(each, AskPredecessor)]
+    succession = Succession(plan, Leaving())
+    succession.follow(7)
+    succession.inherit(refuse, lambda: ends.append(True))
+    [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
     calls = [("regions.register", {"name": str(number)}) for number in range(2000)]
-    plan.answer(question.ticket, calls)
+    answer = wire.CallResult(question.message.id, 0, "", json.dumps(calls))
+    succession.take_answer(7, answer)
     for moment in range(len(calls) + 1):
         plan.advance_to(float(moment))
 
     assert [str(number) for number in range(2000)] == names
     assert [True] == ends
+
+
+class TakeOver:
+    """Two servers, one of which takes over from the other, and what they say to each other."""
+
+    def __init__(self) -> None:
+        self.old, self.new = _server(), _server()
+        self._read = {"old": 0, "new": 0}
+        #: How each is known to the other.
+        self._next = self.old.core.plan.new_serial()
+        self._before = self.new.core.plan.new_serial()
+        self.old.start()
+        self.old.call_as(self._next, "succession.sockets")
+        self.new.core.events.succession.follow(self._before)
+
+    def start(self) -> None:
+        """Start the new server as far as it comes before it hears anything."""
+        self.new.start()
+
+    def exchange(self) -> None:
+        """Until neither says anything more."""
+        is_over = False
+        while not is_over:
+            self.new.tick()
+            moved = [
+                self._move("old", self.old, self._next, self.new, self._before),
+                self._move("new", self.new, self._before, self.old, self._next),
+            ]
+            is_over = not any(moved)
+
+    def hear(self) -> None:
+        """Let the old server hear what the new one has said so far, and no more."""
+        self._move("new", self.new, self._before, self.old, self._next)
+
+    def _move(
+        self,
+        name: str,
+        sender: SupervisorHarness,
+        receiver_there: int,
+        receiver: SupervisorHarness,
+        sender_here: int,
+    ) -> bool:
+        said = [m for serial, m in sender.sent if serial == receiver_there]
+        new = said[self._read[name] :]
+        self._read[name] = len(said)
+        for message in new:
+            receiver.receive(sender_here, message)
+        return bool(new)
+
+    def end_new(self) -> None:
+        self.old.core.events.caller_ended(self._next)
+        self.old.run_until_idle()
+
+    def end_old(self) -> None:
+        self.new.core.events.caller_ended(self._before)
+        self.new.run_until_idle()
+
+
+def _server() -> SupervisorHarness:
+    return SupervisorHarness(
+        make_blueprint("m"),
+        make_blueprint("n"),
+        control_mode="explicit",
+        startup_models=("m",),
+        allow_client_shm=True,
+        frontend_roles=("grpc",),
+    )
+
+
+def register(world: SupervisorHarness, name: str) -> Call:
+    arguments = {"name": name, "key": "/k", "offset": 0, "byte_size": 64}
+    return world.call_as(world.serial("grpc"), "regions.register", arguments)
+
+
+def unregister(world: SupervisorHarness, name: str) -> Call:
+    return world.call_as(world.serial("grpc"), "regions.unregister", {"name": name})
+
+
+def regions(world: SupervisorHarness) -> list[str]:
+    return [row["name"] for row in world.call("regions.status", {"name": ""}).result]
+
+
+def told_leave(pair: TakeOver) -> bool:
+    return pair.old.has_logged("Another server has taken over")
+
+
+def test_what_is_told_before_the_new_server_asks_is_repeated() -> None:
+    pair = TakeOver()
+    register(pair.old, "early")
+    pair.start()
+
+    pair.exchange()
+
+    assert ["early"] == regions(pair.new)
+    assert told_leave(pair)
+
+
+def test_files_that_are_read_anew_before_it_asks_are_read_anew() -> None:
+    pair = TakeOver()
+    pair.start()
+    pair.new.models["m"] = make_blueprint("m", fingerprint="2")
+    assert ["m"] == pair.old.call("reload", {"model": "m"}).result["unchanged"]
+
+    pair.exchange()
+
+    assert "2" == pair.new.generation("m").blueprint.fingerprint
+
+
+def test_what_is_told_after_it_has_asked_is_told_before_the_answer() -> None:
+    pair = TakeOver()
+    pair.start()
+    pair.hear()
+
+    calls = [register(pair.old, "later"), pair.old.call("load", {"model": "n"})]
+    assert [None, None] == [call.answer for call in calls]
+    pair.exchange()
+
+    assert [None, None] == [call.result for call in calls]
+    assert ["later"] == regions(pair.new)
+    assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
+
+
+def test_what_follows_is_performed_behind_the_repetition() -> None:
+    pair = TakeOver()
+    register(pair.old, "gone")
+    pair.start()
+    pair.hear()
+
+    call = unregister(pair.old, "gone")
+    pair.exchange()
+
+    assert call.result is None
+    assert [] == regions(pair.new)
+    assert not pair.new.has_logged("not taken over")
+
+
+def test_a_load_that_was_under_way_when_it_asked_goes_over() -> None:
+    pair = TakeOver()
+    pair.old.stub_behaviours["n"] = "hangs"
+    call = pair.old.call("load", {"model": "n"})
+    pair.start()
+    pair.hear()
+    assert call.answer is None
+
+    stub = pair.old.serial("n_0_0")
+    pair.old.receive(stub, wire.ConfigCompleted(json.dumps({"name": "n"})))
+    pair.old.receive(stub, wire.ModelLoaded(0))
+    pair.exchange()
+
+    assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
+
+
+def test_regions_are_of_both_until_the_old_server_has_ended() -> None:
+    pair = TakeOver()
+    pair.old.has_sequences = True
+    pair.start()
+    pair.exchange()
+    assert told_leave(pair)
+
+    calls = [register(pair.new, "at-new"), register(pair.old, "at-old")]
+    pair.exchange()
+
+    assert [None, None] == [call.result for call in calls]
+    assert {"at-new", "at-old"} == {*regions(pair.old)} == {*regions(pair.new)}
+    pair.end_old()
+    assert register(pair.new, "alone").result is None
+
+
+def test_a_change_at_a_server_that_leaves_is_one_of_the_next() -> None:
+    pair = TakeOver()
+    pair.old.has_sequences = True
+    pair.start()
+    pair.exchange()
+
+    calls = [pair.old.call("load", {"model": "n"}), pair.old.call("scale", {"model": "x"})]
+    pair.exchange()
+
+    assert calls[0].result is None
+    assert "no model 'x'" in calls[1].error[1] or "'x'" in calls[1].error[1]
+    assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
+    assert {"name": "n"} in pair.old.index()
+
+
+def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next() -> None:
+    pair = TakeOver()
+    pair.old.stub_behaviours["n"] = "hangs"
+    call = pair.old.call("load", {"model": "n"})
+    pair.start()
+
+    pair.exchange()
+
+    assert call.result is None
+    assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
+
+
+@pytest.mark.parametrize("has_asked", [False, True])
+def test_a_new_server_that_dies_leaves_nothing_behind(has_asked: bool) -> None:
+    pair = TakeOver()
+    pair.start()
+    if has_asked:
+        pair.hear()
+    call = register(pair.old, "r")
+    pair.end_new()
+
+    assert call.result is None
+    assert register(pair.old, "s").result is None
+    assert pair.old.call("unload", {"model": "m"}).result is None
+
+
+def test_two_servers_do_not_take_over_at_once() -> None:
+    pair = TakeOver()
+
+    _, text = pair.old.call("succession.sockets").error
+
+    assert "another server is about to take over from it" == text

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +22,7 @@ from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import BySystemd, ByTakeOver, OnOnePort, Way
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton.control_client.client import ServerSelector, connect
 from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system
@@ -92,6 +101,115 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
     assert ("UNAVAILABLE", "unloaded") == states["add_sub"]
     assert ("UNAVAILABLE", "READY") == (states["identity_fp32"][0], states["tokens"][0])
     assert (2, 400) == (documents["instances"], documents["ready"])
+
+
+def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) -> None:
+    loaded = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
+    way = ByTakeOver(tmp_path, (*loaded, "--grpc-processes=1", "--http-workers=1"))
+    way.start()
+    [old] = way.servers
+    new = way.next()
+    way.servers.append(new)
+    with ExitStack() as ends:
+        ends.callback(way.close)
+        waiting = ends.enter_context(ThreadPoolExecutor())
+        before, during, after = (ends.enter_context(region(tmp_path.name, n)) for n in "bda")
+        assert 200 == old.request_json("/v2/repository/models/sequences/load", {})[0]
+        assert 200 == load_with_code(old, "first", "FIRST")
+        starts, repeats = new.block_imports("add_sub"), new.block_imports("sequences")
+        starts.touch()
+        repeats.touch()
+        stream = ends.enter_context(begin_stream(old))
+
+        new.launch()
+        eventually(lambda: "takes over from" in new.log_text(), 60, "it has the sockets")
+        register(old, before)
+        starts.unlink()
+        eventually(lambda: new.stub_pids("sequences"), 60, "it repeats a load")
+        answers = [
+            waiting.submit(register, old, during),
+            waiting.submit(load_with_code, old, "second", "SECOND"),
+        ]
+        eventually(lambda: during in regions_of(old), 60, "it is told")
+        repeats.unlink()
+        eventually(lambda: "leaves" in old.log_text(), 60, "it is told to leave")
+        assert [200, 200] == [each.result(60) for each in answers]
+        register(new, after)
+        with connect(ServerSelector(name=str(old.pids()["supervisor"][0]))) as caller:
+            kept = caller.call("regions.status", {"name": ""}, 60)
+            caller.call("load", {"model": "identity_fp32"}, 60)
+
+        stream.close()
+        assert old.process is not None
+        assert 0 == old.process.wait(60), old.log_text()[-3000:]
+        assert {before, during, after} == {row["name"] for row in kept}
+        assert {before, during, after} == set(regions_of(new))
+        assert 200 == new.status("/v2/models/identity_fp32/ready")
+        for model, text in (("first", "FIRST"), ("second", "SECOND")):
+            assert text == output_of(new, model)
+    assert "not taken over" not in way.log_text()
+    assert "not done by" not in way.log_text()
+
+
+_CONFIG = {
+    "backend": "python",
+    "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],
+    "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}],
+}
+_CODE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        array = np.array(["TEXT"], dtype=object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for _ in requests]
+"""
+
+
+def load_with_code(server: Server, model: str, text: str) -> int:
+    code = base64.b64encode(_CODE.replace("TEXT", text).encode()).decode()
+    parameters = {"config": json.dumps(_CONFIG), "file:1/model.py": code}
+    path = f"/v2/repository/models/{model}/load"
+    return server.request_json(path, {"parameters": parameters})[0]
+
+
+def output_of(server: Server, model: str) -> str:
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
+    _, document = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    return str(document["outputs"][0]["data"][0])
+
+
+@contextmanager
+def region(*words: str) -> Iterator[str]:
+    name = f"replacements-{os.getpid()}-{'-'.join(words)}"
+    path = Path("/dev/shm") / name
+    path.write_bytes(bytes(64))
+    try:
+        yield name
+    finally:
+        path.unlink()
+
+
+def register(server: Server, name: str) -> int:
+    place = {"key": f"/{name}", "offset": 0, "byte_size": 64}
+    status, document = server.request_json(f"/v2/systemsharedmemory/region/{name}/register", place)
+    assert status == 200, document
+    return status
+
+
+def regions_of(server: Server) -> list[str]:
+    return [row["name"] for row in server.request_json("/v2/systemsharedmemory/status")[1]]
+
+
+def begin_stream(server: Server) -> HTTPResponse:
+    """Begin what keeps a server that leaves for longer than a test takes."""
+    body = json.dumps({"COUNT": 1_000_000, "DELAY_US": 50_000}).encode()
+    request = urllib.request.Request(f"{server.url}/v2/models/tokens/generate_stream", body)
+    response = urllib.request.urlopen(request, timeout=60)
+    assert isinstance(response, HTTPResponse)
+    assert response.readline().startswith(b"data:")
+    return response
 
 
 def what_is_told(server: Server) -> dict[str, Any]:

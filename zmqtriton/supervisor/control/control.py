@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -37,10 +39,17 @@ class ControlledServer(Protocol):
 
 
 class ControlCallHandler:
-    def __init__(self, plan: Plan, server: ControlledServer, tables: Iterable[Verbs]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        server: ControlledServer,
+        tables: Iterable[Verbs],
+        succession: Succession,
+    ) -> None:
         """Set up with the verbs of all tables. Raises ValueError for one that is in two."""
         self._plan = plan
         self._server = server
+        self._succession = succession
         self._verbs: dict[str, Verb] = {}
         for table in tables:
             twice = self._verbs.keys() & table.keys()
@@ -60,9 +69,23 @@ class ControlCallHandler:
                 text = _describe(message.verb, arguments, client)
                 name = str(arguments.get("model") or "")
                 self._plan.log("I", text, model=name, is_of_client=True)
-            verb.handle(ControlCall(caller, arguments, answer, message.id))
+            call = ControlCall(caller, arguments, answer, message.id)
+            self._perform(message.verb, verb, call, is_models=bool(model))
         except ZmqTritonError as error:
             answer(error)
+
+    def _perform(self, name: str, verb: Verb, call: ControlCall, *, is_models: bool) -> None:
+        """Answer a call; what it changes, the other server of a take-over is told, too."""
+        succession, there = self._succession, verb.goes_over(call)
+        if there is None:
+            verb.handle(call)
+        elif succession.is_other(call.caller):
+            own = partial(self.perform, name, call.arguments, call.answer)
+            succession.perform_in_turn(own)
+        elif succession.is_for_other_alone(name) and not is_models:
+            succession.ask_other(name, there, call.answer)
+        else:
+            verb.handle(call._replace(answer=succession.telling(name, there, call.answer)))
 
     def perform(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
         """Perform a call of this server's own."""
@@ -82,7 +105,11 @@ class ControlCallHandler:
             raise InvalidArgument(f"unknown control call '{name}'")
         if verb.needs_repository and self._server.is_repository_missing:
             raise Unavailable("Server not ready")
-        if verb.of_operators and self._server.is_stopping:
+        if (
+            verb.of_operators
+            and self._server.is_stopping
+            and not self._succession.is_for_other_alone(name)
+        ):
             raise Unavailable("Server exiting")
         return verb
 

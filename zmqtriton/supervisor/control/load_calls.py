@@ -13,7 +13,15 @@ from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.control.verbs import ControlCall, RepeatedCall, Verb, Verbs, always
+from zmqtriton.supervisor.control.verbs import (
+    OWN_CALLER,
+    ControlCall,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    the_same,
+)
 from zmqtriton.supervisor.models.bindings import guests_of, is_guest
 from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.index import repository_index
@@ -25,6 +33,8 @@ from zmqtriton_floor.reasons import Reason
 
 #: Triton's text, in whichever mode the server is.
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
+#: The place of a load's files at the server before.
+_COPIED = "copied"
 #: Behind the texts of Triton, which clients may look for.
 HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 
@@ -74,12 +84,24 @@ class LoadCalls:
     def verbs(self) -> Verbs:
         return {
             "index": Verb(self._index, needs_repository=True),
-            "load": Verb(self._load, needs_repository=True, of_models=True, changes=always),
-            "unload": Verb(self._unload, needs_repository=True, of_models=True, changes=always),
+            "load": Verb(
+                self._load,
+                needs_repository=True,
+                of_models=True,
+                changes=always,
+                goes_over=self._to_repeat,
+            ),
+            "unload": Verb(
+                self._unload,
+                needs_repository=True,
+                of_models=True,
+                changes=always,
+                goes_over=the_same,
+            ),
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return what clients have loaded and unloaded; files that came with a load stay here."""
+        """Return what clients have loaded and unloaded."""
         if not self._is_explicit:
             return
         for name, model in self._server.models.items():
@@ -89,7 +111,19 @@ class LoadCalls:
                 yield "unload", {"model": name}
             elif is_serving and model.was_explicitly_loaded:
                 parameters = {"config": override.config} if override is not None else {}
-                yield "load", {"model": name, "parameters": parameters}
+                arguments: dict[str, Any] = {"model": name, "parameters": parameters}
+                if override is not None and override.host is not None:
+                    continue  # it ends with the guest, which is told that this server leaves
+                if override is not None and override.directory:
+                    arguments["files"] = {_COPIED: override.directory}
+                yield "load", arguments
+
+    def _to_repeat(self, call: ControlCall) -> dict[str, Any] | None:
+        """Return the arguments of the same load at another server on this machine."""
+        if call.arguments.get("binding") is not None:
+            return None
+        directory = self._staged_files.place(call.caller, call.arguments.get("files", {}))
+        return {**call.arguments, **({"files": {_COPIED: directory}} if directory else {})}
 
     def _index(self, call: ControlCall) -> None:
         self._server.list_repository(partial(self._answer_index, call))
@@ -105,7 +139,11 @@ class LoadCalls:
 
     def _load(self, call: ControlCall) -> None:
         caller, arguments = call.caller, call.arguments
-        directory = self._staged_files.claim(caller, arguments.get("files", {}))
+        files, source = arguments.get("files", {}), ""
+        if caller == OWN_CALLER and isinstance(files, dict) and _COPIED in files:
+            source, directory = files[_COPIED], self._staged_files.claim_copy()
+        else:
+            directory = self._staged_files.claim(caller, files)
 
         def done(error: ZmqTritonError | None) -> None:
             self._staged_files.load_ended(directory)
@@ -115,7 +153,7 @@ class LoadCalls:
             host = self._host(caller, arguments.get("binding"))
             self._check_allowed(is_bound=host is not None)
             model = required_model_name(arguments)
-            override = _override(arguments, directory, host)
+            override = _override(arguments, directory, host, source)
             ended = self._nested_loads.register(caller, model, done)
         except ZmqTritonError as error:
             done(error)
@@ -152,7 +190,9 @@ class LoadCalls:
             raise Unavailable(NOT_EXPLICIT + HOW_TO_BE_EXPLICIT)
 
 
-def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> LoadOverride | None:
+def _override(
+    arguments: dict[str, Any], directory: str, host: Host | None, source: str
+) -> LoadOverride | None:
     """Parse what a load brings along; the directory is "" if no files came with it."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")
     if not isinstance(parameters, dict):
@@ -171,4 +211,4 @@ def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> L
         return None
     if not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
-    return LoadOverride(override, directory, host)
+    return LoadOverride(override, directory, host, source)

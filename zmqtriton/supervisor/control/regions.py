@@ -19,7 +19,14 @@ from zmqtriton.supervisor.control.region_requests import (
     read_on_gpu,
     read_on_host,
 )
-from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, RepeatedCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import (
+    OWN_CALLER,
+    ControlCall,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    the_same,
+)
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton_floor import wire
@@ -105,8 +112,8 @@ class RegionRegistry:
     @property
     def verbs(self) -> Verbs:
         return {
-            "regions.register": Verb(self._handle_register),
-            "regions.unregister": Verb(self._handle_unregister),
+            "regions.register": Verb(self._handle_register, goes_over=the_same),
+            "regions.unregister": Verb(self._handle_unregister, goes_over=the_same),
             "regions.status": Verb(lambda call: call.answer(self._status(*_kind(call)))),
         }
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton.supervisor.actions import RemoveDirectory
+from zmqtriton.supervisor.control.verbs import OWN_CALLER
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument
@@ -29,15 +30,26 @@ class StagedFiles:
 
         Raises InvalidArgument.
         """
+        path = self.place(caller, parameters)
+        if path in self._is_loading:
+            raise InvalidArgument("the files of a load can be loaded once")
+        if path:
+            self._is_loading[path] = True
+        return path
+
+    def place(self, caller: int, parameters: Any) -> str:
+        """Return the directory that a load names, or "". Raises InvalidArgument."""
         name = parameters.get("staged", "") if isinstance(parameters, dict) else None
         if name == "":
             return ""
         # A model can make its stub say anything, so it may not name another process's directory.
         if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
             raise InvalidArgument("the process that requests a load must have staged its files")
-        path = posixpath.join(self._folder, name)
-        if path in self._is_loading:
-            raise InvalidArgument("the files of a load can be loaded once")
+        return posixpath.join(self._folder, name)
+
+    def claim_copy(self) -> str:
+        """Return a place for a copy of what another server has."""
+        path = posixpath.join(self._folder, f"{OWN_CALLER}-{self._plan.new_ticket():016x}")
         self._is_loading[path] = True
         return path
 

@@ -1,34 +1,48 @@
-"""The calls of a server that takes over from this one, and what it does with their answers.
+"""The calls between a server and the one that takes over from it, as each of them sees them.
 
-It has the listening sockets first. When its models are loaded it repeats here what the old server
-was told while it ran, by the same control calls, and then serves; at last the old one leaves. Until
-that call nothing has happened there. Does no I/O.
+The next server has the listening sockets first. When its models are loaded it repeats what the old
+server was told while it ran, by the same control calls, and then serves; at last the old one
+leaves. Until that call nothing has happened there.
+
+From the repetition on until the old one has ended each tells the other what it is told, before it
+answers: a client may register its memory over one connection, and refer to it over another one,
+whose server is the other. What only has a future is for the new one alone once the old one leaves.
+Does no I/O.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.actions import AskPredecessor, GiveSockets
+from zmqtriton.supervisor.actions import GiveSockets, Send
 from zmqtriton.supervisor.control.verbs import (
     ControlCall,
     RepeatedCall,
     Verb,
     Verbs,
     always,
-    at_once,
 )
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 #: Performs a call of this server's own, and passes the result or the error on.
 Perform = Callable[[str, dict[str, Any], Callable[[Any], None]], None]
-
+#: Gets the other server's answer; None if it has ended.
+Answered = Callable[[wire.CallResult | None], None]
 
 #: What others build on comes first: where models come from, and that they serve.
 _FIRST = ("repository.", "load", "unload")
+#: No state shows it: files that are read anew.
+_FORGOTTEN = "reload"
+#: Requests that were begun at the old server refer to them.
+_OF_BOTH = "regions."
+#: Calls before the core has begun have lower numbers.
+_FIRST_ID = 1 << 16
 
 
 class Source(Protocol):
@@ -39,60 +53,90 @@ class Source(Protocol):
 
 
 class LeavingServer(Protocol):
+    @property
+    def is_stopping(self) -> bool:
+        """True once nothing new may begin."""
+
     def leave_to_successor(self) -> None:
         """End the server in order; another has its sockets."""
 
 
 class Succession:
-    def __init__(
-        self,
-        plan: Plan,
-        server: LeavingServer,
-        sources: Iterable[Source],
-        *,
-        takes_over: bool,
-    ) -> None:
+    def __init__(self, plan: Plan, server: LeavingServer) -> None:
         self._plan = plan
         self._server = server
-        self._sources = sources
-        self._takes_over = takes_over
+        #: The serial of the other server as a caller; 0 without any.
+        self._other = 0
+        self._is_predecessor = False
+        #: It hears of changes, and it alone of some.
+        self._hears_changes = self._has_left = False
+        #: Since it has asked for the sockets.
+        self._forgotten: list[RepeatedCall] = []
+        self._ids = itertools.count(_FIRST_ID)
+        #: Calls of the server before that wait for the end of the repetition; None when it is over.
+        self._held: list[Callable[[], None]] | None = None
+        #: Who waits for an answer of the other server.
+        self._waiting: dict[int, Answered] = {}
+        #: The parts whose calls are repeated.
+        self.sources: Iterable[Source] = ()
 
     @property
     def verbs(self) -> Verbs:
         return {
             "succession.sockets": Verb(self._give_sockets, of_operators=True),
-            "succession.calls": Verb(at_once(lambda _: self._repeated_calls())),
+            "succession.calls": Verb(self._tell_calls, of_operators=True),
             "succession.leave": Verb(self._leave, of_operators=True, changes=always),
         }
 
+    # ------------------------------------------------------------ the old server
+
     def _give_sockets(self, call: ControlCall) -> None:
+        if self._other:
+            raise Unavailable("another server is about to take over from it")
+        self._other = call.caller
         self._plan.enqueue(GiveSockets(call.caller, call.id))
 
-    def _repeated_calls(self) -> list[RepeatedCall]:
-        calls = [call for source in self._sources for call in source.repeated_calls()]
-        return sorted(calls, key=_place)
+    def _tell_calls(self, call: ControlCall) -> None:
+        self._hears_changes = self.is_other(call.caller)
+        calls = [call for source in self.sources for call in source.repeated_calls()]
+        call.answer([*sorted(calls, key=_place), *self._forgotten])
 
     def _leave(self, call: ControlCall) -> None:
         self._plan.log("I", "Another server has taken over; this one leaves.")
         call.answer(None)
+        self._has_left = self.is_other(call.caller)
         self._server.leave_to_successor()
 
     # ------------------------------------------------------------ the next server
 
+    def follow(self, predecessor: int) -> None:
+        """Take over from the server that is this caller."""
+        self._other, self._is_predecessor, self._held = predecessor, True, []
+
     def inherit(self, perform: Perform, then: Callable[[], None]) -> None:
         """Repeat what the server before was told, if there is one."""
-        if not self._takes_over:
+        if not self._is_predecessor:
             then()
             return
 
-        def repeat_all(calls: list[RepeatedCall]) -> None:
-            self._repeat(iter(calls), perform, then)
+        def repeat_all(result: wire.CallResult | None) -> None:
+            calls = [] if result is None or result.code else json.loads(result.result)
+            self._repeat(iter(calls), perform, end)
 
-        self._plan.enqueue(AskPredecessor(self._plan.expect(repeat_all)))
+        def end() -> None:
+            held, self._held = self._held or [], None
+            for each in held:
+                each()
+            self._hears_changes = self._other != 0
+            then()
+
+        self._ask("succession.calls", {}, repeat_all)
 
     def _repeat(
         self, calls: Iterator[RepeatedCall], perform: Perform, then: Callable[[], None]
     ) -> None:
+        if self._server.is_stopping:
+            return
         for verb, arguments in calls:
 
             def done(result: Any, verb: str = verb, arguments: Any = arguments) -> None:
@@ -105,6 +149,86 @@ class Succession:
             perform(verb, arguments, done)
             return
         then()
+
+    def has_opened(self) -> None:
+        """This server serves, so the one before may leave."""
+        if self._is_predecessor and self._other:
+            self._plan.log("I", "This server serves; the one before is told to leave.")
+            self._ask("succession.leave", {}, lambda _: None)
+
+    # ------------------------------------------------------------------- changes
+
+    def is_other(self, caller: int) -> bool:
+        return caller == self._other and caller != 0
+
+    def perform_in_turn(self, handle: Callable[[], None]) -> None:
+        """Perform what the other server was told, behind what it was told before."""
+        if self._held is None:
+            handle()
+        else:
+            self._held.append(handle)
+
+    def is_for_other_alone(self, verb: str) -> bool:
+        """True if this server leaves, and the call is for the one that stays."""
+        return self._has_left and not verb.startswith(_OF_BOTH)
+
+    def ask_other(
+        self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> None:
+        """Have the other server perform a call, and pass on its answer."""
+        ended = Unavailable("Server exiting")
+        self._ask(verb, arguments, lambda result: answer(ended if result is None else result))
+
+    def telling(
+        self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> Callable[[Any], None]:
+        """Return what answers a call of this server after the other one has been told."""
+
+        def tell(result: Any) -> None:
+            is_error = isinstance(result, ZmqTritonError)
+            if is_error and self.is_for_other_alone(verb):  # it was under way
+                self.ask_other(verb, arguments, answer)
+            elif is_error or not self._other:
+                answer(result)
+            elif self._hears_changes:
+                self._ask(verb, arguments, partial(finish, result))
+            else:
+                if verb == _FORGOTTEN and not self._is_predecessor:
+                    self._forgotten.append((verb, arguments))
+                answer(result)
+
+        def finish(result: Any, there: wire.CallResult | None) -> None:
+            if there is not None and there.code:
+                other = "before" if self._is_predecessor else "that takes over"
+                self._plan.log("W", f"not done by the server {other}: {verb}: {there.text}")
+            answer(result)
+
+        return tell
+
+    def _ask(self, verb: str, arguments: dict[str, Any], then: Answered) -> None:
+        if not self._other:
+            then(None)
+            return
+        number = next(self._ids)
+        self._waiting[number] = then
+        client = "the server that takes over" if self._is_predecessor else "the server before"
+        call = wire.Call(number, verb, json.dumps(arguments), client)
+        self._plan.enqueue(Send(self._other, call))
+
+    def take_answer(self, caller: int, answer: wire.CallResult) -> None:
+        """Take an answer, which is the other server's if anybody has asked it."""
+        then = self._waiting.pop(answer.id, None) if self.is_other(caller) else None
+        if then is not None:
+            then(answer)
+
+    def caller_ended(self, caller: int) -> None:
+        """A caller has ended; if it is the other server, this one is alone."""
+        if not self.is_other(caller):
+            return
+        self._other, self._hears_changes, self._forgotten = 0, False, []
+        waiting, self._waiting = self._waiting, {}
+        for then in waiting.values():
+            then(None)
 
 
 def _place(call: RepeatedCall) -> int:

@@ -35,6 +35,20 @@ def never(arguments: dict[str, Any]) -> bool:
     return False
 
 
+def nothing(call: ControlCall) -> None:
+    """Nothing of the call concerns a server that takes over."""
+
+
+def the_same(call: ControlCall) -> dict[str, Any]:
+    """A server that takes over is called with the same arguments."""
+    return call.arguments
+
+
+def the_same_changes(call: ControlCall) -> dict[str, Any] | None:
+    """A server that takes over is called alike if settings are changed, and not only shown."""
+    return call.arguments if has_changes(call.arguments) else None
+
+
 def has_changes(arguments: dict[str, Any]) -> bool:
     """True for a verb that changes settings, if it is to; else it shows them."""
     return bool(arguments.get("changes"))
@@ -51,6 +65,8 @@ class Verb(NamedTuple):
     of_operators: bool = False
     #: Whether a call with these arguments changes something, which the log is to tell.
     changes: Callable[[dict[str, Any]], bool] = never
+    #: The arguments by which the other server has the same while one takes over from the other.
+    goes_over: Callable[[ControlCall], dict[str, Any] | None] = nothing
 
 
 Verbs = Mapping[str, Verb]

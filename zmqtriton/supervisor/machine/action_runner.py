@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
@@ -33,16 +33,6 @@ _log = logging.getLogger("zmqtriton.supervisor.service")
 _ADVICE = "--state-directory names another place"
 
 
-class Predecessor(Protocol):
-    """The server that this one takes over from, if there is one."""
-
-    def ask_calls(self, then: Callable[[list[Any]], None]) -> None:
-        """Pass the calls to repeat to `then`."""
-
-    def leave(self) -> None:
-        """Tell it that this server serves."""
-
-
 class ActionRunner:
     """Performs actions until one of them is Exit."""
 
@@ -61,7 +51,6 @@ class ActionRunner:
         gpus: Sequence[int],
         log: ServerLog,
         on_open: Callable[[OpenedServer], None] | None,
-        predecessor: Predecessor,
     ) -> None:
         """Set up; `on_open` is called when clients may connect."""
         self._options = options
@@ -77,7 +66,6 @@ class ActionRunner:
         self._gpus = gpus
         self._log = log
         self._on_open = on_open
-        self._predecessor = predecessor
         self._shared_ports = listeners.shared_ports(options, sockets)
         #: None while the server runs.
         self.exit_status: int | None = None
@@ -180,7 +168,6 @@ class ActionRunner:
         tables.log_grpc_settings(self._options, self._log.outlet)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
-        self._predecessor.leave()
         if self._on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port
@@ -259,9 +246,6 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.PrepareToListen: ActionRunner._prepare_to_listen,
     actions.TellOpen: ActionRunner._tell_open,
     actions.StopListening: ActionRunner._stop_listening,
-    actions.AskPredecessor: lambda runner, action: runner._predecessor.ask_calls(
-        runner._answer(action.ticket)
-    ),
     actions.GiveSockets: ActionRunner._give_sockets,
     actions.LookAtPorts: lambda runner, action: runner._core.plan.answer(
         action.ticket, runner._shared_ports.look()

@@ -62,7 +62,7 @@ from zmqtriton.repository.tried_versions import (
     version_policy,
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
-from zmqtriton.supervisor.machine.directories.staged import take_over
+from zmqtriton.supervisor.machine.directories.staged import copy_files, take_over
 from zmqtriton.supervisor.machine.fingerprints import with_fingerprints
 from zmqtriton.supervisor.machine.instance_slots import expected_slots
 from zmqtriton.supervisor.machine.python_settings import check_settings
@@ -136,6 +136,8 @@ class ModelReader:
         """
         copy_fingerprint, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
+            if override is not None and override.source:
+                copy_files(Path(override.source), place.directory)
             if override is not None and override.directory:
                 take_over(place.directory)
             scanned = replace(place.scan(name, self._config_name), name=name)

@@ -45,7 +45,6 @@ def read_policy(options: Options) -> Policy:
         exit_drain_s=options.exit_drain_secs,
         # a server that takes over has no clients before its models serve
         early_liveness=options.early_liveness and not options.take_over,
-        takes_over=options.take_over,
         shares_ports=options.reuse_http_port or options.reuse_grpc_port,
         allow_client_shm=options.allow_client_shm,
         repositories=tuple(

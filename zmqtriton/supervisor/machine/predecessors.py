@@ -1,7 +1,7 @@
-"""The server that this one takes over from: its sockets, and the word that it may go.
+"""The server that this one takes over from: found by the ports of this server, and its sockets.
 
-Found by the ports of this server. Asked before anything is started; whatever goes wrong until it is
-told to leave, it goes on as if nobody had asked.
+Asked before anything is started; whatever goes wrong until it is told to leave, it goes on as if
+nobody had asked.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from zmqtriton.control_client import client as control
 from zmqtriton.options import Options
@@ -48,47 +46,18 @@ class Predecessor:
                     return {r: BoundSocket(r, s) for r, s in zip(roles, sockets, strict=True)}
         raise PortError(f"{self._name} gives no sockets: it does not answer")
 
-    def begin_asking(self) -> Lifeline:
-        """Ask for the calls to repeat; the answer comes on the returned lifeline."""
-        self._client.begin("succession.calls")
+    @property
+    def line(self) -> Lifeline:
+        """The way to it, for as long as it lives."""
         return self._client.line
 
-    def leave(self) -> None:
-        """Tell it that this server serves, if it still lives."""
-        _log.info("this server serves in place of %s", self._name)
-        self._client.begin("succession.leave")
+    @property
+    def pid(self) -> int:
+        return self._client.identity.pid
 
     @property
     def _name(self) -> str:
         return f"server {self._client.identity.describe()}"
-
-
-class Watched:
-    """A predecessor that is asked in the loop of this server, or nobody."""
-
-    def __init__(self, server: Predecessor | None, selector: selectors.BaseSelector) -> None:
-        self._server = server
-        self._selector = selector
-
-    def ask_calls(self, then: Callable[[list[Any]], None]) -> None:
-        """Pass the calls to repeat to `then`; none if it has ended."""
-        if self._server is None:
-            then([])
-            return
-        line = self._server.begin_asking()
-
-        def read() -> None:
-            results = [message for message, _ in line.receive() if isinstance(message, CallResult)]
-            if results or line.ended:
-                self._selector.unregister(line)
-                calls = [] if not results or results[-1].code else json.loads(results[-1].result)
-                then(calls)
-
-        self._selector.register(line, selectors.EVENT_READ, read)
-
-    def leave(self) -> None:
-        if self._server is not None:
-            self._server.leave()
 
 
 def find(options: Options) -> Predecessor | None:
@@ -112,6 +81,7 @@ def find(options: Options) -> Predecessor | None:
     if not holders:
         _log.info("--take-over: no server has these ports, so none is replaced")
         return None
+    _log.info("--take-over: this server takes over from %s", holders[0].describe())
     return Predecessor(holders[0])
 
 

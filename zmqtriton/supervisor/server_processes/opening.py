@@ -38,6 +38,8 @@ class Opening:
         self._tell_to_listen = tell_to_listen
         #: Calls what it is given when clients may connect.
         self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
+        #: Called when they can connect to every service.
+        self.on_complete: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
         """Let clients connect, after the preparation."""
@@ -70,6 +72,7 @@ class Opening:
             self._plan.log("I", f"Started {message.service} at {message.address}")
             if self.is_complete and not was_complete:
                 self._plan.enqueue(TellOpen())
+                self.on_complete()
         if role == GRPC:
             self._open_last()
 

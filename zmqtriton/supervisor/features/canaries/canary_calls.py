@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
+from zmqtriton.supervisor.control.verbs import (
+    ControlCall,
+    Verb,
+    Verbs,
+    always,
+    the_same,
+)
 from zmqtriton.supervisor.features.canaries.canary import Canary
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
@@ -61,14 +67,23 @@ def canary_verbs(canaries: CalledRegistry) -> Verbs:
             lambda call: canaries.start_canary(_name(call), _values(call), call.answer),
             needs_repository=True,
             changes=always,
+            goes_over=the_same,
         ),
         "canary.change": Verb(
-            lambda call: canaries.change(_name(call), _values(call), call.answer), changes=always
+            lambda call: canaries.change(_name(call), _values(call), call.answer),
+            changes=always,
+            goes_over=the_same,
         ),
         "canary.promote": Verb(
-            lambda call: canaries.promote(_name(call), call.answer), changes=always
+            lambda call: canaries.promote(_name(call), call.answer),
+            changes=always,
+            goes_over=the_same,
         ),
-        "canary.abort": Verb(lambda call: canaries.abort(_name(call), call.answer), changes=always),
+        "canary.abort": Verb(
+            lambda call: canaries.abort(_name(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
         "canary.status": Verb(show),
         "canary.compared": Verb(take_comparisons),
     }

@@ -18,6 +18,7 @@ from zmqtriton.supervisor.control.verbs import (
     Verbs,
     always,
     at_once,
+    the_same,
 )
 from zmqtriton.supervisor.features.draining.drain import (
     Drain,
@@ -109,8 +110,13 @@ class Draining(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "drain": Verb(self._begin, of_operators=True, changes=always),
-            "undrain": Verb(self._undrain, of_operators=True, changes=always),
+            "drain": Verb(
+                self._begin,
+                of_operators=True,
+                changes=always,
+                goes_over=lambda call: _to_repeat(call.arguments),
+            ),
+            "undrain": Verb(self._undrain, of_operators=True, changes=always, goes_over=the_same),
             "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
         }
 
@@ -289,6 +295,13 @@ def _under_way(drained: _Drained) -> str:
     verb = {"unload": "unloaded", "restart": "restarted", "stop": "stopped"}
     what = verb.get(drained.drain.wish.follow.value, "drained")
     return f"{drained.target.name} is being {what}"
+
+
+def _to_repeat(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the drain of a server that takes over: what it has to end is here."""
+    follow = arguments.get("then", Follow.NOTHING.value)
+    is_over = arguments.get("instance") or follow in (Follow.RESTART.value, Follow.STOP.value)
+    return None if is_over else {**arguments, "wait": False}
 
 
 def _key(arguments: dict[str, Any]) -> Key:

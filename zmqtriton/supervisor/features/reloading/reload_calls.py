@@ -11,7 +11,13 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always
+from zmqtriton.supervisor.control.verbs import (
+    ControlCall,
+    Verb,
+    Verbs,
+    always,
+    the_same,
+)
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.index import is_silent
 from zmqtriton.supervisor.models.model import Model
@@ -27,7 +33,13 @@ class ReloadCalls(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "reload": Verb(self._reload, needs_repository=True, of_operators=True, changes=always)
+            "reload": Verb(
+                self._reload,
+                needs_repository=True,
+                of_operators=True,
+                changes=always,
+                goes_over=the_same,
+            )
         }
 
     def _reload(self, call: ControlCall) -> None:

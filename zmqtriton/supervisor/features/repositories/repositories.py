@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor.actions import ChangeRepositories, RepositoriesInUse
 from zmqtriton.supervisor.control.arguments import required_model_name
 from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
-from zmqtriton.supervisor.control.verbs import ControlCall, RepeatedCall, Verb, Verbs, always
+from zmqtriton.supervisor.control.verbs import (
+    ControlCall,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    the_same,
+)
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
@@ -40,10 +47,10 @@ class RepositoryRegistry(Feature):
     def verbs(self) -> Verbs:
         return {
             "repository.register": Verb(
-                partial(self._change, is_registration=True), changes=always
+                partial(self._change, is_registration=True), changes=always, goes_over=the_same
             ),
             "repository.unregister": Verb(
-                partial(self._change, is_registration=False), changes=always
+                partial(self._change, is_registration=False), changes=always, goes_over=the_same
             ),
             # lists the repositories that were registered with a key
             "repository.keys": Verb(lambda call: call.answer(self._known_keys())),

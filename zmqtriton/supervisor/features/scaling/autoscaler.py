@@ -60,7 +60,14 @@ class Autoscaler(Feature):
     @property
     def verbs(self) -> Verbs:
         scaling = ScalingCalls(self._server.models, self.describe_model)
-        return {"scale": Verb(scaling.handle, of_operators=True, changes=is_change)}
+        return {
+            "scale": Verb(
+                scaling.handle,
+                of_operators=True,
+                changes=is_change,
+                goes_over=lambda call: call.arguments if is_change(call.arguments) else None,
+            )
+        }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the numbers of instances that somebody has asked for."""

@@ -11,7 +11,14 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.control.arguments import changes_of
-from zmqtriton.supervisor.control.verbs import RepeatedCall, Verb, Verbs, at_once, has_changes
+from zmqtriton.supervisor.control.verbs import (
+    RepeatedCall,
+    Verb,
+    Verbs,
+    at_once,
+    has_changes,
+    the_same_changes,
+)
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions
@@ -44,7 +51,9 @@ class LogSettings(Feature):
     def verbs(self) -> Verbs:
         return {
             "log.settings": Verb(
-                at_once(lambda arguments: self.update(changes_of(arguments))), changes=has_changes
+                at_once(lambda arguments: self.update(changes_of(arguments))),
+                changes=has_changes,
+                goes_over=the_same_changes,
             )
         }
 

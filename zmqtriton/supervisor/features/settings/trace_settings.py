@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
-from zmqtriton.supervisor.control.verbs import RepeatedCall, Verb, Verbs, at_once, has_changes
+from zmqtriton.supervisor.control.verbs import (
+    RepeatedCall,
+    Verb,
+    Verbs,
+    at_once,
+    has_changes,
+    the_same_changes,
+)
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
@@ -58,7 +65,9 @@ class TraceSettings(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "trace.settings": Verb(at_once(self._handle), changes=has_changes),
+            "trace.settings": Verb(
+                at_once(self._handle), changes=has_changes, goes_over=the_same_changes
+            ),
             "trace.counted": Verb(at_once(self._count)),
         }
 

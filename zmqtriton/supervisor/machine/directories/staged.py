@@ -1,8 +1,10 @@
-"""Takes over files that a stub of another user has staged for a load.
+"""Takes over files that a stub of another user has staged for a load, or that another server has.
 
-Their directories are that stub's, which could put a link in place of a file between a look at it
+A stub's directories are that stub's, which could put a link in place of a file between a look at it
 and its opening: a link to what only the server may read. So the supervisor makes directories of its
 own, in which the files get a second name. What is in them stays the stub's to change.
+
+Those of a server that is replaced end with it, so they are copied.
 """
 
 from __future__ import annotations
@@ -41,3 +43,23 @@ def _link_tree(source: Path, target: Path) -> None:
             os.link(name, folder / name, src_dir_fd=descriptor, follow_symlinks=False)
             if not stat.S_ISREG((folder / name).lstat().st_mode):
                 raise InvalidArgument(f"the files of a load must be files: '{name}' is not")
+
+
+def copy_files(source: Path, directory: Path) -> None:
+    """Copy the files of another server, unless they were copied already. Raises OSError."""
+    if directory.exists():
+        return
+    unfinished = directory.with_name(f"{directory.name}-copied")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    for place, _, files, descriptor in os.fwalk(source, follow_symlinks=False):
+        folder = unfinished / os.path.relpath(place, source)
+        folder.mkdir()
+        folder.chmod(0o755)
+        for name in files:
+            # not what a link leads to, which perhaps only the server may read
+            number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            with open(number, "rb") as file, (folder / name).open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+            (folder / name).chmod(0o644)
+    unfinished.rename(directory)

@@ -69,6 +69,9 @@ class ChildListener(Protocol):
     ) -> None:
         """The process is dead, and everything that it had sent was received before."""
 
+    def caller_ended(self, serial: int) -> None:
+        """A caller on the control socket has closed its end, or is dead."""
+
     def process_frozen(self, serial: int) -> None:
         """The process was stopped by a signal and does not go on."""
 

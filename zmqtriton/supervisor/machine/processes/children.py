@@ -471,6 +471,8 @@ class Children:
             self.fork_server.ended()
         if child.pid:
             self._listener.process_ended(child.serial, reason, words, crash, had_begun)
+        else:
+            self._listener.caller_ended(child.serial)
         if child.is_guest:
             self.guests.end_instances(child.serial, reason)
 
