@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import Any
-
-import zmq
+from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import endpoints, wire
+
+if TYPE_CHECKING:
+    from zmqtriton_floor.process.zmq_sockets import Pusher
 
 #: The length of what precedes a span's id in a traceparent, and of the whole.
 _PREFIX = len("00-") + 32 + len("-")
@@ -69,9 +70,7 @@ class Sender:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        #: A context of its own, so that only this socket is waited for at the end.
-        self._context: Any = None
-        self._socket: Any = None
+        self._pusher: Pusher | None = None
         self._is_closed = False
         self._lock = threading.Lock()
         #: Spans that were not taken, and that were not reported as lost yet.
@@ -81,23 +80,20 @@ class Sender:
         with self._lock:
             if self._is_closed:
                 return
-            if self._socket is None:
-                address = endpoints.spans_address(self._directory)
-                self._context = zmq.Context()
-                self._socket = endpoints.open_pusher(self._context, address, LIMIT)
+            if self._pusher is None:
+                # only now: most processes send no span
+                from zmqtriton_floor.process.zmq_sockets import Pusher
+
+                self._pusher = Pusher(endpoints.spans_address(self._directory), LIMIT)
             if self.lost:
                 details["lost"] = self.lost
-            try:
-                endpoints.send(self._socket, [wire.encode(wire.Span(trace, json.dumps(details)))])
-                self.lost = 0
-            except zmq.Again:
-                self.lost += 1
+            span = wire.encode(wire.Span(trace, json.dumps(details)))
+            self.lost = 0 if self._pusher.offer([span]) else self.lost + 1
 
     def close(self) -> None:
         """Close the socket; sent spans arrive if they are taken within a moment."""
         with self._lock:
             self._is_closed = True
-            if self._socket is not None:
-                self._socket.close(_LINGER_MS)
-                self._context.term()
-                self._socket = None
+            if self._pusher is not None:
+                self._pusher.close(_LINGER_MS)
+                self._pusher = None

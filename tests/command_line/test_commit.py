@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import subprocess
 from pathlib import Path
@@ -37,15 +36,6 @@ def test_without_a_repository_nothing_is_known(tmp_path: Path) -> None:
     assert "" == read_checkout(tmp_path / "none")
 
 
-class Distribution:
-    def __init__(self, recorded: str | None) -> None:
-        self._recorded = recorded
-
-    def read_text(self, name: str) -> str | None:
-        assert "direct_url.json" == name
-        return self._recorded
-
-
 @pytest.mark.parametrize(
     ("recorded", "commit"),
     [
@@ -56,11 +46,14 @@ class Distribution:
     ],
 )
 def test_an_installation_has_what_pip_has_recorded(
-    recorded: str | None, commit: str, monkeypatch: pytest.MonkeyPatch
+    recorded: str | None, commit: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Distribution(recorded))
+    directory = tmp_path / "zmqtriton-0.1.0.dist-info"
+    directory.mkdir()
+    if recorded is not None:
+        (directory / "direct_url.json").write_text(recorded)
 
-    assert commit == read_installation()
+    assert commit == read_installation(tmp_path)
 
 
 def test_the_full_version_begins_with_the_version() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import zmq
 
 from zmqtriton_floor import endpoints, spans, wire
+from zmqtriton_floor.process import zmq_sockets
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _NAME = f"00-{_TRACE}-b7ad6b7169203331-01"
@@ -49,8 +50,8 @@ def test_what_was_sent_before_the_end_arrives_though_nobody_listened_yet(tmp_pat
     closing.start()
 
     context = zmq.Context()
-    puller = endpoints.open_puller(context, endpoints.spans_address(str(tmp_path)), 10)
-    (frame,) = endpoints.receive(puller) if puller.poll(30_000) else [b""]
+    puller = zmq_sockets.open_puller(context, endpoints.spans_address(str(tmp_path)), 10)
+    (frame,) = zmq_sockets.receive(puller) if puller.poll(30_000) else [b""]
     closing.join(30)
     puller.close()
     context.term()

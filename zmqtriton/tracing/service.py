@@ -17,6 +17,7 @@ from zmqtriton.tracing.trace_file import TraceFile
 from zmqtriton_floor import endpoints, logs, spans, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.tracing import TracerSettings
 
@@ -64,7 +65,7 @@ class Service:
         while not self._is_over:
             due_s = self._gathering.next_due_s()
             wait_s = None if due_s is None else max(0.0, due_s - time.monotonic())
-            if self._socket is None or not endpoints.has_input(self._socket):
+            if self._socket is None or not zmq_sockets.has_input(self._socket):
                 poller.poll(None if wait_s is None else wait_s * 1000 + 1)
             self._receive_messages(poller)
             self._read()
@@ -92,14 +93,14 @@ class Service:
         logs.configure(settings.log)
         self._sink = _sink(settings)
         address = endpoints.spans_address(bootstrap.directory)
-        self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)
+        self._socket = zmq_sockets.open_puller(zmq.Context.instance(), address, spans.LIMIT)
 
     def _read(self) -> bool:
         """Read some spans; False when there is nothing more."""
         for _ in range(_MAX_SPANS_PER_TURN if self._socket is not None else 0):
-            if not endpoints.has_input(self._socket):
+            if not zmq_sockets.has_input(self._socket):
                 return False
-            (frame,) = endpoints.receive(self._socket)[:1]
+            (frame,) = zmq_sockets.receive(self._socket)[:1]
             try:
                 message = wire.decode(frame)
                 if type(message) is not wire.Span or not _TRACE_CONTEXT.fullmatch(message.trace):

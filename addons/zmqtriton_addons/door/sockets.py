@@ -11,7 +11,7 @@ from typing import Any
 
 import zmq
 
-from zmqtriton_floor.endpoints import open_socket, take
+from zmqtriton_floor.process.zmq_sockets import open_socket, take
 
 Socket = Any  # zmq.Socket; generic in newer pyzmq only
 

@@ -7,18 +7,18 @@ are not kept waiting for all of it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any
-
-import zmq
+from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_frontends.process.turns import ROUND_S
+
+if TYPE_CHECKING:
+    from zmqtriton_floor.process.zmq_sockets import Subscriber
 
 
 class Publishers:
@@ -28,7 +28,7 @@ class Publishers:
         self._loop: asyncio.AbstractEventLoop
         self._serial = 0
         self._directory = ""
-        self._socket: Any = None
+        self._subscriber: Subscriber | None = None
         #: The stubs that the socket is connected to.
         self._sources: set[int] = set()
         #: The rest of what is there is read in the next turn.
@@ -40,26 +40,27 @@ class Publishers:
         self._loop, self._serial, self._directory = loop, serial, directory
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.get(zmq.FD))
-            self._socket.close(0)
-            self._socket = None
+        if self._subscriber is not None:
+            self._loop.remove_reader(self._subscriber.descriptor)
+            self._subscriber.close()
+            self._subscriber = None
 
     def follow(self, source: int) -> None:
         """Take what a stub publishes from now on, if that is not done already."""
         if source in self._sources:
             return
-        if self._socket is None:
-            self._socket = endpoints.open_subscriber(zmq.Context.instance(), self._serial)
-            self._loop.add_reader(self._socket.get(zmq.FD), self.read)
+        if self._subscriber is None:
+            # only now: most frontends have no streams
+            from zmqtriton_floor.process.zmq_sockets import Subscriber
+
+            self._subscriber = Subscriber(self._serial)
+            self._loop.add_reader(self._subscriber.descriptor, self.read)
         for old in [s for s in self._sources if not self._is_there(s)]:
             self._sources.discard(old)
-            # libzmq may have forgotten it by itself
-            with contextlib.suppress(zmq.ZMQError):
-                self._socket.disconnect(endpoints.stream_address(self._directory, old))
+            self._subscriber.disconnect(endpoints.stream_address(self._directory, old))
         if self._is_there(source):
             self._sources.add(source)
-            self._socket.connect(endpoints.stream_address(self._directory, source))
+            self._subscriber.connect(endpoints.stream_address(self._directory, source))
             self._loop.call_soon(self.read)  # connecting may have consumed the edge
 
     def _is_there(self, source: int) -> bool:
@@ -74,9 +75,8 @@ class Publishers:
         self._read(math.inf)
 
     def _read(self, until: float) -> None:
-        socket = self._socket
-        while socket is not None:
-            frames = endpoints.take(socket)
+        while self._subscriber is not None:
+            frames = self._subscriber.take()
             if frames is None:
                 return
             try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import BY_CODE
+from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
@@ -340,7 +341,7 @@ class Publisher:
         #: The broker wants to see when the first response of each stream leaves.
         self._is_timed = is_timed
         self._address = address
-        self._socket: Any = endpoints.open_publisher(context, address, listener)
+        self._socket: Any = zmq_sockets.open_publisher(context, address, listener)
         #: The topics of the subscribed frontends.
         self._topics: set[bytes] = set()
 
@@ -349,7 +350,7 @@ class Publisher:
 
     def listen(self, listener: int) -> None:
         """Take new subscribers at this listener; present ones stay."""
-        endpoints.take_subscribers(self._socket, self._address, listener)
+        zmq_sockets.take_subscribers(self._socket, self._address, listener)
 
     def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
         """Send responses that go straight to their reader; return the rest, in order."""
@@ -382,12 +383,12 @@ class Publisher:
 
     def _send(self, topic: bytes, answers: list[OutcomeWithBody]) -> None:
         header, *bodies = frames(answers)
-        endpoints.send(self._socket, [topic + header, *bodies])
+        zmq_sockets.send(self._socket, [topic + header, *bodies])
 
     def _take_subscriptions(self) -> None:
         """Take note of subscribers that have come or gone since the last time."""
-        while endpoints.has_input(self._socket):
-            [message] = endpoints.receive(self._socket)
+        while zmq_sockets.has_input(self._socket):
+            [message] = zmq_sockets.receive(self._socket)
             if message[:1] == b"\1":
                 self._topics.add(message[1:])
             else:

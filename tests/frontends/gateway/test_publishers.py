@@ -12,6 +12,7 @@ import zmq
 
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_frontends.gateway import publishers
 from zmqtriton_frontends.gateway.publishers import Publishers
 
@@ -26,15 +27,15 @@ def test_others_have_turns_between_messages_that_take_long(
     turns: list[int] = []
 
     async def check(context: Any) -> None:
-        stub = endpoints.open_publisher(context, endpoints.stream_address(str(tmp_path), STUB))
+        stub = zmq_sockets.open_publisher(context, endpoints.stream_address(str(tmp_path), STUB))
         taken: list[Any] = []
         reader = Publishers(lambda message, bodies: taken.append(message))
         reader.begin(asyncio.get_running_loop(), OWN, str(tmp_path))
         reader.follow(STUB)
-        eventually(lambda: endpoints.has_input(stub), 20, "the subscription")
-        endpoints.receive(stub)
+        eventually(lambda: zmq_sockets.has_input(stub), 20, "the subscription")
+        zmq_sockets.receive(stub)
         for _ in range(20):
-            endpoints.send(stub, [RESULTS])
+            zmq_sockets.send(stub, [RESULTS])
         time.sleep(0.2)  # by then all are there, in most cases
 
         while len(taken) < 20:

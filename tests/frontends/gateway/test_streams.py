@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
 from zmqtriton_frontends.gateway import streams as module
 from zmqtriton_frontends.gateway.streams import (
@@ -378,7 +379,7 @@ class World:
 
     def publisher(self, serial: int = STUB) -> Any:
         address = endpoints.stream_address(str(self.directory), serial)
-        return endpoints.open_publisher(self.context, address)
+        return zmq_sockets.open_publisher(self.context, address)
 
     def reply(
         self, stream: ResponseStream, number: int, flags: int = 0, source: int = STUB
@@ -392,7 +393,7 @@ class World:
     def publish(self, publisher: Any, *outcomes: wire.Outcome, topic: int = OWN) -> None:
         header = wire.encode(wire.Results(list(outcomes), []))
         frames = [endpoints.topic(topic) + header, *[BODY for _ in outcomes]]
-        endpoints.send(publisher, frames)
+        zmq_sockets.send(publisher, frames)
 
     async def until(self, holds: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -402,8 +403,8 @@ class World:
 
     async def subscribed(self, publisher: Any) -> bytes:
         """The next subscription or its end."""
-        await self.until(lambda: endpoints.has_input(publisher))
-        [message] = endpoints.receive(publisher)
+        await self.until(lambda: zmq_sockets.has_input(publisher))
+        [message] = zmq_sockets.receive(publisher)
         return message
 
     async def items(self, stream: ResponseStream, count: int) -> list[StreamItem]:
@@ -444,7 +445,7 @@ def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(tmp_path: Pat
 
             assert 5 == len(await it.items(stream, 5))
             assert (3, 2) == (it.streams.direct, it.streams.brokered)
-            assert not endpoints.has_input(publisher)
+            assert not zmq_sockets.has_input(publisher)
 
     asyncio.run(check())
 
@@ -475,7 +476,7 @@ def test_a_single_answer_needs_no_subscription(tmp_path: Path) -> None:
             it.reply(it.open(), 0, FINAL)
             await asyncio.sleep(0.1)
 
-            assert not endpoints.has_input(publisher)
+            assert not zmq_sockets.has_input(publisher)
 
     asyncio.run(check())
 
@@ -540,7 +541,7 @@ def test_nonsense_from_a_publisher_is_counted_and_dropped(
             it.reply(stream, 0)
             await it.subscribed(publisher)
 
-            endpoints.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
+            zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
             it.publish(publisher, outcome(1))
 
             assert 2 == len(await it.items(stream, 2))

@@ -17,6 +17,7 @@ from tests.stub.conftest import Write
 from tests.stub.fakes import FakeLink, body
 from tests.stub.running import RunningStub
 from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.execution import streams
@@ -294,7 +295,7 @@ def sockets(tmp_path: Path) -> Iterator[tuple[Publisher, Any]]:
     """A publisher and a subscriber for PEER that is not connected yet."""
     with zmq.Context() as context:
         publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7))
-        subscriber = endpoints.open_subscriber(context, PEER)
+        subscriber = zmq_sockets.open_subscriber(context, PEER)
         yield publisher, subscriber
         publisher.close(0)
         subscriber.close()
@@ -331,7 +332,7 @@ def subscribe(publisher: Publisher, subscriber: Any, directory: Path) -> None:
 def received(subscriber: Any) -> tuple[list[int], list[bytes]]:
     """The peers of the next message's outcomes, and its bodies."""
     assert subscriber.poll(20_000)
-    first, *bodies = endpoints.receive(subscriber)
+    first, *bodies = zmq_sockets.receive(subscriber)
     assert endpoints.topic(PEER) == first[: endpoints.TOPIC_BYTES]
     results = wire.decode(first[endpoints.TOPIC_BYTES :])
     return [outcome.peer for outcome in results.outcomes], bodies
@@ -529,7 +530,7 @@ def test_a_frontend_that_subscribes_gets_its_responses_past_the_broker(
     """
     with RunningStub(tmp_path) as stub, zmq.Context() as context:
         stub.start(write_model(code), CONFIG)
-        subscriber = endpoints.open_subscriber(context, PEER)
+        subscriber = zmq_sockets.open_subscriber(context, PEER)
         subscriber.connect(endpoints.stream_address(str(tmp_path), 7))
         [own_id] = stub.send_batches([body()])
 
@@ -542,7 +543,7 @@ def test_a_frontend_that_subscribes_gets_its_responses_past_the_broker(
         got |= set(numbers(stub, own_id))
         while max(got) != len(got) - 1:
             assert subscriber.poll(20_000)
-            first, *_ = endpoints.receive(subscriber)
+            first, *_ = zmq_sockets.receive(subscriber)
             results = wire.decode(first[endpoints.TOPIC_BYTES :])
             got |= {outcome.number for outcome in results.outcomes}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+
+import psutil
 import pytest
 
 from zmqtriton.options import Options
@@ -42,3 +45,12 @@ def test_all_addresses_are_those_that_the_machine_has(monkeypatch: pytest.Monkey
         wide.grpc_address,
         wide.metrics_address,
     )
+
+
+def test_the_addresses_of_this_machine_are_found() -> None:
+    rows = [row for each in psutil.net_if_addrs().values() for row in each]
+    expected = {
+        r.address.partition("%")[0] for r in rows if r.family in (socket.AF_INET, socket.AF_INET6)
+    }
+
+    assert expected == set(networks._own_addresses())

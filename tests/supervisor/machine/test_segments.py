@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -251,7 +251,7 @@ def test_a_python_without_memfd_makes_them_too(
 
 def test_a_machine_that_cannot_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    monkeypatch.setattr(platform, "machine", lambda: "vax")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="vax"))
 
     assert "Function not implemented" == world.make(5, 1, MiB)
 

@@ -16,8 +16,6 @@ import struct
 from collections.abc import Callable, Set
 from pathlib import Path
 
-import psutil
-
 from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
@@ -77,12 +75,25 @@ class ControlSocket:
                 ):
                     return True
                 reason = "a model's"
-            except (OSError, psutil.NoSuchProcess):
+            except OSError:
                 return False  # it has gone already
         _log.warning("refused process %d of user %d on the control socket: %s", pid, uid, reason)
         return False
 
 
 def _ancestors(pid: int) -> set[int]:
-    """Return the pids of a process's ancestors. Raises NoSuchProcess."""
-    return {parent.pid for parent in psutil.Process(pid).parents()}
+    """Return the pids of a process's ancestors, as far as /proc shows them to this user.
+
+    Raises OSError without the process itself.
+    """
+    ancestors: set[int] = set()
+    parent = _parent(pid)
+    while parent and parent not in ancestors:
+        ancestors.add(parent)
+        with contextlib.suppress(OSError):
+            parent = _parent(parent)
+    return ancestors
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -329,7 +328,7 @@ def _create_memfd(name: str, flags: int) -> int:
         return made
     # Not every Python was built with a C library that has it.
     libc = ctypes.CDLL(None, use_errno=True)
-    number = _MEMFD_CREATE_SYSCALL.get(platform.machine())
+    number = _MEMFD_CREATE_SYSCALL.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     made = libc.syscall(number, name.encode(), flags)

@@ -26,8 +26,8 @@ from zmqtriton_addons.door.process.inference import DoorInference
 from zmqtriton_addons.door.process.memory_limit import limit_memory
 from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Peer
 from zmqtriton_addons.door.process.responses import Message
-from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
+from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_frontends.gateway import ClientReport, Gateway
 from zmqtriton_frontends.inference import by_category
 from zmqtriton_frontends.process import Ledger, max_connections
@@ -129,11 +129,11 @@ class DoorServer:
 
     def _read(self) -> None:
         self._is_read_due = False
-        if endpoints.has_input(self._monitor):
+        if zmq_sockets.has_input(self._monitor):
             self._hear()
         # to ask is cheaper than to be refused, and nothing is here as often as something
         left = _MAX_A_TURN
-        while left and endpoints.has_input(self._socket):
+        while left and zmq_sockets.has_input(self._socket):
             left -= 1
             frames = sockets.take_frames(self._socket)
             if frames is None:

@@ -20,8 +20,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.descriptors import restore_limit
 from zmqtriton.supervisor.machine.fitness import task_limits
@@ -66,6 +64,8 @@ def kill_strays(
         mark = stub_mark.read(pid)
         if mark is None or mark[0] != directory or may_live(mark[1]):
             continue
+        import psutil  # only now: most servers have no such process
+
         with suppress(psutil.NoSuchProcess, ProcessLookupError):
             for process in psutil.Process(pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
