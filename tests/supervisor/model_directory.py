@@ -50,10 +50,14 @@ class ModelDirectory:
         return blueprint
 
     def serve(self, **policy: Any) -> SupervisorHarness:
+        return self.server(**policy).start()
+
+    def server(self, **policy: Any) -> SupervisorHarness:
+        """Return a server that is not started yet."""
         policy = {"control_mode": "explicit", "startup_models": ("m",), **policy}
         world = SupervisorHarness(**policy)
         world.reader = self.reader
-        return world.start()
+        return world
 
 
 def load(world: SupervisorHarness) -> None:

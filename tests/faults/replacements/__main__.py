@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import CROWD, Client, Crowd, SharedMemoryClient, crowd
-from tests.faults.replacements.ways import BySystemd, ByTakeOver, OnOnePort, Way
+from tests.faults.replacements.ways import BySystemd, ByTakeOver, OnOnePort, Way, WithGrpcio
 
 WAYS: Mapping[str, Callable[[Path], Way]] = {
     "systemd": BySystemd,
     "take-over": ByTakeOver,
     "two-servers": OnOnePort,
+    "take-over-grpcio": WithGrpcio,
 }
 _PAUSE_S = 3.0
 

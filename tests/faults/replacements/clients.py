@@ -14,7 +14,7 @@ import os
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -30,7 +30,7 @@ _RESPONSE = message("inference.ModelInferResponse")
 _STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 #: Longer than any server stops and starts.
 PATIENCE_S = 120.0
-_STEPS = 6
+STEPS = 6
 _SHARED_BYTES = 16 * 4
 _UPLOAD_PARTS = 64
 _IDS = itertools.count(1)
@@ -54,6 +54,8 @@ class Client(ABC):
         self.failures: list[str] = []
         #: The longest that one request took.
         self.longest_s = 0.0
+        #: Between two requests of a sequence.
+        self.pause_between: Callable[[], Awaitable[Any]] = self.pause
         self.is_over = False
 
     async def run(self) -> None:
@@ -68,6 +70,9 @@ class Client(ABC):
             self.longest_s = max(self.longest_s, time.monotonic() - begun_s)
             await asyncio.sleep(self.pause_s)
         await self.close()
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.pause_s)
 
     @abstractmethod
     async def ask(self) -> None:
@@ -239,8 +244,8 @@ class HttpSequenceClient(HttpClient):
 
     async def ask(self) -> None:
         own = next(_IDS) + (os.getpid() << 20)
-        for step in range(_STEPS):
-            ends = {"sequence_start": step == 0, "sequence_end": step == _STEPS - 1}
+        for step in range(STEPS):
+            ends = {"sequence_start": step == 0, "sequence_end": step == STEPS - 1}
             value = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [1]}
             document = {"parameters": {"sequence_id": own, **ends}, "inputs": [value]}
             status, body = await self.post(
@@ -249,7 +254,7 @@ class HttpSequenceClient(HttpClient):
             check(status == 200, f"step {step}: {status} {body[:200]!r}")
             outputs = {output["name"]: output["data"] for output in json.loads(body)["outputs"]}
             check([step + 1] == outputs["SUM"], f"step {step}: {outputs}")
-            await asyncio.sleep(self.pause_s)
+            await self.pause_between()
 
 
 class SharedMemoryClient(HttpClient):
@@ -380,11 +385,11 @@ class GrpcSequenceClient(GrpcClient):
 
     async def ask(self) -> None:
         own = next(_IDS) + (os.getpid() << 20)
-        for step in range(_STEPS):
+        for step in range(STEPS):
             response = await self.infer(_step(own, step))
             total = _sum_of(response)
             check(step + 1 == total, f"step {step}: {total}")
-            await asyncio.sleep(self.pause_s)
+            await self.pause_between()
 
 
 def _step(sequence: int, step: int) -> Any:
@@ -395,7 +400,7 @@ def _step(sequence: int, step: int) -> Any:
     )
     request.parameters["sequence_id"].int64_param = sequence
     request.parameters["sequence_start"].bool_param = step == 0
-    request.parameters["sequence_end"].bool_param = step == _STEPS - 1
+    request.parameters["sequence_end"].bool_param = step == STEPS - 1
     return request
 
 
@@ -435,24 +440,27 @@ class TalkClient(GrpcClient):
     label = "gRPC, streams of 10 s with 20 requests, a sequence among them"
 
     pause_s = 0.5
-    requests, between_s = 20, 0.5
+    requests = 20
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0.5)
 
     async def ask(self) -> None:
         stream = self.channel.stream_stream(_SERVICE + "ModelStreamInfer")(timeout=PATIENCE_S)
         own = next(_IDS) + (os.getpid() << 20)
         for number in range(self.requests):
-            request = _step(own, number) if number < _STEPS else _add_sub(own % 1000)
+            request = _step(own, number) if number < STEPS else _add_sub(own % 1000)
             with suppress(asyncio.InvalidStateError):  # it has ended; reading it says why
                 await stream.write(request.SerializeToString())
             data = await stream.read()
             check(data is not grpc.aio.EOF, f"ended at {number}")
             response = _STREAM_RESPONSE.FromString(data)
             check(not response.error_message, f"{number}: {response.error_message}")
-            if number < _STEPS:
+            if number < STEPS:
                 check(number + 1 == _sum_of(response.infer_response), f"step {number}")
             else:
                 _check_add_sub(response.infer_response, own % 1000)
-            await asyncio.sleep(self.between_s)
+            await self.pause_between()
         await stream.done_writing()
         check(await stream.read() is grpc.aio.EOF, "too much")
 

@@ -151,3 +151,9 @@ class ByTakeOver(_SideBySide):
 
     def _end(self, old: Server) -> None:
         """Do nothing: the new server has told it."""
+
+
+class WithGrpcio(ByTakeOver):
+    """The same with grpcio, which has no sockets to give: old and new listen side by side."""
+
+    options = ("--grpc-transport=grpcio",)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
@@ -44,62 +45,6 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
     assert [True] == ends
 
 
-class TakeOver:
-    """Two servers, one of which takes over from the other, and what they say to each other."""
-
-    def __init__(self) -> None:
-        self.old, self.new = _server(), _server()
-        self._read = {"old": 0, "new": 0}
-        #: How each is known to the other.
-        self._next = self.old.core.plan.new_serial()
-        self._before = self.new.core.plan.new_serial()
-        self.old.start()
-        self.old.call_as(self._next, "succession.sockets")
-        self.new.core.events.succession.follow(self._before)
-
-    def start(self) -> None:
-        """Start the new server as far as it comes before it hears anything."""
-        self.new.start()
-
-    def exchange(self) -> None:
-        """Until neither says anything more."""
-        is_over = False
-        while not is_over:
-            self.new.tick()
-            moved = [
-                self._move("old", self.old, self._next, self.new, self._before),
-                self._move("new", self.new, self._before, self.old, self._next),
-            ]
-            is_over = not any(moved)
-
-    def hear(self) -> None:
-        """Let the old server hear what the new one has said so far, and no more."""
-        self._move("new", self.new, self._before, self.old, self._next)
-
-    def _move(
-        self,
-        name: str,
-        sender: SupervisorHarness,
-        receiver_there: int,
-        receiver: SupervisorHarness,
-        sender_here: int,
-    ) -> bool:
-        said = [m for serial, m in sender.sent if serial == receiver_there]
-        new = said[self._read[name] :]
-        self._read[name] = len(said)
-        for message in new:
-            receiver.receive(sender_here, message)
-        return bool(new)
-
-    def end_new(self) -> None:
-        self.old.core.events.caller_ended(self._next)
-        self.old.run_until_idle()
-
-    def end_old(self) -> None:
-        self.new.core.events.caller_ended(self._before)
-        self.new.run_until_idle()
-
-
 def _server() -> SupervisorHarness:
     return SupervisorHarness(
         make_blueprint("m"),
@@ -109,6 +54,10 @@ def _server() -> SupervisorHarness:
         allow_client_shm=True,
         frontend_roles=("grpc",),
     )
+
+
+def take_over() -> TakeOver:
+    return TakeOver(_server(), _server())
 
 
 def register(world: SupervisorHarness, name: str) -> Call:
@@ -129,7 +78,7 @@ def told_leave(pair: TakeOver) -> bool:
 
 
 def test_what_is_told_before_the_new_server_asks_is_repeated() -> None:
-    pair = TakeOver()
+    pair = take_over()
     register(pair.old, "early")
     pair.start()
 
@@ -140,7 +89,7 @@ def test_what_is_told_before_the_new_server_asks_is_repeated() -> None:
 
 
 def test_files_that_are_read_anew_before_it_asks_are_read_anew() -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.start()
     pair.new.models["m"] = make_blueprint("m", fingerprint="2")
     assert ["m"] == pair.old.call("reload", {"model": "m"}).result["unchanged"]
@@ -151,7 +100,7 @@ def test_files_that_are_read_anew_before_it_asks_are_read_anew() -> None:
 
 
 def test_what_is_told_after_it_has_asked_is_told_before_the_answer() -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.start()
     pair.hear()
 
@@ -165,7 +114,7 @@ def test_what_is_told_after_it_has_asked_is_told_before_the_answer() -> None:
 
 
 def test_what_follows_is_performed_behind_the_repetition() -> None:
-    pair = TakeOver()
+    pair = take_over()
     register(pair.old, "gone")
     pair.start()
     pair.hear()
@@ -179,7 +128,7 @@ def test_what_follows_is_performed_behind_the_repetition() -> None:
 
 
 def test_a_load_that_was_under_way_when_it_asked_goes_over() -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.old.stub_behaviours["n"] = "hangs"
     call = pair.old.call("load", {"model": "n"})
     pair.start()
@@ -195,7 +144,7 @@ def test_a_load_that_was_under_way_when_it_asked_goes_over() -> None:
 
 
 def test_regions_are_of_both_until_the_old_server_has_ended() -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.old.has_sequences = True
     pair.start()
     pair.exchange()
@@ -211,7 +160,7 @@ def test_regions_are_of_both_until_the_old_server_has_ended() -> None:
 
 
 def test_a_change_at_a_server_that_leaves_is_one_of_the_next() -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.old.has_sequences = True
     pair.start()
     pair.exchange()
@@ -226,7 +175,7 @@ def test_a_change_at_a_server_that_leaves_is_one_of_the_next() -> None:
 
 
 def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next() -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.old.stub_behaviours["n"] = "hangs"
     call = pair.old.call("load", {"model": "n"})
     pair.start()
@@ -239,7 +188,7 @@ def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next(
 
 @pytest.mark.parametrize("has_asked", [False, True])
 def test_a_new_server_that_dies_leaves_nothing_behind(has_asked: bool) -> None:
-    pair = TakeOver()
+    pair = take_over()
     pair.start()
     if has_asked:
         pair.hear()
@@ -252,7 +201,7 @@ def test_a_new_server_that_dies_leaves_nothing_behind(has_asked: bool) -> None:
 
 
 def test_two_servers_do_not_take_over_at_once() -> None:
-    pair = TakeOver()
+    pair = take_over()
 
     _, text = pair.old.call("succession.sockets").error
 

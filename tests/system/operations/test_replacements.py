@@ -151,6 +151,62 @@ def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) 
     assert "not done by" not in way.log_text()
 
 
+def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
+    tmp_path: Path,
+) -> None:
+    way = ByTakeOver(tmp_path, ("--grpc-processes=1", "--http-workers=1"))
+    old = way.next()
+    way.servers.append(old)
+    keep_sequences(old)
+    old.start()
+    kinds = (clients.HttpSequenceClient, clients.GrpcSequenceClient, clients.TalkClient)
+
+    async def go_on() -> None:
+        began = [kind(way.http_port, way.grpc_port) for kind in kinds]
+        waits = [asyncio.Event() for _ in kinds]
+        for client, wait in zip(began, waits, strict=True):
+            client.pause_between = wait.wait
+        tasks = [asyncio.create_task(client.ask()) for client in began]
+        await asyncio.to_thread(eventually, lambda: open_sequences(old) == len(kinds), 60)
+        next_server = way.next()
+        way.servers.append(next_server)
+        keep_sequences(next_server)
+        next_server.launch()
+        await asyncio.to_thread(eventually, lambda: "leaves" in old.log_text(), 120)
+        for kind in kinds:
+            other = kind(way.http_port, way.grpc_port)
+            await asyncio.wait_for(other.ask(), 60)
+            await other.close()
+        assert old.returncode is None
+        for wait in waits:
+            wait.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)
+        for client in began:
+            await client.close()
+
+    try:
+        asyncio.run(go_on())
+        assert old.process is not None
+        assert 0 == old.process.wait(60), old.log_text()[-3000:]
+        counted = way.servers[-1].statistics("sequences")["inference_count"]
+        assert len(kinds) * clients.STEPS == counted
+    finally:
+        way.close()
+
+
+def open_sequences(server: Server) -> int:
+    _, status = server.request_json("/v2/zmqtriton/status")
+    return sum(row["sequences"] for row in status["counts"])
+
+
+def keep_sequences(server: Server) -> None:
+    """Have sequences wait for longer than a test takes."""
+    config = server.repository / "sequences" / "config.pbtxt"
+    text = config.read_text()
+    assert "5000000" in text
+    config.write_text(text.replace("5000000", "300000000"))
+
+
 _CONFIG = {
     "backend": "python",
     "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],

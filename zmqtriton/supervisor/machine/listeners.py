@@ -151,16 +151,11 @@ def bind_all(
 ) -> dict[str, BoundSocket]:
     """Bind all sockets but those that are adopted, and return all by role.
 
-    Of those that another server offers the ones with these ports are taken. Raises PortError; then
-    nothing stays bound.
+    Of those that another server offers the ones with these ports are taken; grpcio's are beside
+    those of the other server. Raises PortError; then nothing stays bound.
     """
-    #: Which ports are shared, and with whom.
     is_native = options.grpc_transport == "native"
-    sharing = {GRPC: PortSharing.NOBODY if is_native else PortSharing.OWN_PROCESSES}
-    if options.reuse_http_port:
-        sharing[HTTP] = PortSharing.OTHER_SERVERS
-    if options.reuse_grpc_port:
-        sharing[GRPC] = PortSharing.OTHER_SERVERS
+    sharing = _shared_roles(options, is_replacing=bool(offered))
     listeners = dict(adopted)
     try:
         for is_wanted, role, service, address, port in _services(options):
@@ -184,6 +179,17 @@ def bind_all(
     finally:
         close_all({r: each for r, each in offered.items() if listeners.get(r) is not each})
     return listeners
+
+
+def _shared_roles(options: Options, *, is_replacing: bool) -> dict[str, PortSharing]:
+    """Return which ports are shared, and with whom."""
+    is_native = options.grpc_transport == "native"
+    sharing = {GRPC: PortSharing.NOBODY if is_native else PortSharing.OWN_PROCESSES}
+    if options.reuse_http_port:
+        sharing[HTTP] = PortSharing.OTHER_SERVERS
+    if options.reuse_grpc_port or (is_replacing and not is_native):
+        sharing[GRPC] = PortSharing.OTHER_SERVERS
+    return sharing
 
 
 def _services(options: Options) -> list[tuple[bool, str, str, str, int]]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.supervisor.features.canaries.told import parameters, serving, status, told_split
 from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
+from tests.supervisor.take_overs import TakeOver
 from zmqtriton_floor import wire
 
 
@@ -50,6 +51,20 @@ def test_changed_parameters_change_it_and_load_nothing_anew(tmp_path: Path) -> N
 
     assert 4000 == told_split(world).weight
     assert before == (world.generation("m", 1), world.generation("m", 2))
+
+
+def test_what_an_operator_changed_is_that_of_a_server_that_takes_over(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
+    repository.add(2)
+    world = repository.serve()
+    world.call("canary.change", {"model": "m", "weight": 70})
+
+    pair = TakeOver(world, repository.server())
+    pair.start()
+    pair.exchange()
+
+    assert told_split(world) == told_split(pair.new)
+    assert 7000 == told_split(pair.new).weight
 
 
 def test_without_its_parameters_the_version_policy_decides(tmp_path: Path) -> None:

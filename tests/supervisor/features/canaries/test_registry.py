@@ -8,6 +8,7 @@ import pytest
 
 from tests.supervisor.features.canaries.told import count, serving, start_canary, status, told_split
 from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
+from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, NotFound
@@ -55,6 +56,29 @@ def test_the_division_is_known_before_the_canary_serves_and_gets_its_share_after
     assert split == told_split(world) == told_split(world, "broker")
     assert ("RUNNING", 1, 2) == (canary["phase"], canary["stable"], canary["canary"])
     assert [1, 2] == serving(world)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_server_that_takes_over_has_the_canary(
+    repository: ModelDirectory, world: SupervisorHarness, is_early: bool
+) -> None:
+    pair = TakeOver(world, repository.server())
+    if is_early:
+        start_canary(world, weight=10, header="X-Try: 1", shadow="5%", promote_after="60")
+    pair.start()
+    pair.hear()
+    if not is_early:
+        arguments = {"model": "m", "version": "2", "weight": 10, "header": "X-Try: 1"}
+        world.call("canary.start", arguments)
+    assert [2] == serving(pair.new)
+
+    pair.exchange()
+
+    assert [1, 2] == serving(pair.new)
+    split = [m for m in pair.new.messages_to("grpc", wire.TrafficSplit) if m.weight]
+    assert 1000 == split[-1].weight
+    assert split[-1] in world.messages_to("grpc", wire.TrafficSplit)
+    assert pair.new.has_logged("version 2 of model 'm' is tried beside version 1")
 
 
 def test_the_stable_version_keeps_its_processes(world: SupervisorHarness) -> None:

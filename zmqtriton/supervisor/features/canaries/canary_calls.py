@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.arguments import required_model_name
 from zmqtriton.supervisor.control.verbs import (
+    OWN_CALLER,
     ControlCall,
     Verb,
     Verbs,
@@ -14,6 +15,8 @@ from zmqtriton.supervisor.control.verbs import (
     the_same,
 )
 from zmqtriton.supervisor.features.canaries.canary import Canary
+from zmqtriton.supervisor.features.canaries.versions import stable_beside
+from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -38,7 +41,9 @@ class WaitingCallers(dict[str, Answer]):
 class CalledRegistry(Protocol):
     """The canaries, as calls need them."""
 
-    def start_canary(self, name: str, values: Mapping[str, Any], answer: Answer) -> None: ...
+    def start_canary(
+        self, name: str, values: Mapping[str, Any], answer: Answer, stable: int = 0
+    ) -> None: ...
 
     def change(self, name: str, values: Mapping[str, Any], answer: Answer) -> None: ...
 
@@ -51,12 +56,18 @@ class CalledRegistry(Protocol):
     def compared(self, arguments: Mapping[str, Any]) -> None: ...
 
 
-def canary_verbs(canaries: CalledRegistry) -> Verbs:
+def canary_verbs(canaries: CalledRegistry, models: Mapping[str, Model]) -> Verbs:
     """Return the verbs; each is answered when it has taken effect."""
 
     def show(call: ControlCall) -> None:
         name = required_model_name(call.arguments) if "model" in call.arguments else ""
         call.answer(canaries.describe_canaries(name))
+
+    def start_elsewhere(call: ControlCall) -> dict[str, Any]:
+        # other versions may serve there
+        model = models.get(_name(call))
+        stable = 0 if model is None else stable_beside(model, call.arguments.get("version"))
+        return {**call.arguments, "stable": stable}
 
     def take_comparisons(call: ControlCall) -> None:
         canaries.compared(call.arguments)
@@ -64,10 +75,12 @@ def canary_verbs(canaries: CalledRegistry) -> Verbs:
 
     return {
         "canary.start": Verb(
-            lambda call: canaries.start_canary(_name(call), _values(call), call.answer),
+            lambda call: canaries.start_canary(
+                _name(call), _values(call), call.answer, _stable(call)
+            ),
             needs_repository=True,
             changes=always,
-            goes_over=the_same,
+            goes_over=start_elsewhere,
         ),
         "canary.change": Verb(
             lambda call: canaries.change(_name(call), _values(call), call.answer),
@@ -94,4 +107,10 @@ def _name(call: ControlCall) -> str:
 
 
 def _values(call: ControlCall) -> dict[str, Any]:
-    return {key: value for key, value in call.arguments.items() if key != "model"}
+    others = {"model", "stable"} if call.caller == OWN_CALLER else {"model"}
+    return {key: value for key, value in call.arguments.items() if key not in others}
+
+
+def _stable(call: ControlCall) -> int:
+    """Return the version that serves at the server before; 0 if nobody takes over."""
+    return int(call.arguments.get("stable", 0)) if call.caller == OWN_CALLER else 0

@@ -57,14 +57,17 @@ class CanaryRegistry(Feature):
 
     @property
     def verbs(self) -> Verbs:
-        return canary_verbs(self)
+        return canary_verbs(self, self._models)
 
     # ---------------------------------------------------- what operators ask
 
-    def start_canary(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
+    def start_canary(
+        self, name: str, values: Mapping[str, Any], answer: Answer, stable: int = 0
+    ) -> None:
         """Load a version beside the one that serves and give it its share.
 
-        Raises InvalidArgument, NotFound and AlreadyExists.
+        `stable` is the one that serves at the server before, whatever serves here. Raises
+        InvalidArgument, NotFound and AlreadyExists.
         """
         settings = parse_settings(values)
         model = self._models.get(name)
@@ -77,15 +80,15 @@ class CanaryRegistry(Feature):
             if last.is_undecided:
                 raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
             raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
-        others = [number for number in serving if number != settings.version]
-        if not others:
+        stable = stable or versions.stable_beside(model, settings.version)
+        if not stable:
             text = f"version {settings.version} of model '{name}' is the only one that serves"
             raise InvalidArgument(text)
         override = model.history.override
         if override is not None and (override.directory or override.host):
             raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
         self._waiting[name] = answer
-        self._begin(name, max(others), settings)
+        self._begin(name, stable, settings)
 
         def fail_without_load(error: ZmqTritonError | None) -> None:
             canary = self._canaries[name]
@@ -132,12 +135,16 @@ class CanaryRegistry(Feature):
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the canaries that an operator has begun and nobody has decided."""
+        """Return the canaries that nobody has decided; decisions are kept on disk."""
         for name, canary in self._canaries.items():
-            if canary.is_undecided and not canary.is_configured:
+            if canary.is_undecided:
                 document = canary.describe(self._plan.now_s)
-                values = {key: document[key] for key in SETTINGS if document.get(key) != ""}
-                yield "canary.start", {"model": name, **values, "version": canary.version}
+                values = {key: document[key] for key in SETTINGS if document.get(key, "") != ""}
+                if canary.is_configured:  # the other server has begun it, too
+                    yield "canary.change", {"model": name, **values}
+                else:
+                    own = {"version": canary.version, "stable": canary.stable}
+                    yield "canary.start", {"model": name, **values, **own}
 
     def _undecided(self, name: str) -> Canary:
         canary = self._canaries.get(name)

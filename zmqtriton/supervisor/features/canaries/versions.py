@@ -20,6 +20,13 @@ def serving_versions(model: Model) -> list[int]:
     return [number for number, version in model.versions.items() if version.is_serving]
 
 
+def stable_beside(model: Model, version: object) -> int:
+    """Return the highest version that serves beside this one; 0 if none does."""
+    return max(
+        (number for number in serving_versions(model) if str(number) != str(version)), default=0
+    )
+
+
 def take_over(canary: Canary, model: Model) -> None:
     """Take note of what the serving versions were loaded from."""
     for number in serving_versions(model):
