@@ -48,7 +48,9 @@ def _read_status(
     server = ServerIdentity.from_status(document)
     index = []
     if has_index:
-        index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
+        # whether there is such a model only its repository can say
+        arguments = {"ready": False, "reasons": True, "urgent": not model}
+        index = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
     if model:
         document = only_model(model, document, index)
         index = [entry for entry in index if entry["name"] == model]

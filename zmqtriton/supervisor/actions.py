@@ -169,6 +169,8 @@ class ListRepository(NamedTuple):
     remote_models: tuple[tuple[str, str], ...] = ()
     #: Wait for a repository that does not answer, unless it was listed before.
     is_patient: bool = False
+    #: Wait for none longer than a moment: those that are slow have what they had before.
+    is_urgent: bool = False
 
 
 class LookAtFiles(NamedTuple):

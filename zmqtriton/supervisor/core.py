@@ -269,9 +269,13 @@ class Core:
         unload_next(None)
 
     def list_repository(
-        self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
+        self,
+        then: Callable[[RepositoryListing], None],
+        *,
+        is_patient: bool = False,
+        is_urgent: bool = False,
     ) -> None:
-        self._readings.list_models(then, is_patient=is_patient)
+        self._readings.list_models(then, is_patient=is_patient, is_urgent=is_urgent)
 
     def _probe_broker(self, then: Callable[[], None]) -> None:
         if self._introductions.broker_serial:

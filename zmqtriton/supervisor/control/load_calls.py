@@ -48,8 +48,10 @@ class LoadingServer(Protocol):
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
 
-    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of the repositories' models to `then`."""
+    def list_repository(
+        self, then: Callable[[RepositoryListing], None], *, is_urgent: bool
+    ) -> None:
+        """Pass the names of the repositories' models to `then`, if urgent in a moment."""
 
     def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
         """Load a model; `done` gets the outcome."""
@@ -126,7 +128,8 @@ class LoadCalls:
         return {**call.arguments, **({"files": {_COPIED: directory}} if directory else {})}
 
     def _index(self, call: ControlCall) -> None:
-        self._server.list_repository(partial(self._answer_index, call))
+        is_urgent = bool(call.arguments.get("urgent"))
+        self._server.list_repository(partial(self._answer_index, call), is_urgent=is_urgent)
 
     def _answer_index(self, call: ControlCall, listing: RepositoryListing) -> None:
         entries = repository_index(listing, self._server.models, self._why_never_loaded)

@@ -81,7 +81,7 @@ class Status:
     async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
         document, index, latest = await asyncio.gather(
             self._gateway.call("status", {}),
-            self._gateway.call("index", {"ready": False, "reasons": True}),
+            self._gateway.call("index", {"ready": False, "reasons": True, "urgent": True}),
             self._latest(),
         )
         now_s = time.time()

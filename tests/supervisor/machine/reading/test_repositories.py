@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,14 @@ from zmqtriton.supervisor.actions import (
     RepositoriesInUse,
 )
 from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
+from zmqtriton.supervisor.machine.reading.gathering import Gathering
 from zmqtriton.supervisor.machine.reading.model_lookups import PATIENCE_S, ModelLookups
 from zmqtriton.supervisor.machine.reading.readers import Task, Then, Topic
-from zmqtriton.supervisor.machine.reading.repositories import LISTING_PATIENCE_S, Repositories
+from zmqtriton.supervisor.machine.reading.repositories import (
+    LISTING_PATIENCE_S,
+    URGENT_PATIENCE_S,
+    Repositories,
+)
 from zmqtriton.supervisor.machine.reading.tasks import ReaderTasks
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
@@ -76,9 +82,9 @@ class Repository:
     def wait(self, seconds: float) -> None:
         self.plan.advance_to(self.plan.now_s + seconds)
 
-    def listing(self, *, is_patient: bool = False) -> list[Any]:
+    def listing(self, *, is_patient: bool = False, is_urgent: bool = False) -> list[Any]:
         answers: list[Any] = []
-        action = ListRepository(1, (), is_patient)
+        action = ListRepository(1, (), is_patient, is_urgent)
         self.repositories.list(action, answers.append)
         return answers
 
@@ -111,6 +117,42 @@ def test_a_listing_has_what_a_silent_repository_had_before(files: Repository) ->
             listing["n"].kind,
             listing["n"].values["repository"],
         )
+
+
+def test_an_urgent_listing_waits_a_moment_and_calls_nobody_silent(files: Repository) -> None:
+    unknown = files.listing(is_urgent=True)
+    assert [{"m": None, "n": None}] == unknown
+    files.silence("two")
+    add(files.directory / "one", "k")
+
+    urgent, usual = files.listing(is_urgent=True), files.listing()
+    files.wait(URGENT_PATIENCE_S + 0.1)
+
+    assert [{"k": None, "m": None, "n": None}] == urgent
+    assert [] == usual
+    files.wait(LISTING_PATIENCE_S)
+    assert Kind.REPOSITORY_SILENT == usual[0]["n"].kind
+    [after] = files.listing(is_urgent=True)
+    assert Kind.REPOSITORY_SILENT == after["n"].kind
+
+
+def test_listings_that_were_answered_without_a_repository_leave_nothing_at_it(
+    files: Repository,
+) -> None:
+    files.silence("two")
+    before = _gatherings()
+
+    answers = [files.listing()]
+    files.wait(LISTING_PATIENCE_S + 0.1)
+    answers += [files.listing(is_urgent=True) for _ in range(100)]
+
+    assert all(map(len, answers))
+    assert before == _gatherings()
+
+
+def _gatherings() -> int:
+    gc.collect()
+    return sum(isinstance(one, Gathering) for one in gc.get_objects())
 
 
 def test_many_listings_of_a_silent_repository_are_one_task(files: Repository) -> None:

@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 #: How long a listing, or a look at files, waits for each repository.
 LISTING_PATIENCE_S = 5.0
+#: And one for somebody who looks at the server.
+URGENT_PATIENCE_S = 0.3
 #: The topics of tasks that are about no repository.
 _DECISIONS, _STAGED, _REGISTRATION = "decisions", "staged", "registration"
 
@@ -79,12 +81,19 @@ class Repositories:
 
     def list(self, action: ListRepository, then: Callable[[RepositoryListing], None]) -> None:
         """List the models of all repositories and of object stores, each with its problem."""
-        gathering = Gathering(
-            self._repositories, partial(self._decide_listing, action=action, then=then)
-        )
-        for repository in self._repositories:
-            repository.list(partial(gathering.take, repository))
-        gathering.begin(self._call_later, LISTING_PATIENCE_S)
+
+        def decide(gathering: Gathering[Repository]) -> bool:
+            is_over = self._decide_listing(gathering, action, then)
+            for repository in gathering.pending if is_over else ():
+                repository.forget(takes[repository])
+            return is_over
+
+        gathering = Gathering(self._repositories, decide)
+        takes = {each: partial(gathering.take, each) for each in self._repositories}
+        for repository, take in takes.items():
+            repository.list(take)
+        patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
+        gathering.begin(self._call_later, patience_s)
 
     def _decide_listing(
         self,
@@ -97,6 +106,8 @@ class Repositories:
             return False
         if action.is_patient and not all(each.is_known for each in silent):
             return False
+        if action.is_urgent:  # who takes longer than a moment may answer all the same
+            silent = {each for each in silent if each.is_silent}
         for repository in silent:
             repository.become_silent()
         errors = [gathering.answers.get(each) for each in self._repositories]

@@ -89,14 +89,18 @@ class ModelReadings:
         return self._source.fetch_phase(model) if self._source is not None else ""
 
     def list_models(
-        self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
+        self,
+        then: Callable[[RepositoryListing], None],
+        *,
+        is_patient: bool = False,
+        is_urgent: bool = False,
     ) -> None:
         """Pass the names of all models to `then`, each with a problem or None.
 
         A problem holds for all versions of the model. Without patience, a repository that does not
         answer is left out, or has what it had when it was listed the last time.
         """
-        listed = partial(self._list, then, is_patient)
+        listed = partial(self._list, then, (is_patient, is_urgent))
         if self._source is None:
             listed(())
         else:
@@ -105,11 +109,11 @@ class ModelReadings:
     def _list(
         self,
         then: Callable[[RepositoryListing], None],
-        is_patient: bool,
+        patience: tuple[bool, bool],
         remote: RemoteListing,
     ) -> None:
         if isinstance(remote, ZmqTritonError):
             then(remote)
         else:
             ticket = self._plan.expect(then)
-            self._plan.enqueue(ListRepository(ticket, remote, is_patient))
+            self._plan.enqueue(ListRepository(ticket, remote, *patience))
