@@ -91,7 +91,8 @@ class Canary:
 class ModelVersion:
     """One version of a model; replaced as a whole by the next VersionInfo."""
 
-    def __init__(self, news: VersionInfo) -> None:
+    def __init__(self, news: VersionInfo, before: ModelVersion | None = None) -> None:
+        """Read the news; an equal configuration is not read again."""
         self.name = news.model
         self.version = news.version
         self.generation = news.generation
@@ -104,15 +105,20 @@ class ModelVersion:
         #: It is loaded on demand, so it need not be loaded.
         self.is_on_demand = bool(news.is_on_demand)
         self.config_text = news.config
+        self.config: dict[str, Any]
+        self.signature: Signature
         self.config_proto = news.config_proto
-        self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
+        if before is not None and before.config_text == news.config:
+            self.config, self.signature = before.config, before.signature
+        else:
+            self.config = json.loads(news.config) if news.config else {}
+            self.signature = Signature(self.config or {"name": news.model})
         #: By output, the names of its classes.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
         #: Clients are to avoid it, though it answers.
         self.is_draining = bool(news.is_draining)
         #: Makes a prompt of a chat; "" if it has none.
         self.chat_template = news.chat_template
-        self.signature = Signature(self.config or {"name": news.model})
         #: Its answers are kept for equal requests.
         self.is_cached = is_cached(self.config)
         #: Inputs of requests to it may be looked up: in its own cache, or for a member.
@@ -201,7 +207,8 @@ class Catalogue:
     def update(self, news: VersionInfo) -> None:
         versions = self._models.setdefault(news.model, {})
         if news.version:
-            version = versions[news.version] = ModelVersion(news)
+            version = ModelVersion(news, versions.get(news.version))
+            versions[news.version] = version
             self._ensembles.pop((news.model, news.version), None)
             if "ensemble_scheduling" in version.config:
                 self._ensembles[news.model, news.version] = version

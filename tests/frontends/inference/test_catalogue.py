@@ -23,6 +23,25 @@ def ensemble(name: str, *members: str) -> VersionInfo:
     return news(name, ensemble_scheduling={"step": steps})
 
 
+def test_what_is_made_of_a_configuration_is_made_once_for_all_news_with_it() -> None:
+    catalogue = Catalogue()
+    first = news("m", max_batch_size=2)
+    versions = []
+    for said in (
+        first,
+        first._replace(generation=2, ready_instances=0),
+        first._replace(config=json.dumps({"name": "m", "max_batch_size": 3})),
+        first._replace(config=""),
+    ):
+        catalogue.update(said)
+        versions.append(catalogue._models["m"][1])
+
+    assert [2, 2, 3, 0] == [version.signature.max_batch_size for version in versions]
+    assert versions[0].signature is versions[1].signature
+    assert [1, 0] == [version.ready_instances for version in versions[:2]]
+    assert {} == versions[3].config
+
+
 def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
     catalogue = Catalogue()
     for said in (

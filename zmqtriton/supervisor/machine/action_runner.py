@@ -33,6 +33,16 @@ _log = logging.getLogger("zmqtriton.supervisor.service")
 _ADVICE = "--state-directory names another place"
 
 
+#: Of a larger document nobody reads each line, and the loop has other things to do.
+_MAX_INDENTED_LETTERS = 65536
+
+
+def indented(document: str) -> str:
+    """Return a document in JSON for people, one that is very large as it is."""
+    is_short = len(document) <= _MAX_INDENTED_LETTERS
+    return json.dumps(json.loads(document), indent=4) if is_short else document
+
+
 class ActionRunner:
     """Performs actions until one of them is Exit."""
 
@@ -190,7 +200,7 @@ class ActionRunner:
         if _log.isEnabledFor(level):
             place, text = (action.file, action.line), action.text
             if action.document:
-                text += json.dumps(json.loads(action.document), indent=4)
+                text += indented(action.document)
             record = _log.makeRecord(_log.name, level, *place, "%s", (text,), None)
             if action.raw:
                 record.raw = action.raw

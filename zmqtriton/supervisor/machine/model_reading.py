@@ -66,7 +66,7 @@ from zmqtriton.supervisor.machine.directories.staged import copy_files, take_ove
 from zmqtriton.supervisor.machine.fingerprints import with_fingerprints
 from zmqtriton.supervisor.machine.instance_slots import expected_slots
 from zmqtriton.supervisor.machine.python_settings import check_settings
-from zmqtriton.supervisor.machine.reading.blueprints import finished_config
+from zmqtriton.supervisor.machine.reading.blueprints import finish_reading, finished_config
 from zmqtriton.supervisor.machine.reading.findings import ModelReading, SourceText
 from zmqtriton.supervisor.models.blueprint import (
     BackendCode,
@@ -145,7 +145,7 @@ class ModelReader:
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             if override is None or not override.directory:
                 scanned = self._tried_versions.with_decisions(scanned)
-            return self._reading(scanned, override)
+            return finish_reading(self._reading(scanned, override), self._host)
         except ZmqTritonError as error:
             return ReadFailure(error.reason, fingerprint)
         except OSError as error:

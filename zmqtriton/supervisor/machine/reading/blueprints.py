@@ -1,6 +1,6 @@
 """Makes blueprints of what a reader has found: the functions that need no disk.
 
-Called in the supervisor's loop.
+Called in the supervisor's loop, but for `finish_reading`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,28 @@ from zmqtriton.supervisor.machine.instance_slots import (
 )
 from zmqtriton.supervisor.machine.reading.findings import ModelReading, SourceText
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig, Scale
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
 def make_blueprint(reading: ModelReading, host: Host) -> Blueprint:
     """Return the blueprint with its functions."""
     config = from_bytes(reading.config)
-    configuration = _Configuration(config, reading.files, reading.source, host)
+    configuration = _Configuration(config, reading.files, reading.source, host, reading.finished)
     return _with_functions(reading.blueprint, configuration)
+
+
+def finish_reading(reading: ModelReading, host: Host) -> ModelReading:
+    """Return it with the final configuration of a model that adds nothing to its own.
+
+    That of an ensemble is final with those of its members.
+    """
+    if reading.blueprint.final_config or reading.blueprint.ensemble:
+        return reading
+    configuration = _Configuration(from_bytes(reading.config), reading.files, reading.source, host)
+    try:
+        return replace(reading, finished=configuration.finish(""))
+    except ConfigError as error:
+        return replace(reading, finished=error)
 
 
 def finished_config(config: Any, files: ClientFiles) -> FinalConfig:
@@ -48,9 +62,15 @@ class _Configuration:
     files: ClientFiles
     source: SourceText | None
     host: Host
+    #: As in a ModelReading.
+    finished: FinalConfig | ZmqTritonError | None = None
 
     def finish(self, reply: str) -> FinalConfig:
         """Make it final from what the model has said. Raises ConfigError."""
+        if self.finished is not None and not reply:
+            if isinstance(self.finished, ZmqTritonError):
+                raise self.finished
+            return self.finished
         try:
             merged = merge_completion(self.config, reply, host=self.host)
         except ConfigError as error:
@@ -108,4 +128,4 @@ def _scaled(blueprint: Blueprint, configuration: _Configuration, scale: Scale) -
         other_slots=expected[1:],
         final_config=blueprint.final_config and finished_config(scaled, configuration.files),
     )
-    return _with_functions(changed, replace(configuration, config=scaled))
+    return _with_functions(changed, replace(configuration, config=scaled, finished=None))

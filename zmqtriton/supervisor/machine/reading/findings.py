@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zmqtriton.config.files import ClientFiles
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig, ReadFailure
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 class SourceText(NamedTuple):
@@ -26,6 +27,9 @@ class ModelReading:
     files: ClientFiles
     #: None if the load brought a configuration along, or there is no file.
     source: SourceText | None
+    #: What it comes to if the model adds nothing: of a client's it may be large, and takes long.
+    #: None if that is not known here.
+    finished: FinalConfig | ZmqTritonError | None = None
 
 
 class FoundModel(NamedTuple):
