@@ -7,11 +7,9 @@ long it took is printed, beside its bound.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults import (
@@ -22,19 +20,11 @@ from tests.faults import (
     stub_death,
     supervisor_death,
 )
+from tests.faults.figures import print_figure
 from tests.faults.load import Load
+from tests.faults.standstills import rounds as standstills
 from tests.support import leaks
 from tests.support.server import Server
-
-
-def _print(name: str, values: Sequence[float], bound: float, unit: str = "ms") -> None:
-    median = statistics.median(values)
-    verdict = "met" if median <= bound else "MISSED"
-    print(
-        f"{name:58} median {median:8.1f} {unit}  max {max(values):8.1f} {unit}  "
-        f"bound {bound:.0f} {verdict}  ({len(values)} rounds)",
-        flush=True,
-    )
 
 
 def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
@@ -58,8 +48,10 @@ def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
                     # Below the rate at which an instance counts as a crash loop.
                     time.sleep(stub_death.PAUSE_S)
             stub_death.check(server, load.outcomes, rounds, kills)
-        _print(f"stub killed, {name}: error after", [d.error_ms for d in deaths], 200)
-        _print(f"stub killed, {name}: executing again after", [d.back_ms for d in deaths], 1000)
+        print_figure(f"stub killed, {name}: error after", [d.error_ms for d in deaths], 200)
+        print_figure(
+            f"stub killed, {name}: executing again after", [d.back_ms for d in deaths], 1000
+        )
 
 
 def _supervisor_deaths(rounds: int) -> None:
@@ -69,8 +61,8 @@ def _supervisor_deaths(rounds: int) -> None:
             death = supervisor_death.kill_and_measure(Path(folder))
             gone.append(death.gone_ms)
             again.append(death.ready_ms)
-    _print("supervisor killed under load: everything gone after", gone, 2000)
-    _print("supervisor killed under load: a new start ready after", again, 60_000)
+    print_figure("supervisor killed under load: everything gone after", gone, 2000)
+    print_figure("supervisor killed under load: a new start ready after", again, 60_000)
 
 
 def _broker_deaths(rounds: int) -> None:
@@ -87,9 +79,9 @@ def _broker_deaths(rounds: int) -> None:
                     time.sleep(1.5)
             answers = broker_death.outcomes(loads)
             failed = broker_death.check(server, answers, stubs, rounds)
-    _print("broker killed: answering again after", [d.back_ms for d in deaths], 1000)
-    _print("broker killed: not ready after", [d.unready_ms for d in deaths], 500)
-    _print("broker killed: ready again after", [d.ready_ms for d in deaths], 1000)
+    print_figure("broker killed: answering again after", [d.back_ms for d in deaths], 1000)
+    print_figure("broker killed: not ready after", [d.unready_ms for d in deaths], 500)
+    print_figure("broker killed: ready again after", [d.ready_ms for d in deaths], 1000)
     print(f"broker killed: {failed} of {len(answers)} requests failed, all while executing")
 
 
@@ -108,12 +100,12 @@ def _frontend_deaths(rounds: int) -> None:
                         back.append(frontend_death.kill_http_and_measure(server, load, choose))
                         time.sleep(1.5)
                 frontend_death.check(server, load.outcomes, len(load.outcomes))
-                _print(f"{name} killed: answering again after", back, bound)
+                print_figure(f"{name} killed: answering again after", back, bound)
             back = []
             for _ in range(rounds):
                 back.append(frontend_death.kill_grpc_and_measure(server))
                 time.sleep(1.5)
-            _print("grpc process killed: answering again after", back, 1000)
+            print_figure("grpc process killed: answering again after", back, 1000)
 
 
 def _grpc_load() -> None:
@@ -141,6 +133,7 @@ def main() -> int:
     _supervisor_deaths(rounds)
     _grpc_load()
     overload.run(60.0)
+    print("\n".join(standstills.run(standstills.COUNT)))
     left = leaks.find_leaks(before, mark)
     print("left behind:", left or "nothing")
     return 1 if left else 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import select
-import socket
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psutil
@@ -19,6 +18,7 @@ from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.support.waits.endless_requests import send_endless_body, send_endless_message
 from tests.system.attacks.connections import connect, is_served
 from zmqtriton_protos import message
 
@@ -207,50 +207,16 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
     eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
 
 
-def _send_endless_message(server: Server, size: int) -> h2.Connection:
-    """Begin a request of 2,047 MiB over gRPC and send so much of it."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1 << 28]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name="identity_fp32", inputs=[tensor]
-    )
-    contents = b"\x3a\x80\x80\x80\xf8\x07"  # 2,032 MiB of them
-    first = b"\0" + (2047 * MIB).to_bytes(4, "big") + request.SerializeToString() + contents
-    client = h2.Connection(server.grpc_port)
-    client.send(h2.headers_frame(1, GRPC_INFER), h2.frame(0, 0, 1, first))
-    part = h2.frame(0, 0, 1, bytes(16_000)) * 64
-    for _ in range(size // 64 // 16_000):
-        if not client.send_within(20, part):
-            break
-        client.read_some(1 << 16)
-    return client
-
-
-def _send_endless_body(server: Server, size: int) -> socket.socket:
-    """Begin a request of a GiB over HTTP and send so much of it."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1 << 28]}
-    parameters = {"binary_data_size": 1 << 30}
-    header = json.dumps({"inputs": [{**tensor, "parameters": parameters}]}).encode()
-    lines = (
-        *("POST /v2/models/identity_fp32/infer HTTP/1.1", "Host: localhost"),
-        f"Inference-Header-Content-Length: {len(header)}",
-        f"Content-Length: {len(header) + (1 << 30)}",
-    )
-    client = socket.create_connection(("127.0.0.1", server.http_port), 20)
-    client.sendall("\r\n".join((*lines, "", "")).encode() + header)
-    with suppress(OSError):
-        for _ in range(size // MIB):
-            client.sendall(bytes(MIB))
-    return client
-
-
-@pytest.mark.parametrize("send", [_send_endless_message, _send_endless_body])
+@pytest.mark.parametrize(
+    ("send", "port"), [(send_endless_message, "grpc_port"), (send_endless_body, "http_port")]
+)
 def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
-    server: Server, send: Callable[[Server, int], Any]
+    server: Server, send: Callable[[int, int], Any], port: str
 ) -> None:
     before = _total_mib(server)
     with _others_are_served(server), ExitStack() as stack:
         for size in (130, 40):
-            stack.enter_context(send(server, size * MIB))
+            stack.enter_context(send(getattr(server, port), size * MIB))
 
         # a process of HTTP has only its part of the limit
         assert before + 90 < max(_total_mib(server) for _ in range(10)) < before + LIMIT // MIB + 64

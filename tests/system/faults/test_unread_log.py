@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from tests.support.scraping import read_series
 from tests.support.scripted import generate
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
+from tests.support.waits.full_pipe import FullPipe
 from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
@@ -25,36 +24,10 @@ _PRINTS = 'print("said " + "x" * 1000)\nreturn [reply("")]'
 _FLOODS = 'for n in range(100):\n    print(n, "x" * 15000)\nreturn [reply("")]'
 
 
-class FullPipe:
-    """A pipe into which nothing fits, until `read` is called."""
-
-    def __init__(self) -> None:
-        self.reading, self.writing = os.pipe()
-        os.set_blocking(self.writing, False)
-        with suppress(BlockingIOError):
-            while True:
-                os.write(self.writing, b"\n" * 4096)
-        os.set_blocking(self.writing, True)
-        self._text = bytearray()
-
-    def read(self) -> None:
-        """Read from now on, in a thread."""
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        while data := os.read(self.reading, 65536):
-            self._text += data
-
-    def text(self) -> str:
-        return self._text.decode("utf-8", "replace").lstrip("\n")
-
-
 @pytest.fixture
 def pipe() -> Iterator[FullPipe]:
-    pipe = FullPipe()
-    yield pipe
-    for descriptor in (pipe.reading, pipe.writing):
-        os.close(descriptor)
+    with FullPipe() as pipe:
+        yield pipe
 
 
 def _kill(server: Server, role: str) -> None:

@@ -1,0 +1,1 @@
+"""Causes for which a server must not wait."""
