@@ -69,6 +69,20 @@ def notifier_from_environment(environment: Mapping[str, str], pid: int) -> Notif
     return Notifier(address, min(_BEAT_S, int(microseconds) / 1e6 * _WATCHDOG_SHARE))
 
 
+def invocation(environment: Mapping[str, str]) -> str:
+    """Return what systemd calls this run of a service; "" outside of one."""
+    return environment.get("INVOCATION_ID", "")
+
+
+def reload_words(groups: str) -> str:
+    """Return the words of systemctl that reload the service with a process in these groups."""
+    lines = sorted(groups.splitlines(), key=lambda line: not line.startswith("0::"))
+    units = [name for line in lines for name in line.split("/") if name.endswith(".service")]
+    own = next((name for name in units if not name.startswith("user@")), "")
+    of_user = "--user " if own and units[0].startswith("user@") else ""
+    return f"{of_user}reload {own.removesuffix('.service') or 'UNIT'}"
+
+
 def passed_sockets(environment: Mapping[str, str], pid: int) -> list[PassedSocket]:
     """Return the sockets that were passed to this process."""
     number = environment.get("LISTEN_FDS", "")

@@ -451,6 +451,7 @@ LAYERS = (
             "zmqtriton.long_steps",
             "zmqtriton.runtime_places",
             "zmqtriton.standard_output",
+            "zmqtriton.systemd",
             "zmqtriton.yaml_text",
         ),
         ("click", "numpy", "rich"),

@@ -78,6 +78,10 @@ class ServerIdentity(NamedTuple):
     def from_status(cls, status: Mapping[str, Any]) -> ServerIdentity:
         return cls.from_document({**status["server"], **status["processes"][0]})
 
+    @property
+    def is_stopping(self) -> bool:
+        return self.ready.startswith("stopping")
+
     def matches(self, name: str) -> bool:
         ports = {address.rpartition(":")[2] for address in self.addresses.values()}
         return name in {self.id, str(self.pid)} | ports | {f":{port}" for port in ports}
@@ -91,11 +95,11 @@ def find_directories(directory: str = "") -> Iterator[Path]:
     """Return the directories where a server may be.
 
     The named one, or else this user's, the newest first, then those of others if this is root, and
-    systemd's.
+    systemd's. In a named one the server that serves comes first; another may be coming, or going.
     """
-    named = directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    named = _named_directory(directory)
     if named:
-        yield Path(named)
+        yield from _in_named(Path(named))
         return
     servers: list[tuple[bool, float, Path]] = []
     for path, owner in _candidates():
@@ -108,6 +112,25 @@ def find_directories(directory: str = "") -> Iterator[Path]:
     if os.path.lexists(_SERVICE) and _SERVICE not in paths:
         yield _SERVICE
     yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - paths)
+
+
+def _named_directory(directory: str) -> str:
+    return directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+
+
+def _in_named(directory: Path) -> Iterator[Path]:
+    yield directory
+    for own in sorted(directory.glob("[0-9]*")):
+        if own != _own_of(directory) and os.path.lexists(own / _SOCKET):
+            yield own
+
+
+def _own_of(directory: Path) -> Path:
+    """Return the directory of a server's own that a named one leads to; else the directory."""
+    try:
+        return directory / os.path.dirname(os.readlink(directory / _SOCKET))
+    except OSError:
+        return directory
 
 
 def _candidates() -> Iterator[tuple[Path, int]]:
@@ -128,14 +151,15 @@ def _listening() -> Iterator[Path]:
         text = _KERNEL_SOCKETS.read_bytes()
     except OSError:
         return  # not every container has it
-    for path in _LISTENING.findall(os.fsdecode(text)):
-        yield Path(path)
+    for name in _LISTENING.findall(os.fsdecode(text)):
+        path = Path(name)
+        yield path.parent if _own_of(path.parent) == path else path
 
 
 def _started_s(directory: Path) -> float:
     """Return when its server began to listen; the directory itself changes with each stub."""
     try:
-        return (directory / _SOCKET).lstat().st_mtime
+        return (directory / _SOCKET).stat().st_mtime
     except OSError:
         return 0.0
 
@@ -147,6 +171,8 @@ def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -
     """
     clients = connect_all(selector)
     meant = _find_named(clients, selector.name) if selector.name else clients
+    if not selector.name and _named_directory(selector.directory):
+        meant = clients[:1]
     if not meant or (len(meant) > 1 and (selector.name or to_change)):
         problem = _selection_problem(clients, len(meant), selector.name)
         for client in clients:
@@ -292,6 +318,10 @@ class Client:
 
     def finish(self, timeout_s: float | None) -> Any:
         """Return the result of the call that was begun last."""
+        return self.finish_with_descriptors(timeout_s)[0]
+
+    def finish_with_descriptors(self, timeout_s: float | None) -> tuple[Any, list[int]]:
+        """Return also the descriptors that came with the result; the caller owns them."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.line.ended:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
@@ -300,11 +330,11 @@ class Client:
                     f"timed out: the server in {self.directory} has not answered "
                     f"'{self._last_verb}' within {timeout_s:.3g} s; it is busy or stopped"
                 )
-            for message, _ in self.line.receive():
+            for message, descriptors in self.line.receive():
                 if isinstance(message, CallResult) and message.id == self._last_id:
                     if message.code:
                         raise from_number(message.code, message.text)
-                    return json.loads(message.result)
+                    return json.loads(message.result), descriptors
         raise NoServerError(
             f"the server in {self.directory} has ended the conversation: it is ending, or does not "
             "take commands from this process"

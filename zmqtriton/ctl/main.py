@@ -30,6 +30,7 @@ _MODULES = {
     "logs": "logs.command",
     "models": "listing",
     "reload": "loading",
+    "replace": "replacing",
     "repository": "repositories",
     "restart": "loading",
     "scale": "scaling",

@@ -240,6 +240,15 @@ class GiveSockets(NamedTuple):
     call_id: int
 
 
+class GiveOutput(NamedTuple):
+    """Answer a call with this server's stdout and stderr, for the next server."""
+
+    caller: int
+    call_id: int
+    #: What the answer says.
+    document: str
+
+
 class LookAtPorts(NamedTuple):
     """Look which other servers have our ports; the answer is whether that is known well enough."""
 
@@ -321,6 +330,7 @@ Action = (
     | TellOpen
     | StopListening
     | GiveSockets
+    | GiveOutput
     | LookAtPorts
     | SendElsewhere
     | TakeClientsBack

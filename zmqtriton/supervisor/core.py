@@ -122,7 +122,7 @@ class Core:
         self._notification = ServiceManager(
             plan, policy.watchdog_interval_s, self._probe_broker, self.status.summary
         )
-        succession = Succession(plan, self)
+        succession = Succession(plan, self, self._notification, info.start)
         self.events = EventRouter(
             plan,
             self.models,

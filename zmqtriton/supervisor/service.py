@@ -69,13 +69,15 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         passed = systemd.passed_sockets(os.environ, os.getpid())
         options, adopted = listeners.adopt(options, passed)
         predecessor = predecessors.find(options) if options.take_over else None
+        options = dataclasses.replace(options, take_over=predecessor is not None)
         offered = {} if predecessor is None else predecessor.take_sockets()
+        options, adopted = listeners.adopt_offered(options, adopted, offered)
         held = listeners.bind_all(options, adopted, offered)
     except (PortError, SecretError, certificates.CertificateError, OSError) as error:
         tables.print_to_stderr(f"error: {error}")
         return 1
     try:
-        claims = claim_all(options)
+        claims = claim_all(options, None if predecessor is None else predecessor.directory)
     except DirectoryError as error:
         listeners.close_all(held)
         tables.print_to_stderr(f"error: {error}")
@@ -176,6 +178,7 @@ class Service:
             quotas_kept_by=lambda: self._children.quotas.means,
             readers=lambda: self._model_files.describe_readers(),
             loop_turns=self._turns.document,
+            start=own_process.start(self._options),
         )
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
@@ -192,6 +195,8 @@ class Service:
     def run(self) -> int:
         """Run until the core says Exit."""
         self._open_control()
+        if not self._options.take_over:
+            self._claims.runtime.show()
         self._signals.catch()
         self._selector.register(self._signals, selectors.EVENT_READ, self._signals.handle)
         if self._options.owner_descriptor >= 0:

@@ -10,11 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import CROWD, Client, Crowd, SharedMemoryClient, crowd
-from tests.faults.replacements.ways import BySystemd, ByTakeOver, OnOnePort, Way, WithGrpcio
+from tests.faults.replacements.ways import (
+    BySystemd,
+    ByTakeOver,
+    InOneDirectory,
+    OnOnePort,
+    Way,
+    WithGrpcio,
+)
 
 WAYS: Mapping[str, Callable[[Path], Way]] = {
     "systemd": BySystemd,
     "take-over": ByTakeOver,
+    "one-directory": InOneDirectory,
     "two-servers": OnOnePort,
     "take-over-grpcio": WithGrpcio,
 }

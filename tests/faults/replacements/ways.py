@@ -157,3 +157,11 @@ class WithGrpcio(ByTakeOver):
     """The same with grpcio, which has no sockets to give: old and new listen side by side."""
 
     options = ("--grpc-transport=grpcio",)
+
+
+class InOneDirectory(ByTakeOver):
+    """The same, with one named runtime directory for all."""
+
+    def __init__(self, directory: Path) -> None:
+        self.runtime = directory / "run"
+        super().__init__(directory, [f"--runtime-directory={self.runtime}"])

@@ -13,6 +13,8 @@ from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Start
+from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
@@ -31,7 +33,8 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
         names.append(arguments["name"])
         answer(Unsupported("not here"))
 
-    succession = Succession(plan, Leaving())
+    manager = ServiceManager(plan, None, lambda then: then(), str)
+    succession = Succession(plan, Leaving(), manager, Start())
     succession.follow(7)
     succession.inherit(refuse, lambda: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]

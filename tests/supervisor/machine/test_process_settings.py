@@ -21,9 +21,7 @@ def test_where_http_listens_is_an_address_whatever_the_option_calls_it(
     options = Options(http_address=named, http_port=0, **no_others)
     sockets = listeners.bind_all(options)
 
-    settings = process_settings(
-        options, RuntimeDirectory(tmp_path, -1, is_ours=False), None, sockets
-    )
+    settings = process_settings(options, RuntimeDirectory(tmp_path, -1), None, sockets)
     listeners.close_all(sockets)
 
     assert (named, bound) == settings.frontend.http[1:3]

@@ -126,3 +126,30 @@ def test_the_status_names_the_versions_that_count_and_are_not_ready() -> None:
 
     missing = ", ".join(f"{name} version 1" for name in "bcd")
     assert f"0 of 4 model versions are ready, not {missing} and others" == summary
+
+
+def test_the_server_before_names_the_next_one_and_falls_silent(world: SupervisorHarness) -> None:
+    world.call("succession.leave", {"pid": 77})
+    world.advance(10.0)
+
+    assert [READY, "MAINPID=77"] == world.service_manager_texts[:2]
+    assert [] == world.service_manager_texts[2:]
+
+
+def test_a_server_that_takes_over_is_silent_until_the_one_before_has_heard() -> None:
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0)
+    succession = world.core.events.succession
+    succession.follow(7)
+    world.start().advance(5.0)
+    assert [] == world.service_manager_texts
+
+    [question] = [m for serial, m in world.sent if serial == 7]
+    world.receive(7, wire.CallResult(question.id, 0, "", "[]"))
+    listen(world)
+    world.advance(2.1)
+    assert [] == world.service_manager_texts
+    succession.caller_ended(7)
+    world.advance(2.1)
+
+    first, *_ = world.service_manager_texts
+    assert first.startswith("WATCHDOG=1")

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +25,10 @@ from click.testing import CliRunner
 
 from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
-from tests.faults.replacements.ways import BySystemd, ByTakeOver, OnOnePort, Way
+from tests.faults.replacements.ways import BySystemd, ByTakeOver, InOneDirectory, OnOnePort, Way
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client.client import ServerSelector, connect
+from zmqtriton.control_client.client import ServerSelector, connect, connect_all
 from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system
@@ -31,7 +37,7 @@ _FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.Tal
 
 
 @pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
-@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, ByTakeOver])
+@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory])
 def test_a_server_is_replaced_without_a_failed_request(
     tmp_path: Path, kind: type[Way], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +58,7 @@ def test_a_server_is_replaced_without_a_failed_request(
     assert [] == [each.label for each in crowd if not each.right]
     assert "Traceback" not in way.log_text()
     lost = sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
-    assert lost == 0 or kind is not ByTakeOver
+    assert lost == 0 or kind is not InOneDirectory
 
 
 def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
@@ -70,6 +76,78 @@ def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
         assert "leaves" not in before.log_text()
     finally:
         way.close()
+
+
+def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacement(
+    tmp_path: Path,
+) -> None:
+    way = InOneDirectory(tmp_path)
+    selector, seen, is_over = ServerSelector(str(way.runtime)), list[int](), threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            with connect(selector) as client:
+                seen.append(client.identity.pid)
+            time.sleep(0.01)
+
+    way.start()
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(2):
+            way.replace()
+    finally:
+        is_over.set()
+        looking.join()
+        way.close()
+
+    pids = [pid_of(server) for server in way.servers]
+    assert pids == [pid for pid, _ in itertools.groupby(seen)]
+    assert not way.runtime.exists()
+
+
+@pytest.mark.parametrize("who", ["the old one", "the new one"])
+def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
+    tmp_path: Path, who: str
+) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [before] = way.servers
+    after = way.next()
+    way.servers.append(after)
+    imports = after.block_imports("add_sub")
+    imports.touch()
+    after.launch()
+    try:
+        eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
+        killed, left = (before, after) if who == "the old one" else (after, before)
+        killed.kill()
+        assert [pid_of(left)] == pids_in(way.runtime)
+        imports.unlink()
+        eventually(left.is_ready, 60, "it serves")
+        assert [pid_of(left)] == pids_in(way.runtime)
+        if left is before:
+            way.servers.reverse()
+            way.replace()
+    finally:
+        way.close()
+
+    assert not way.runtime.exists()
+
+
+def pid_of(server: Server) -> int:
+    assert server.process is not None
+    return server.process.pid
+
+
+def pids_in(directory: Path) -> list[int]:
+    """Return the pids of the servers in a named directory, first of the one that is meant."""
+    clients = connect_all(ServerSelector(str(directory)))
+    try:
+        return [client.call("identity", timeout_s=60)["pid"] for client in clients]
+    finally:
+        for client in clients:
+            client.close()
 
 
 def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Path) -> None:
@@ -279,3 +357,48 @@ def what_is_told(server: Server) -> dict[str, Any]:
         "instances": len(server.stub_pids("tokens")),
         "ready": server.status("/v2/models/identity_fp32/ready"),
     }
+
+
+def _replace(way: ByTakeOver, *words: str) -> Any:
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
+    return subprocess.run(
+        [*command, "replace", *words], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_server_is_replaced_by_a_command(tmp_path: Path) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    before = pid_of(server)
+    try:
+        refused = _replace(way, "--", "--model-repository=nowhere", f"--http-port={way.http_port}")
+        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
+        assert "the running server goes on:\nfailed to stat file nowhere" in refused.stderr
+
+        imports = server.repository / "add_sub" / "1" / "model.py"
+        text = imports.read_text()
+        imports.write_text(f"{text}\nraise ValueError('no weights')\n")
+        refused = _replace(way)
+        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
+        assert "the running server goes on" in refused.stderr
+        assert "no weights" in refused.stderr
+
+        imports.write_text(f"import time\ntime.sleep(60)\n{text}")
+        refused = _replace(way, "--timeout=3")
+        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
+        assert 200 == server.status("/v2/models/add_sub/ready")
+
+        imports.write_text(text)
+        done = _replace(way, "-o", "json")
+        assert 0 == done.returncode, done.stderr
+        answer = json.loads(done.stdout)
+        assert before == answer["before"]
+        assert server.process is not None
+        assert 0 == server.process.wait(60)
+        assert [answer["pid"]] == pids_in(way.runtime)
+        assert server.is_ready()
+        os.kill(answer["pid"], signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+    finally:
+        way.close()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.actions import GiveSockets, Send
+from zmqtriton.supervisor.actions import GiveOutput, GiveSockets, Send
 from zmqtriton.supervisor.control.verbs import (
     ControlCall,
     RepeatedCall,
@@ -27,8 +27,10 @@ from zmqtriton.supervisor.control.verbs import (
     always,
 )
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Start
+from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError
 
 #: Performs a call of this server's own, and passes the result or the error on.
 Perform = Callable[[str, dict[str, Any], Callable[[Any], None]], None]
@@ -62,9 +64,13 @@ class LeavingServer(Protocol):
 
 
 class Succession:
-    def __init__(self, plan: Plan, server: LeavingServer) -> None:
+    def __init__(
+        self, plan: Plan, server: LeavingServer, manager: ServiceManager, start: Start
+    ) -> None:
         self._plan = plan
         self._server = server
+        self._manager = manager
+        self._start = start
         #: The serial of the other server as a caller; 0 without any.
         self._other = 0
         self._is_predecessor = False
@@ -75,6 +81,8 @@ class Succession:
         self._ids = itertools.count(_FIRST_ID)
         #: Calls of the server before that wait for the end of the repetition; None when it is over.
         self._held: list[Callable[[], None]] | None = None
+        #: Who waits until it has taken over.
+        self._waiters: list[ControlCall] = []
         #: Who waits for an answer of the other server.
         self._waiting: dict[int, Answered] = {}
         #: The parts whose calls are repeated.
@@ -83,6 +91,8 @@ class Succession:
     @property
     def verbs(self) -> Verbs:
         return {
+            "succession.start": Verb(self._give_start, of_operators=True),
+            "succession.wait": Verb(self._wait, of_operators=True),
             "succession.sockets": Verb(self._give_sockets, of_operators=True),
             "succession.calls": Verb(self._tell_calls, of_operators=True),
             "succession.leave": Verb(self._leave, of_operators=True, changes=always),
@@ -90,7 +100,26 @@ class Succession:
 
     # ------------------------------------------------------------ the old server
 
+    def _give_start(self, call: ControlCall) -> None:
+        self._check_service(call)
+        if self._start.obstacle:
+            raise Unsupported(self._start.obstacle)
+        document = json.dumps(self._start._asdict())
+        self._plan.enqueue(GiveOutput(call.caller, call.id, document))
+
+    def _wait(self, call: ControlCall) -> None:
+        """Answer when another server has taken over."""
+        self._waiters.append(call)
+        self._manager.is_being_replaced = True
+
+    def _check_service(self, call: ControlCall) -> None:
+        """Raise Unsupported if systemd runs this server, and not the caller in the same service."""
+        ours, reload = self._start.invocation, self._start.reload
+        if self._manager.is_there and ours and call.arguments.get("invocation") != ours:
+            raise Unsupported(f"systemd runs this server: `systemctl {reload}` replaces it")
+
     def _give_sockets(self, call: ControlCall) -> None:
+        self._check_service(call)
         if self._other:
             raise Unavailable("another server is about to take over from it")
         self._other = call.caller
@@ -103,8 +132,11 @@ class Succession:
 
     def _leave(self, call: ControlCall) -> None:
         self._plan.log("I", "Another server has taken over; this one leaves.")
+        self._manager.hand_over(call.arguments.get("pid", 0))
         call.answer(None)
         self._has_left = self.is_other(call.caller)
+        for waiter in self._waiters:
+            waiter.answer(None)
         self._server.leave_to_successor()
 
     # ------------------------------------------------------------ the next server
@@ -112,6 +144,7 @@ class Succession:
     def follow(self, predecessor: int) -> None:
         """Take over from the server that is this caller."""
         self._other, self._is_predecessor, self._held = predecessor, True, []
+        self._manager.wait_for_turn()
 
     def inherit(self, perform: Perform, then: Callable[[], None]) -> None:
         """Repeat what the server before was told, if there is one."""
@@ -152,9 +185,10 @@ class Succession:
 
     def has_opened(self) -> None:
         """This server serves, so the one before may leave."""
-        if self._is_predecessor and self._other:
+        if self._is_predecessor:
             self._plan.log("I", "This server serves; the one before is told to leave.")
-            self._ask("succession.leave", {}, lambda _: None)
+            own = {"pid": self._start.pid}
+            self._ask("succession.leave", own, lambda _: self._manager.become_main())
 
     # ------------------------------------------------------------------- changes
 

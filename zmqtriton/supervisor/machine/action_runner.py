@@ -178,6 +178,7 @@ class ActionRunner:
         tables.log_grpc_settings(self._options, self._log.outlet)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
+        self._spawner.mending.show()
         if self._on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port
@@ -190,7 +191,7 @@ class ActionRunner:
 
     def _give_sockets(self, action: actions.GiveSockets) -> None:
         shared = listeners.for_next_server(self._listeners)
-        roles = json.dumps([bound.role for bound in shared])
+        roles = json.dumps([(bound.role, bound.is_passed) for bound in shared])
         answer = wire.CallResult(action.call_id, 0, "", roles)
         numbers = [bound.socket.fileno() for bound in shared]
         self._children.send_several(action.caller, answer, numbers)
@@ -257,6 +258,9 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.TellOpen: ActionRunner._tell_open,
     actions.StopListening: ActionRunner._stop_listening,
     actions.GiveSockets: ActionRunner._give_sockets,
+    actions.GiveOutput: lambda runner, action: runner._children.send_several(
+        action.caller, wire.CallResult(action.call_id, 0, "", action.document), (1, 2)
+    ),
     actions.LookAtPorts: lambda runner, action: runner._core.plan.answer(
         action.ticket, runner._shared_ports.look()
     ),

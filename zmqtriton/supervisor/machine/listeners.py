@@ -104,7 +104,7 @@ def adopt(
     listeners: dict[str, BoundSocket] = {}
     for descriptor, name in passed:
         listener = _open_passed(descriptor)
-        address, port = listener.getsockname()[:2]
+        port = listener.getsockname()[1]
         service = _PASSABLE.get(name) or _service_of_port(options, port)
         if service is None:
             raise PortError(
@@ -117,8 +117,29 @@ def adopt(
         if service.role == GRPC and options.grpc_transport != "native":
             raise PortError("systemd passes a socket for gRPC: --grpc-transport must be native")
         listeners[service.role] = BoundSocket(service.role, listener, is_passed=True)
-        options = replace(options, **{service.address: address, service.port: port})
+        options = _at(options, service, listeners[service.role])
     return options, listeners
+
+
+def adopt_offered(
+    options: Options, adopted: Mapping[str, BoundSocket], offered: Mapping[str, BoundSocket]
+) -> tuple[Options, dict[str, BoundSocket]]:
+    """Return what `adopt` would, with what systemd has passed to the server that offers them."""
+    listeners = dict(adopted)
+    for service in _PASSABLE.values():
+        bound = offered.get(service.role)
+        if bound is None or not bound.is_passed or service.role in adopted:
+            continue
+        if getattr(options, service.switch):
+            listeners[service.role] = bound
+            options = _at(options, service, bound)
+    return options, listeners
+
+
+def _at(options: Options, service: _Service, bound: BoundSocket) -> Options:
+    """Return the options with the place of a service."""
+    place: dict[str, Any] = {service.address: bound.address, service.port: bound.port}
+    return replace(options, **place)
 
 
 def _open_passed(descriptor: int) -> socket.socket:

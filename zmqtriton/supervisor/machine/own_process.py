@@ -6,11 +6,16 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
+from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import descriptors
 from zmqtriton.supervisor.machine.fitness import file_size, judging, start_checks
+from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
@@ -69,6 +74,33 @@ def max_instances() -> int:
 def measured_loop() -> LoopTurns:
     """Return the measure of the calling thread's loop."""
     return LoopTurns()
+
+
+def start(options: Options) -> Start:
+    """Return how this process was started."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--take-over")]
+    program = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
+    if words[:1] == ["tritonserver"]:
+        program.append(words.pop(0))
+    obstacle = ""
+    if options.owner_descriptor >= 0 or (words and words[0].isidentifier()):
+        obstacle = "it belongs to the program that has started it, and ends with that"
+    elif os.getpid() == 1:
+        obstacle = "it is the first process of its container, which would end with it"
+    if obstacle:
+        obstacle = f"the server cannot be replaced: {obstacle}"
+    with suppress(OSError):
+        return Start(
+            program,
+            words,
+            os.getcwd(),
+            dict(os.environ),
+            os.getpid(),
+            obstacle,
+            systemd.invocation(os.environ),
+            systemd.reload_words(Path("/proc/self/cgroup").read_text("utf-8")),
+        )
+    return Start(obstacle="the server cannot be replaced: its working directory is gone")
 
 
 class Signals:

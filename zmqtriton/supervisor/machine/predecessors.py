@@ -6,18 +6,18 @@ nobody had asked.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
-import time
-from collections.abc import Iterable
+from pathlib import Path
 
+from zmqtriton import systemd
 from zmqtriton.control_client import client as control
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.directories.runtime import named_directory
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.wire import CallResult
 
 #: It answers from memory, on a busy machine late.
 _WITHIN_S = 30.0
@@ -29,22 +29,22 @@ class Predecessor:
     def __init__(self, client: control.Client) -> None:
         self._client = client
 
+    @property
+    def directory(self) -> Path:
+        """The runtime directory in which it was found."""
+        return self._client.directory
+
     def take_sockets(self) -> dict[str, BoundSocket]:
         """Return copies of its listening sockets by role. Raises PortError."""
-        self._client.begin("succession.sockets")
-        deadline_s = time.monotonic() + _WITHIN_S
-        line = self._client.line
-        while not line.ended and line.wait(max(0.0, deadline_s - time.monotonic())):
-            for message, descriptors in line.receive():
-                if not isinstance(message, CallResult):
-                    _close(descriptors)
-                elif message.code:
-                    raise PortError(f"{self._name} gives no sockets: {message.text}")
-                else:
-                    roles = json.loads(message.result)
-                    sockets = [socket.socket(fileno=number) for number in descriptors]
-                    return {r: BoundSocket(r, s) for r, s in zip(roles, sockets, strict=True)}
-        raise PortError(f"{self._name} gives no sockets: it does not answer")
+        self._client.begin("succession.sockets", {"invocation": systemd.invocation(os.environ)})
+        try:
+            roles, descriptors = self._client.finish_with_descriptors(_WITHIN_S)
+        except (control.NoServerError, ZmqTritonError) as error:
+            raise PortError(f"{self._name} gives no sockets: {error}") from error
+        return {
+            role: BoundSocket(role, socket.socket(fileno=number), is_passed)
+            for (role, is_passed), number in zip(roles, descriptors, strict=True)
+        }
 
     @property
     def line(self) -> Lifeline:
@@ -61,17 +61,26 @@ class Predecessor:
 
 
 def find(options: Options) -> Predecessor | None:
-    """Return the server that has the ports of this one; None if nobody has them.
+    """Return the server that has the ports of this one, or the directory that is named for it.
 
-    Raises PortError if several have.
+    None if nobody has. Raises PortError if several have.
     """
     ports = [str(port) for port in served_ports(options)]
+    named = named_directory(options.runtime_directory)
+    directory = Path(named).absolute() if named else None
+
+    def is_meant(client: control.Client) -> bool:
+        if client.is_unknown or client.identity.is_stopping:
+            return False
+        is_there = directory in (client.directory, client.directory.parent)
+        return is_there or any(map(client.matches, ports))
+
     try:
         clients = control.connect_all()
     except control.NoServerError:
         clients = []
-    control.identify(clients)
-    holders = [client for client in clients if any(map(client.matches, ports))]
+    control.identify(clients, _WITHIN_S)
+    holders = [client for client in clients if is_meant(client)]
     for client in clients:
         if client not in holders or len(holders) > 1:
             client.close()
@@ -83,8 +92,3 @@ def find(options: Options) -> Predecessor | None:
         return None
     _log.info("--take-over: this server takes over from %s", holders[0].describe())
     return Predecessor(holders[0])
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -31,6 +31,22 @@ from zmqtriton_floor.settings.tracing import Tracing
 PROPAGATION_S = 1.0
 
 
+class Start(NamedTuple):
+    """The command and the environment of this server, for the one that takes its place."""
+
+    program: Sequence[str] = ()
+    #: The options and their values.
+    words: Sequence[str] = ()
+    directory: str = "/"
+    environment: Mapping[str, str] = {}
+    pid: int = 0
+    #: Why another cannot be started like it; "" if it can.
+    obstacle: str = ""
+    #: What systemd calls this run of its service, and the words of systemctl to replace it.
+    invocation: str = ""
+    reload: str = ""
+
+
 class ServerInfo(NamedTuple):
     """The facts about the server that processes are told, and readings of the machine."""
 
@@ -66,6 +82,7 @@ class ServerInfo(NamedTuple):
     readers: Callable[[], Sequence[dict[str, Any]]] = tuple
     #: How long the turns of this process's own loop take.
     loop_turns: Callable[[], dict[str, Any]] = dict
+    start: Start = Start()
 
 
 class Introductions:

@@ -1,7 +1,8 @@
 """Tells the service manager of the server's state: ready, alive, stopping, and a status line.
 
 The server counts as alive when this code runs and the broker has answered a question since the last
-time. Otherwise systemd hears nothing and finally restarts the server. Does no I/O.
+time. Otherwise systemd hears nothing and finally restarts the server. Of two servers, one of which
+takes the place of the other, one speaks. Does no I/O.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ class ServiceManager:
         self._is_ready = False
         self._is_stopping = False
         self._status = ""
+        self._is_main = True
+        #: The reload of the service may take its time.
+        self.is_being_replaced = False
+
+    @property
+    def is_there(self) -> bool:
+        return self._beat_s is not None
 
     def begin(self) -> None:
         if self._beat_s is not None:
@@ -41,7 +49,7 @@ class ServiceManager:
 
     def update(self, *, is_ready: bool, is_stopping: bool) -> None:
         """Send changes. To be called after each event."""
-        if self._beat_s is None:
+        if self._beat_s is None or not self._is_main:
             return
         if is_stopping and not self._is_stopping:
             self._is_stopping = True
@@ -49,6 +57,21 @@ class ServiceManager:
         elif is_ready and not self._is_ready:
             self._is_ready = True
             self._notify("READY=1")
+
+    def wait_for_turn(self) -> None:
+        """Say nothing until this server is the main process of the service."""
+        self._is_main = False
+
+    def become_main(self) -> None:
+        """Speak for the service from now on: the server before says nothing more."""
+        if not self._is_main:
+            self._is_main = True
+            self._notify("WATCHDOG=1")
+
+    def hand_over(self, pid: int) -> None:
+        """Say that another server is the service's main process, and nothing more."""
+        self._notify(f"MAINPID={pid}")
+        self._is_main = False
 
     def _beat(self, beat_s: float) -> None:
         if self._is_stopping:
@@ -59,12 +82,17 @@ class ServiceManager:
         self._plan.call_later(beat_s, lambda: self._beat(beat_s))
 
     def _report_alive(self, beat_s: float) -> None:
-        if self._is_ready or self._is_stopping:
-            self._notify("WATCHDOG=1")
+        more_time = f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}"
+        if not (self._is_ready or self._is_stopping):
+            self._notify(more_time)
+        elif self.is_being_replaced:
+            self._notify(f"WATCHDOG=1\n{more_time}")
         else:
-            self._notify(f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}")
+            self._notify("WATCHDOG=1")
 
     def _notify(self, assignment: str) -> None:
+        if self._beat_s is None or not self._is_main:
+            return
         status = self._describe()
         if status != self._status:
             self._status = status

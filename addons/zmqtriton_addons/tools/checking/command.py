@@ -60,10 +60,12 @@ def run_check(words: list[str]) -> int:
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
         return EXIT_USAGE
-    if remote := [place for place in options.model_repository if is_remote(place)]:
+    remote = [place for place in options.model_repository if is_remote(place)]
+    if remote and _OPTIONS not in words:
         sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
         return EXIT_USAGE
-    report = check_all(options)
+    places = tuple(place for place in options.model_repository if place not in remote)
+    report = check_all(replace(options, model_repository=places))
     files = [Path(file.path) for file in options.model_file]
     report.problems += check_files(files)
     if _OPTIONS in words:

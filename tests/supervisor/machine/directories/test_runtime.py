@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.supervisor.machine.directories import runtime as runtime_directory
-from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, claim, remove_stale
+from zmqtriton.supervisor.machine.directories.runtime import (
+    DirectoryError,
+    RuntimeDirectory,
+    claim,
+    remove_stale,
+)
 from zmqtriton_floor import staging
 
 
@@ -63,7 +68,7 @@ def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
 
     claimed = claim(str(path))
 
-    assert [entry.name for entry in path.iterdir()] == ["lock"]
+    assert {entry.name for entry in path.iterdir()} == {"0", "lock"}
     assert path.stat().st_mode & 0o777 == 0o700
     claimed.control_path.touch()
     claimed.remove()
@@ -102,7 +107,7 @@ def test_systemd_names_the_directory(temporary: Path, monkeypatch: pytest.Monkey
 
     claimed = claim()
 
-    assert claimed.path == temporary / "a"
+    assert claimed.path.parent == temporary / "a"
     claimed.remove()
 
 
@@ -113,6 +118,74 @@ def test_a_directory_in_use_is_refused(temporary: Path) -> None:
         claim(str(temporary / "given"))
 
     first.remove()
+
+
+def _bind(claimed: RuntimeDirectory) -> socket.socket:
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(claimed.control_path))
+    return bound
+
+
+def _shown(named: Path) -> Path:
+    return (named / "ctl").resolve().parent
+
+
+def test_two_servers_are_in_a_named_directory_while_one_takes_over(temporary: Path) -> None:
+    named = temporary / "given"
+    first = claim(str(named), group=os.getgid())
+    with _bind(first):
+        first.show()
+        second = claim(str(named), group=os.getgid(), predecessor=named)
+        with _bind(second):
+            assert (first.path, 0o710) == (_shown(named), named.stat().st_mode & 0o777)
+            with pytest.raises(DirectoryError, match="in use by another server"):
+                claim(str(named), predecessor=temporary / "elsewhere")
+
+            second.show()
+            assert second.path == _shown(named)
+            assert not first.is_hidden
+            first.remove()
+            assert {"lock", "ctl", second.path.name} == {each.name for each in named.iterdir()}
+            third = claim(str(named), predecessor=second.path)
+            with _bind(third):
+                third.show()
+            second.remove()
+    third.remove()
+
+    assert [] == list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("who", ["the old one", "the new one"])
+def test_a_server_that_is_killed_while_it_is_replaced_leaves_nothing(
+    temporary: Path, who: str
+) -> None:
+    named = temporary / "given"
+    first = claim(str(named))
+    with _bind(first):
+        first.show()
+        second = claim(str(named), predecessor=named)
+        with _bind(second):
+            second.show()
+            killed, left = (first, second) if who == "the old one" else (second, first)
+            os.close(killed._lock_descriptor)
+
+            assert (who == "the new one") == left.is_hidden
+            left.show()
+            assert left.path == _shown(named)
+            left.remove()
+
+    assert [] == list(temporary.iterdir())
+
+
+def test_directories_with_numbers_that_are_no_servers_are_not_touched(temporary: Path) -> None:
+    model = temporary / "1" / "model.py"
+    model.parent.mkdir()
+    model.touch()
+
+    with pytest.raises(DirectoryError, match="it has '1', which is no server's"):
+        claim(str(temporary))
+
+    assert model.exists()
 
 
 def test_a_path_that_is_too_long_for_sockets_is_refused(temporary: Path) -> None:
@@ -159,12 +232,13 @@ def test_a_start_sweeps(temporary: Path) -> None:
 
 def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> None:
     directory = claim(str(tmp_path))
-    names = [staging.stage(str(tmp_path), serial, {"file:1/a": b"x"}) for serial in (7, 7, 77)]
-    held = str(tmp_path / "files" / names[1])
+    files = directory.path / "files"
+    names = [staging.stage(str(files.parent), n, {"file:1/a": b"x"}) for n in (7, 7, 77)]
+    held = str(files / names[1])
 
     directory.remove_process_files(7, lambda path: path == held)
 
-    left = {path.name for path in (tmp_path / "files").iterdir()}
+    left = {path.name for path in files.iterdir()}
     assert set(names[1:]) == left
     directory.remove()
     assert ["lock"] == [path.name for path in tmp_path.iterdir()]
@@ -196,7 +270,7 @@ def test_cleaners_that_respect_locks_leave_it_alone(temporary: Path, name: str) 
     assert _is_locked(claimed.path)
 
     claimed.remove()
-    claimed.path.mkdir()
+    claimed.path.mkdir(parents=True)
     assert not _is_locked(claimed.path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from zmqtriton.environments.users import StubUsers, UserError
@@ -32,13 +33,16 @@ class Claims(NamedTuple):
             self.storage.remove()
 
 
-def claim_all(options: Options) -> Claims:
-    """Claim all directories. Raises DirectoryError, also for users that cannot be."""
+def claim_all(options: Options, predecessor: Path | None = None) -> Claims:
+    """Claim all directories. Raises DirectoryError, also for users that cannot be.
+
+    `predecessor` is the directory of a server that this one takes over from.
+    """
     runtime = storage = None
     try:
         users = StubUsers(options.stub_user)
         storage = claim_storage(options, users.group)
-        runtime = claim(options.runtime_directory, users.group)
+        runtime = claim(options.runtime_directory, users.group, predecessor)
         users.check((STUB_DIRECTORY / "__main__.py", runtime.path))
         local_services = bind_local_services(options, runtime.path, users.group)
     except (DirectoryError, UserError) as error:

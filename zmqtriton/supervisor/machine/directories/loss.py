@@ -18,6 +18,7 @@ from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.directories.claims import Claims
 from zmqtriton.supervisor.machine.directories.local_services import bind_local_services
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
+from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor.endpoints import local_service_path
@@ -50,11 +51,18 @@ class DirectoryMending:
         self._open_control = open_control
         self._has_told = False
 
+    def show(self) -> None:
+        """Have those who look into a named directory find this server."""
+        with guarded("to show the server in the runtime directory"):
+            self._claims.runtime.show()
+
     def poll(self) -> None:
         """Mend the directory if it is lost. To be called once a second."""
         directory = self._claims.runtime
         if not directory.is_lost:
             self._has_told = False
+            if directory.is_hidden:
+                self.show()
             return
         if not self._has_told:
             self._has_told = True
@@ -70,6 +78,7 @@ class DirectoryMending:
             self._children.stream_sockets.renew()
             # last: as long as it is not there, the directory counts as lost
             self._open_control()
+            directory.show()
         except (OSError, DirectoryError) as error:
             _log.debug("the runtime directory cannot be made again: %s", error)
             return

@@ -8,6 +8,9 @@ they cannot list it, and write below one directory only.
 
 A server that was killed together with its broker leaves its directory behind; the next one to start
 removes those whose lock nobody holds.
+
+In a directory that somebody has named each server has one of its own: two are there while one takes
+the place of the other. Links beside them lead to the sockets of the one that serves.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
 from zmqtriton.supervisor.server_processes import bytecode
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
 
@@ -36,6 +41,13 @@ _OWN_NAMES = frozenset((_LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
 #: The longest path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
+_CONTROL = "ctl"
+#: To the sockets of the server that serves, in a named directory.
+_LINKS = (_CONTROL, *LOCAL_SERVICES)
+#: In the lock of a named directory that a server has made: the last one there removes it.
+_MADE = b"made by a server"
+#: Who starts or ends in a named directory keeps others waiting for some milliseconds.
+_ALONE_WITHIN_S = 2.0
 
 
 class DirectoryError(Exception):
@@ -45,20 +57,21 @@ class DirectoryError(Exception):
 class RuntimeDirectory:
     """The directory, from `claim` to `remove`."""
 
-    def __init__(self, path: Path, lock: int, *, is_ours: bool) -> None:
+    def __init__(self, path: Path, lock: int, named: Path | None = None) -> None:
         self.path = path
         self._lock_descriptor = lock
         #: Open, and locked for cleaners.
         self._descriptor = _lock_directory(path)
         #: The group that was let in.
         self._group: int | None = None
-        #: It was made here; one that was there before stays.
-        self._was_created = is_ours
+        #: The directory that somebody has named, if this is one below it.
+        self._named = named
+        self._was_shown = False
 
     @property
     def control_path(self) -> Path:
         """The socket for zmqtriton-ctl."""
-        return self.path / "ctl"
+        return self.path / _CONTROL
 
     def remove_broker_sockets(self) -> None:
         """Remove the sockets of a dead broker."""
@@ -93,6 +106,35 @@ class RuntimeDirectory:
             folder.chmod(0o1733)
         admit_group(self.path, group)
 
+    def show(self) -> None:
+        """Have those who look into the named directory find this server. Raises OSError."""
+        if self._named is None:
+            return
+        self._was_shown = True
+        mine, named = self.path.stat(), self._named.stat()
+        if (mine.st_gid, mine.st_mode) != (named.st_gid, named.st_mode):
+            os.chown(self._named, -1, mine.st_gid)
+            self._named.chmod(stat.S_IMODE(mine.st_mode))
+        for name in _LINKS:
+            if name != _CONTROL and not os.path.lexists(self.path / name):
+                (self._named / name).unlink(missing_ok=True)
+                continue
+            draft = self.path / _DRAFT
+            draft.unlink(missing_ok=True)
+            draft.symlink_to(f"{self.path.name}/{name}")
+            draft.rename(self._named / name)
+
+    @property
+    def is_hidden(self) -> bool:
+        """True if this server was shown, and nobody that lives is now."""
+        if self._named is None or not self._was_shown:
+            return False
+        try:
+            shown = self._named / os.path.dirname(os.readlink(self._named / _CONTROL))
+            return shown != self.path and not _is_locked(shown)
+        except OSError:
+            return True
+
     @property
     def is_lost(self) -> bool:
         """True if the directory, or the socket for zmqtriton-ctl in it, was taken away."""
@@ -119,20 +161,23 @@ class RuntimeDirectory:
 
     def remove(self) -> None:
         """Remove everything, except a directory that was there before."""
-        if self._was_created:
-            shutil.rmtree(self.path, ignore_errors=True)
-        else:
-            _clear(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_descriptor)
         os.close(self._descriptor)
+        if self._named is not None:
+            with suppress(OSError, DirectoryError):
+                _leave(self._named)
 
 
-def claim(directory: str = "", group: int | None = None) -> RuntimeDirectory:
+def claim(
+    directory: str = "", group: int | None = None, predecessor: Path | None = None
+) -> RuntimeDirectory:
     """Claim the given directory, $RUNTIME_DIRECTORY, or a new one, and let this group in.
 
-    Raises DirectoryError.
+    `predecessor` is the directory of a server that may be in the named one, too. Raises
+    DirectoryError.
     """
-    claimed = _claim(directory)
+    claimed = _claim(directory, predecessor)
     if group is not None:
         try:
             claimed.admit(group)
@@ -149,24 +194,20 @@ def admit_group(directory: Path, group: int) -> None:
     directory.chmod(0o710)
 
 
-def _claim(directory: str) -> RuntimeDirectory:
-    # systemd separates several by colons; the first is the service's own.
-    named = directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+def named_directory(directory: str = "") -> str:
+    """Return the directory that the option or the environment names; "" if none does."""
+    # systemd separates several by colons; the first is the service's own
+    return directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+
+
+def _claim(directory: str, predecessor: Path | None) -> RuntimeDirectory:
+    named = named_directory(directory)
     if named:
         path = Path(named).absolute()
-        _check_length(path)
         try:
-            is_new = not path.exists()
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_content(path)
-            path.chmod(0o700)
-            lock = _try_lock(path)
+            return _claim_in(path, predecessor)
         except OSError as error:
             raise DirectoryError(f"cannot use runtime directory '{path}': {error}") from error
-        if lock is None:
-            raise DirectoryError(f"runtime directory '{path}' is in use by another server")
-        _clear(path)
-        return RuntimeDirectory(path, lock, is_ours=is_new)
     try:
         made = create_directory(runtime_places.preferred())
     except OSError as error:
@@ -178,11 +219,88 @@ def _claim(directory: str) -> RuntimeDirectory:
     return made
 
 
+def _claim_in(path: Path, predecessor: Path | None) -> RuntimeDirectory:
+    """Make a directory in the named one. Raises DirectoryError and OSError."""
+    _check_length(path / "0")
+    is_new = not path.exists()
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_content(path)
+    with _alone(path) as lock:
+        living = _living(path)
+        if living and (predecessor is None or _home_of(predecessor) not in living):
+            raise _in_use(path)
+        if is_new:
+            os.write(lock, _MADE)
+        if not living:
+            path.chmod(0o700)
+            _clear(path)
+        home = next(each for n in range(len(living) + 1) if (each := path / str(n)) not in living)
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(mode=0o700)
+        home.chmod(0o700)
+        return RuntimeDirectory(home, _create_lock(home), named=path)
+
+
+def _leave(path: Path) -> None:
+    """Clear a named directory behind its last server."""
+    with _alone(path) as lock:
+        if _living(path):
+            for entry in path.iterdir():
+                if entry.is_symlink() and not entry.exists():
+                    entry.unlink()
+        elif os.pread(lock, len(_MADE), 0) == _MADE:
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            _clear(path)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[int]:
+    """Let nobody else start or end in a named directory. Raises DirectoryError and OSError."""
+    deadline_s = time.monotonic() + _ALONE_WITHIN_S
+    while (lock := _try_lock(path)) is None:
+        if time.monotonic() > deadline_s:
+            raise _in_use(path)
+        time.sleep(0.01)
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _in_use(path: Path) -> DirectoryError:
+    return DirectoryError(f"runtime directory '{path}' is in use by another server")
+
+
+def _living(path: Path) -> set[Path]:
+    """Return the directories of servers in a named one."""
+    return {entry for entry in path.iterdir() if entry.name.isdigit() and _is_locked(entry)}
+
+
+def _is_locked(home: Path) -> bool:
+    try:
+        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _home_of(directory: Path) -> Path:
+    """Return the server's own directory, of one that leads to it."""
+    return Path(os.path.realpath(directory / _CONTROL)).parent
+
+
 def create_directory(parent: Path) -> RuntimeDirectory:
     """Create a directory, after removing those of dead servers. Raises OSError."""
     remove_stale(parent)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    return RuntimeDirectory(path, _create_lock(path), is_ours=True)
+    return RuntimeDirectory(path, _create_lock(path))
 
 
 def _check_length(path: Path) -> None:
@@ -194,6 +312,8 @@ def _check_content(path: Path) -> None:
     """Refuse a directory with somebody's files, since everything in it is removed."""
     for entry in sorted(path.iterdir()):
         is_ours = entry.name in _OWN_NAMES or entry.name.startswith(_OUR_SOCKETS)
+        is_ours |= entry.name in _LINKS and entry.is_symlink()
+        is_ours |= entry.name.isdigit() and (_LOCK in (names := os.listdir(entry)) or not names)
         if not is_ours and not stat.S_ISSOCK(entry.lstat().st_mode):
             raise DirectoryError(
                 f"cannot use runtime directory '{path}': it has '{entry.name}', which is no "
