@@ -173,6 +173,16 @@ def import_or_skip(name: str) -> Any:
         skip_missing(f"{name}: {error}")
 
 
+class Later:
+    """A module that takes long to be imported: when a test first uses one of its names."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
 def find_tool(*names: str, package: str = "") -> str:
     """Return where a program is that has any of these names; a test without it is skipped.
 

@@ -22,10 +22,7 @@ from tests.support.server import ROOT as ROOT_DIRECTORY
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(bool(stub_user.why_not()), reason=stub_user.why_not() or "-"),
-]
+pytestmark = pytest.mark.system
 
 #: Users that nothing else of this machine is.
 ALICE, BOB, SERVER = (50_000 + 3 * (os.getpid() % 3000) + number for number in range(3))
@@ -100,6 +97,12 @@ def serving(*options: str, user: int = ROOT) -> Iterator[Server]:
         stub_user.open_up(directory)
         with server:
             yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def another_user() -> None:
+    if why := stub_user.why_not():
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,15 @@ from tests.support import scripted, stub_user
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(bool(stub_user.why_not()), reason=stub_user.why_not() or "-"),
-]
+pytestmark = pytest.mark.system
 
 SECRET = "the key of the server's certificate"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def another_user() -> None:
+    if why := stub_user.why_not():
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,6 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-#: The oldest and the newest that are here; the third is the server's own.
-OLD, *_, NEW = interpreters.versions_here() * 2
 OWN = "{}.{}".format(*sys.version_info)
 _HANGS = "import time; time.sleep(600)"
 ENSEMBLE = """
@@ -76,7 +74,8 @@ def env(cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("environments")
-    old = interpreters.python_or_skip(OLD)
+    # the oldest and the newest that are here; the third is the server's own
+    old = interpreters.python_or_skip(interpreters.versions_here()[0])
     cache = home / "cache"
     (home / "startup").mkdir()
     (home / "startup" / "sitecustomize.py").write_text("import sys\nsys.customized = 'yes'\n")
@@ -107,7 +106,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     model = server.add_model("passport", "built")
     wheel(model / "wheels")
     (model / "requirements.txt").write_text("--find-links wheels\nnumpy>=2\ngreeting==1.0\n")
-    configure(model, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE=f"python{NEW}")
+    newest = interpreters.versions_here()[-1]
+    configure(model, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE=f"python{newest}")
     whole = server.repository / "all"
     (whole / "1").mkdir(parents=True)
     names = [("old", "IN", "a"), ("packed", "a", "b"), ("built", "b", "OUT")]
@@ -141,7 +141,8 @@ def facts(server: Server, model: str) -> dict[str, Any]:
 def test_several_pythons_and_numpys_serve_beside_each_other(server: Server) -> None:
     stamps = {model: ask(server, model)["OUT"] for model in ("old", "packed", "built")}
 
-    assert {"old": OLD, "packed": OWN, "built": NEW} == {
+    oldest, *_, newest = interpreters.versions_here() * 2
+    assert {"old": oldest, "packed": OWN, "built": newest} == {
         model: stamp.partition("/")[0] for model, stamp in stamps.items()
     }
     assert "2" == stamps["built"].partition("/")[2]
@@ -297,7 +298,7 @@ def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
     (entry,) = [entry for entry in index if entry["name"] == model.name]
     assert "UNAVAILABLE" == entry["state"]
     assert reason in " ".join(entry["reason"].split())
-    assert OLD == ask(server, "old")["OUT"].partition("/")[0]
+    assert interpreters.versions_here()[0] == ask(server, "old")["OUT"].partition("/")[0]
 
 
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:

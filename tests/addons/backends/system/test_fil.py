@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import treelite
 import tritonclient.http as triton
 
 from tests.conftest import import_or_skip
 from tests.support.server import Server
 
-lightgbm = import_or_skip("lightgbm")
 pytestmark = pytest.mark.system
 
 FRONTENDS = ()
@@ -38,6 +36,7 @@ def train(path: Path, objective: str) -> Any:
     }[objective]
     more = {"num_class": 3} if objective == "multiclass" else {}
     settings = {"objective": objective, "num_leaves": 4, "verbose": -1, "num_threads": 1, **more}
+    lightgbm = import_or_skip("lightgbm")
     forest = lightgbm.train(settings, lightgbm.Dataset(rows, label), 5)
     path.parent.mkdir(parents=True, exist_ok=True)
     forest.save_model(path)
@@ -64,6 +63,8 @@ FORESTS: dict[str, Any] = {}
 
 
 def prepare(server: Server) -> None:
+    import treelite  # which takes long, with all of SciPy
+
     def write(model: str, objective: str, text: str) -> Path:
         directory = server.repository / model
         FORESTS[model] = train(directory / "1" / "model.txt", objective)

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 
 from tests.conftest import import_or_skip
@@ -181,6 +180,8 @@ def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation
     with Server(tmp_path / "server", models, options=options, frontends=()) as server:
         url = f"127.0.0.1:{server.http_port}"
         lines = run(directory / "client.py", "--url", url, "What is a socket?").splitlines()
+        import openai  # takes as long as thousands of tests to be collected
+
         client = openai.OpenAI(base_url=f"http://{url}/v1", api_key="none")
         talk: list[Any] = [{"role": "user", "content": "How do I sort a list?"}]
 

@@ -10,15 +10,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import psutil
 import pytest
 
+from tests.conftest import Later
 from tests.support.journal import read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Later("openai")
 
 pytestmark = pytest.mark.system
 

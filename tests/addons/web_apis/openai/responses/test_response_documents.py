@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
-from openai import omit
-from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import Response as ClientResponse
-from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from tests.conftest import Later
 from tests.frontends.http_api.text_models import response, text_model
 from zmqtriton_addons.web_apis.openai.choices import ChoiceRules, Choices
 from zmqtriton_addons.web_apis.openai.documents import AnswerEvents
@@ -21,11 +19,19 @@ from zmqtriton_addons.web_apis.openai.tools.call_text import FORMS, CallText
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
+openai: Any = Later("openai")
+client_types: Any = Later("openai.types.responses")
+client_streams: Any = Later("openai.lib.streaming.responses._responses")
+
 _MODEL = ModelVersion(text_model(outputs=tuple((name, "STRING") for name in OUTPUTS.values())))
 NAMES = TensorNames(_MODEL.config, _MODEL.signature)
-_EVENT: Any = TypeAdapter(ResponseStreamEvent)
 STEP = b'[{"5": {"decoded_token": "a", "logprob": -1.0, "rank": 1}}]'
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+
+
+@cache
+def _event_type() -> Any:
+    return TypeAdapter(client_types.ResponseStreamEvent)
 
 
 def form() -> Response:
@@ -46,7 +52,7 @@ def events(answer: bytes) -> list[Any]:
         name, data = text.split("\n")
         document = json.loads(data.removeprefix("data: "))
         assert name == f"event: {document['type']}"
-        parsed.append(_EVENT.validate_python(document))
+        parsed.append(_event_type().validate_python(document))
     assert list(range(len(parsed))) == [event.sequence_number for event in parsed]
     return parsed
 
@@ -62,7 +68,9 @@ def streamed(texts: list[str], reason: bytes = b"stop") -> list[Any]:
 
 
 def put_together(stream: list[Any]) -> Any:
-    state: Any = ResponseStreamState(text_format=omit, input_tools=omit)
+    state: Any = client_streams.ResponseStreamState(
+        text_format=openai.omit, input_tools=openai.omit
+    )
     for event in stream:
         state.handle_event(event)
     return state._completed_response
@@ -129,7 +137,7 @@ def test_a_whole_answer_has_the_same_items() -> None:
 
     document = json.loads(form().document([choices]))
 
-    message, call = ClientResponse.model_validate(document).output
+    message, call = client_types.Response.model_validate(document).output
     assert message.type == "message"
     assert call.type == "function_call"
     (part,) = message.content
