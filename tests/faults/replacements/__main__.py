@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.faults.replacements.clients import CROWD, Client, Crowd, SharedMemoryClient, crowd
+from tests.faults.replacements.clients import (
+    CROWD,
+    LONG_CROWD,
+    Client,
+    Crowd,
+    SharedMemoryClient,
+    crowd,
+)
+from tests.faults.replacements.kills import KILLS, kill_under_load
 from tests.faults.replacements.ways import (
     BySystemd,
     ByTakeOver,
@@ -59,11 +67,33 @@ def _failed(client: Client) -> int:
     return len(client.failures)
 
 
+def _kill_at_each_step(times: int, numbers: Crowd) -> int:
+    has_failed = False
+    with tempfile.TemporaryDirectory() as directory:
+        way = ByTakeOver(Path(directory))
+        way.start()
+        try:
+            for kill in KILLS * times:
+                clients, wrong = asyncio.run(kill_under_load(way, kill, numbers))
+                in_hand = sum(map(_failed, clients)) - len(wrong)
+                print(f"== {kill} is killed: {in_hand} failed that it had, {len(wrong)} others")
+                print("\n".join(wrong[:20]), flush=True)
+                has_failed |= bool(wrong) or not all(client.right for client in clients)
+        finally:
+            way.close()
+    return int(has_failed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="all of them without any")
     parser.add_argument("--times", type=int, default=1, help="replacements of each way")
+    parser.add_argument("--long", action="store_true", help="with streams of up to 60 s")
+    parser.add_argument("--kills", action="store_true", help="kill a server at each step instead")
     options = parser.parse_args()
+    numbers = LONG_CROWD if options.long else CROWD
+    if options.kills:
+        return _kill_at_each_step(options.times, numbers)
     has_failed = False
     for name in options.ways or WAYS:
         with tempfile.TemporaryDirectory() as directory:
@@ -71,14 +101,14 @@ def main() -> int:
             way.start()
             try:
                 begun_s = time.monotonic()
-                clients, gone_s = asyncio.run(replace_under_load(way, options.times))
+                clients, gone_s = asyncio.run(replace_under_load(way, options.times, numbers))
                 seconds = time.monotonic() - begun_s
             finally:
                 way.close()
             times = ", ".join(f"{each:.1f}" for each in gone_s)
             print(f"== {name}: {seconds:.0f} s; the old server went within {times} s")
             print(table(clients), flush=True)
-            failures = [f"{each.label}: {text}" for each in clients for text in each.failures]
+            failures = [f"{each.label}: {text}" for each in clients for _, text in each.failures]
             print("\n".join(failures[:20]), flush=True)
             has_failed |= bool(failures)
     return int(has_failed)

@@ -32,7 +32,7 @@ _STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 PATIENCE_S = 120.0
 STEPS = 6
 _SHARED_BYTES = 16 * 4
-_UPLOAD_PARTS = 64
+_UPLOAD_PARTS = 256
 _IDS = itertools.count(1)
 
 
@@ -51,7 +51,8 @@ class Client(ABC):
     def __init__(self, http_port: int, grpc_port: int) -> None:
         self.http_port, self.grpc_port = http_port, grpc_port
         self.right = 0
-        self.failures: list[str] = []
+        #: When each request began, and what became of it.
+        self.failures: list[tuple[float, str]] = []
         #: The longest that one request took.
         self.longest_s = 0.0
         #: Between two requests of a sequence.
@@ -65,7 +66,7 @@ class Client(ABC):
                 await asyncio.wait_for(self.ask(), PATIENCE_S)
                 self.right += 1
             except (FailedError, OSError, EOFError, grpc.RpcError, asyncio.TimeoutError) as error:
-                self.failures.append(f"{time.monotonic():.3f} {_text_of(error)}")
+                self.failures.append((begun_s, f"{time.monotonic():.3f} {_text_of(error)}"))
                 await self.close()
             self.longest_s = max(self.longest_s, time.monotonic() - begun_s)
             await asyncio.sleep(self.pause_s)
@@ -178,7 +179,7 @@ class NewHttpClient(HttpClient):
 class UploadingClient(HttpClient):
     """Large tensors that take their time."""
 
-    label = "HTTP, uploads of 16 MB within a second"
+    label = "HTTP, uploads of 64 MB within 4 s"
 
     pause_s = 0.2
     _PART = bytes(256 << 10)
@@ -200,7 +201,7 @@ class UploadingClient(HttpClient):
         await self.send(begin.encode() + head)
         for _ in range(_UPLOAD_PARTS):
             await self.send(self._PART)
-            await asyncio.sleep(1 / _UPLOAD_PARTS)
+            await asyncio.sleep(4 / _UPLOAD_PARTS)
         status, body = await self.answer()
         check(status == 200, f"{status} {body[:200]!r}")
 
@@ -231,7 +232,7 @@ class EventsClient(HttpClient):
         check(list(range(self.count)) == numbers[: self.count], f"cut: {numbers[-3:]}")
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        while size := int(await self._reader.readline(), 16):
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
             yield await self._reader.readexactly(size)
             await self._reader.readexactly(2)
         await self._reader.readexactly(2)
@@ -465,6 +466,22 @@ class TalkClient(GrpcClient):
         check(await stream.read() is grpc.aio.EOF, "too much")
 
 
+class MinuteClient(DecoupledClient):
+    """Streams that are as long as the old server may take."""
+
+    label = "gRPC, streams of responses of 60 s"
+
+    count = 120
+
+
+class LongTalkClient(TalkClient):
+    """Streams with more requests."""
+
+    label = "gRPC, streams of 30 s with 60 requests, a sequence among them"
+
+    requests = 60
+
+
 #: How many there are of each kind.
 Crowd = Mapping[type[Client], int]
 #: Together some 200 requests a second, and 20 streams.
@@ -480,6 +497,15 @@ CROWD: Crowd = {
     GrpcSequenceClient: 2,
     DecoupledClient: 10,
     TalkClient: 10,
+}
+
+#: The same with longer streams; a replacement takes as long as the longest.
+LONG_CROWD: Crowd = {
+    **CROWD,
+    DecoupledClient: 5,
+    MinuteClient: 5,
+    TalkClient: 5,
+    LongTalkClient: 5,
 }
 
 

@@ -14,7 +14,7 @@ from tests.faults.replacements.systemd import Systemd
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 
-OPTIONS = ("--http-workers=2", "--grpc-processes=2", "--exit-timeout-secs=60")
+OPTIONS = ("--http-workers=2", "--grpc-processes=2", "--exit-timeout-secs=90")
 _WITHIN_S = 180.0
 
 

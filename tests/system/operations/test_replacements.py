@@ -25,6 +25,7 @@ from click.testing import CliRunner
 
 from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
+from tests.faults.replacements.kills import Kill, kill_under_load
 from tests.faults.replacements.ways import BySystemd, ByTakeOver, InOneDirectory, OnOnePort, Way
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -54,11 +55,26 @@ def test_a_server_is_replaced_without_a_failed_request(
     finally:
         way.close()
 
-    assert [] == [f"{each.label}: {text}" for each in crowd for text in each.failures]
+    assert [] == [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
     assert [] == [each.label for each in crowd if not each.right]
     assert "Traceback" not in way.log_text()
     lost = sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
     assert lost == 0 or kind is not InOneDirectory
+
+
+@pytest.mark.parametrize(
+    "kill", [Kill(True, "it loads its models"), Kill(False, "it listens")], ids=str
+)
+def test_the_other_server_serves_if_one_is_killed(tmp_path: Path, kill: Kill) -> None:
+    way = ByTakeOver(tmp_path)
+    way.start()
+    try:
+        crowd, wrong = asyncio.run(kill_under_load(way, kill, _FEW, pause_s=1.0))
+    finally:
+        way.close()
+
+    assert [] == wrong
+    assert [] == [each.label for each in crowd if not each.right]
 
 
 def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ from zmqtriton_floor.lifeline import Lifeline
 
 #: It answers from memory, on a busy machine late.
 _WITHIN_S = 30.0
+#: Told beforehand: what each server counts by itself.
+_BEGINS_ANEW = (
+    "metrics, response caches and limits on rates (executions per second, wrong tokens) begin "
+    "anew; while both servers answer, each keeps to a rate by itself"
+)
+_LOST_BY_GRPCIO = (
+    "grpcio gives no sockets: gRPC calls that reach the old server in the moment when it stops may "
+    "fail, if clients do not repeat them; --grpc-transport=native loses none"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -91,4 +100,7 @@ def find(options: Options) -> Predecessor | None:
         _log.info("--take-over: no server has these ports, so none is replaced")
         return None
     _log.info("--take-over: this server takes over from %s", holders[0].describe())
+    _log.info("--take-over: %s", _BEGINS_ANEW)
+    if options.allow_grpc and options.grpc_transport != "native":
+        _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
     return Predecessor(holders[0])

@@ -1,0 +1,102 @@
+"""Kills of the old or the new server at each step of a take-over; the other one has to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import psutil
+
+from tests.faults.replacements.clients import CROWD, Client, Crowd, crowd
+from tests.faults.replacements.ways import ByTakeOver
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+_WITHIN_S = 180.0
+
+
+class Kill(NamedTuple):
+    """The server that is killed, and the step."""
+
+    is_old: bool
+    step: str
+
+    def __str__(self) -> str:
+        return f"the {'old' if self.is_old else 'new'} server when {self.step}"
+
+
+#: What one of the servers has logged by then, and whether that is the old one. After the last of
+#: them the new one is alone: if it is killed then, nobody is left who would serve.
+_STEPS = {
+    "the new one has the sockets": (False, "takes over from"),
+    "it loads its models": (False, "loading: "),
+    "it has loaded them": (False, "Started Metrics Service"),
+    "it listens": (False, "Started GRPCInferenceService"),
+    "the old one leaves": (True, "this one leaves"),
+}
+KILLS = [Kill(True, step) for step in _STEPS] + [Kill(False, step) for step in [*_STEPS][:-1]]
+
+
+def kill_during(way: ByTakeOver, kill: Kill) -> float:
+    """Begin a take-over, kill a server at that step, and return when all of it was gone."""
+    old = way.servers[-1]
+    new = way.next()
+    way.servers.append(new)
+    is_of_old, text = _STEPS[kill.step]
+    sayer, victim = old if is_of_old else new, old if kill.is_old else new
+    said = sayer.log_text().count(text)
+    new.launch()
+    eventually(lambda: sayer.log_text().count(text) > said, _WITHIN_S, kill.step)
+    gone_s = _kill(victim)
+    if kill.is_old:
+        _await_listening(new)
+    else:
+        way.servers.remove(new)
+    return gone_s
+
+
+def _kill(server: Server) -> float:
+    assert server.process is not None
+    supervisor = psutil.Process(server.process.pid)
+    processes = supervisor.children(recursive=True)
+    supervisor.kill()
+    server.process.wait()
+    eventually(lambda: not any(map(_lives, processes)), _WITHIN_S, "its processes are gone")
+    return time.monotonic()
+
+
+def _lives(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _await_listening(server: Server) -> None:
+    eventually(lambda: "Started HTTPService" in server.log_text(), _WITHIN_S, "it listens")
+
+
+async def kill_under_load(
+    way: ByTakeOver, kill: Kill, numbers: Crowd = CROWD, pause_s: float = 2.0
+) -> tuple[list[Client], list[str]]:
+    """Return the clients, and what may not be: failures of what the killed one never had.
+
+    Those are of requests, sequences and streams that began when all its processes were gone.
+    """
+    async with crowd(way.http_port, way.grpc_port, numbers) as clients:
+        await asyncio.sleep(pause_s)
+        gone_s = await asyncio.to_thread(kill_during, way, kill)
+        served = {client: client.right for client in clients}
+        await _until(lambda: all(c.right > served[c] for c in clients))
+    wrong = [
+        f"{client.label}: begun {begun_s - gone_s:.3f} s after the end: {text}"
+        for client in clients
+        for begun_s, text in client.failures
+        if begun_s > gone_s
+    ]
+    return clients, wrong
+
+
+async def _until(is_true: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + _WITHIN_S
+    while not is_true() and time.monotonic() < end_s:
+        await asyncio.sleep(0.1)
