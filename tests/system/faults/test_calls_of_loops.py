@@ -57,6 +57,14 @@ ALLOWED = (
         "zmqtriton_frontends.http_api.server.server:_serve",
         "gunicorn's heartbeat, a file in the runtime directory",
     ),
+    *(
+        Allowed("*", function, "loads an installed package, once: most processes never need it")
+        for function in (
+            "zmqtriton_floor.spans:send",
+            "zmqtriton_frontends.gateway.publishers:follow",
+            "zmqtriton.supervisor.machine.processes.process:kill_strays",
+        )
+    ),
     Allowed("*", "zmqtriton.supervisor.service:close", "the end: nobody waits any more"),
 )
 
