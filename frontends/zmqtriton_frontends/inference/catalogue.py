@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 from zmqtriton_floor.cache_keys import Keys, is_cached
@@ -88,11 +89,15 @@ class Canary:
         return bool(self._split.shadow) and is_copied(self._split)
 
 
+#: What is made of a configuration at its first use: it may be large, and all clients wait for it.
+_READ_LATE = ("config", "signature")
+
+
 class ModelVersion:
     """One version of a model; replaced as a whole by the next VersionInfo."""
 
     def __init__(self, news: VersionInfo, before: ModelVersion | None = None) -> None:
-        """Read the news; an equal configuration is not read again."""
+        """Take the news; a configuration is read when it is needed, an equal one not again."""
         self.name = news.model
         self.version = news.version
         self.generation = news.generation
@@ -105,14 +110,10 @@ class ModelVersion:
         #: It is loaded on demand, so it need not be loaded.
         self.is_on_demand = bool(news.is_on_demand)
         self.config_text = news.config
-        self.config: dict[str, Any]
-        self.signature: Signature
         self.config_proto = news.config_proto
         if before is not None and before.config_text == news.config:
-            self.config, self.signature = before.config, before.signature
-        else:
-            self.config = json.loads(news.config) if news.config else {}
-            self.signature = Signature(self.config or {"name": news.model})
+            read = {name: vars(before)[name] for name in _READ_LATE if name in vars(before)}
+            vars(self).update(read)
         #: By output, the names of its classes.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
         #: Clients are to avoid it, though it answers.
@@ -120,14 +121,31 @@ class ModelVersion:
         #: Makes a prompt of a chat; "" if it has none.
         self.chat_template = news.chat_template
         #: Its answers are kept for equal requests.
-        self.is_cached = is_cached(self.config)
+        self.is_cached = self._mentions("response_cache") and is_cached(self.config)
         #: Inputs of requests to it may be looked up: in its own cache, or for a member.
         self.is_hashed = self.is_cached
         #: The version that gets a part of the requests to this one; None unless those that name
         #: no version are divided.
         self.canary: Canary | None = None
         #: Requests to it may be parts of sequences: its own, or a member's.
-        self.has_sequences = has_sequences(self.config)
+        self.has_sequences = self._mentions("sequence_batching") and has_sequences(self.config)
+
+    def _mentions(self, field: str) -> bool:
+        """Return False if the configuration has no such field for sure."""
+        return field in self.config_text
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self.config_text) if self.config_text else {}
+        return config
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(self.config or {"name": self.name})
+
+    @property
+    def is_ensemble(self) -> bool:
+        return self._mentions("ensemble_scheduling") and "ensemble_scheduling" in self.config
 
     @property
     def is_loaded(self) -> bool:
@@ -210,7 +228,7 @@ class Catalogue:
             version = ModelVersion(news, versions.get(news.version))
             versions[news.version] = version
             self._ensembles.pop((news.model, news.version), None)
-            if "ensemble_scheduling" in version.config:
+            if version.is_ensemble:
                 self._ensembles[news.model, news.version] = version
         self._choose_newest(news.model)
         self._look_into_ensembles()

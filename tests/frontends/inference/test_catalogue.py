@@ -23,23 +23,24 @@ def ensemble(name: str, *members: str) -> VersionInfo:
     return news(name, ensemble_scheduling={"step": steps})
 
 
-def test_what_is_made_of_a_configuration_is_made_once_for_all_news_with_it() -> None:
+def test_a_configuration_is_read_when_it_is_needed_and_an_equal_one_not_again() -> None:
     catalogue = Catalogue()
     first = news("m", max_batch_size=2)
-    versions = []
-    for said in (
-        first,
-        first._replace(generation=2, ready_instances=0),
-        first._replace(config=json.dumps({"name": "m", "max_batch_size": 3})),
-        first._replace(config=""),
-    ):
-        catalogue.update(said)
-        versions.append(catalogue._models["m"][1])
+    catalogue.update(first)
+    [version] = catalogue.newest()
+    assert not {"config", "signature"} & vars(version).keys()
+    assert 2 == version.signature.max_batch_size
 
-    assert [2, 2, 3, 0] == [version.signature.max_batch_size for version in versions]
-    assert versions[0].signature is versions[1].signature
-    assert [1, 0] == [version.ready_instances for version in versions[:2]]
-    assert {} == versions[3].config
+    catalogue.update(first._replace(generation=2, ready_instances=0))
+    [later] = catalogue.newest()
+    assert version.signature is later.signature
+    assert (2, 0) == (later.generation, later.ready_instances)
+    catalogue.update(first._replace(config=json.dumps({"name": "m", "max_batch_size": 3})))
+    [changed] = catalogue.newest()
+    assert 3 == changed.signature.max_batch_size
+    catalogue.update(first._replace(config=""))
+    [empty] = catalogue.newest()
+    assert ({}, 0) == (empty.config, empty.signature.max_batch_size)
 
 
 def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
