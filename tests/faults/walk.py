@@ -28,6 +28,7 @@ import psutil
 from tests.addons.tools.system import broken_models
 from tests.deploy import alerts
 from tests.support.browser import Browser
+from tests.support.loops.long_turns import long_turns
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.operations.commands import place
@@ -358,6 +359,7 @@ def main() -> None:
             for fault in faults:
                 _print(fault, _walk(server, fault, arguments.seconds, browser), counts)
             print(f"{counts} of {len(faults)}")
+            print("turns beyond the bound:", long_turns(server.log_text()) or "none")
         print(f"beside them {honest.answered} answered, {honest.failed} failed")
 
 

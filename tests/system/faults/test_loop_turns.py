@@ -72,5 +72,6 @@ def test_explain_doctor_and_the_page_name_the_process(server: Server) -> None:
         words = [program, "--server", str(server.pids()["supervisor"][0]), command]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert said.search(done.stdout), done.stdout
+        assert "zmqtriton-ctl status --json" in done.stdout
     _, status = server.request_json("/v2/zmqtriton/status")
     assert any(said.search(row["text"]) for row in status["machine"])

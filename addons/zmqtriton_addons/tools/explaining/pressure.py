@@ -27,8 +27,8 @@ _ADVICE = {
     ),
     "loop": (
         "A process did work for which others had to wait: a defect, or a file system that is slow. "
-        "Please report the line of the log, which has more of the place.",
-        "zmqtriton-ctl logs --lines 10000 | grep 'the loop of'",
+        "Please report its longest_turn, which has more of the place.",
+        "zmqtriton-ctl status --json",
     ),
 }
 
