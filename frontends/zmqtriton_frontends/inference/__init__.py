@@ -13,6 +13,7 @@ _NAMES = {
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionSlice",
     "load_on_demand": "NotLoaded attempt",
+    "open_sequences": "OpenSequences",
     "request_trace": "followed now_ns",
     "restrictions": "by_category",
     "trace_sampling": "Parent parent_in_headers",
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
     from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
+    from zmqtriton_frontends.inference.open_sequences import OpenSequences
     from zmqtriton_frontends.inference.request_trace import followed, now_ns
     from zmqtriton_frontends.inference.restrictions import by_category
     from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers

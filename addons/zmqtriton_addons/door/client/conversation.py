@@ -117,7 +117,7 @@ class Conversation:
 
     def ask(self, verb: str, fields: Mapping[str, Any], frames: Sequence[Any] = ()) -> Inbox:
         """Send a request. Raises Unavailable if this is closed, or the server stops."""
-        if self._is_left and not self.is_closed:
+        if self._is_left and not self.is_closed and not self._open:
             self._connect_anew()
         inbox = Inbox(next(self._numbers))
         self._send(verb, inbox.number, fields, frames)
@@ -126,7 +126,7 @@ class Conversation:
 
     def _connect_anew(self) -> None:
         """Connect to the next server. Raises Unavailable without one."""
-        if self._open or not _listens(self._path):
+        if not _listens(self._path):
             raise Unavailable(_STOPS)
         self._unwatch()
         self._socket.disable_monitor()

@@ -20,6 +20,7 @@ from zmqtriton_frontends.inference import (
     CheckedRequest,
     ModelVersion,
     NotLoaded,
+    OpenSequences,
     classify,
     followed,
     now_ns,
@@ -33,6 +34,9 @@ _SENDING = "DOOR_SEND"
 
 class Asker(Protocol):
     """The client, as far as one of its requests is concerned."""
+
+    #: Those that it has begun and not ended.
+    sequences: OpenSequences
 
     def answer(self, number: int, message: Message) -> None:
         """Send the final message of a request."""
@@ -99,6 +103,7 @@ class DoorInference(PendingRequest):
             begun = "DOOR_RECV", begun_ns
             checked = gateway.traces.follow(checked, request.parent, begun)
         self._model = checked.model
+        self._asker.sequences.note(checked)
         is_stream = model.signature.is_decoupled
         if is_stream or is_large(checked.body):
             # room for its tensors may have to be made; what comes next must not overtake it

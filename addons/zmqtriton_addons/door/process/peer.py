@@ -23,6 +23,7 @@ from zmqtriton_floor.errors import (
     InvalidArgument,
     Unavailable,
 )
+from zmqtriton_frontends.inference import OpenSequences
 from zmqtriton_frontends.process import Arrivals, Client, Ledger, Progress, Share
 
 #: While so much is open, the next request waits.
@@ -69,9 +70,11 @@ class Peer:
     ) -> None:
         """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it.
 
-        Once the server is leaving, final messages say so.
+        Once the server is leaving, final messages say so, if no sequence is open.
         """
         self._is_leaving = is_leaving
+        #: A client that has begun some is not told to go: another server does not know them.
+        self.sequences = OpenSequences()
         self.user = user
         self._put = put
         self._shut_out = shut_out
@@ -187,7 +190,7 @@ class Peer:
         self._bytes -= size
         if self.is_gone:
             return
-        if self._is_leaving():
+        if self._is_leaving() and not self.sequences:
             message = responses.leaving(message)
         if not self._send(message):
             self._send(responses.error(number, Unavailable(TOO_MANY_UNREAD)))
