@@ -119,6 +119,12 @@ def test_instances_are_as_the_service_but_for_their_names() -> None:
             "ExecStart=/opt/zmqtriton/bin/zmqtriton --stub-user=zmqtriton-models "
             "$ZMQTRITON_OPTIONS",
         ),
+        (
+            "ExecReload=/opt/zmqtriton/bin/zmqtriton-ctl replace -- --id=%i "
+            "--stub-user=zmqtriton-models $ZMQTRITON_OPTIONS",
+            "ExecReload=/opt/zmqtriton/bin/zmqtriton-ctl replace -- "
+            "--stub-user=zmqtriton-models $ZMQTRITON_OPTIONS",
+        ),
         ("RuntimeDirectory=zmqtriton-%i", "RuntimeDirectory=zmqtriton"),
     ] == own
 
@@ -200,13 +206,13 @@ def test_the_package_starts_nothing_that_did_not_run() -> None:
         checked = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True)
         assert (name, "") == (name, checked.stderr)
         assert [] == re.findall(r"systemctl (?:re)?start|systemctl enable|deb-systemd", script)
-    assert "systemctl try-restart" in scripts["postinst"]
+    assert "systemctl try-reload-or-restart" in scripts["postinst"]
 
 
 def test_a_server_that_does_not_come_back_leaves_the_package_whole(tmp_path: Path) -> None:
     for name, status in (("systemd-sysusers", 0), ("systemd-tmpfiles", 0), ("systemctl", 1)):
         (command := tmp_path / name).write_text(
-            f'#!/bin/sh\n[ "$1" != try-restart ] || exit {status}\n'
+            f'#!/bin/sh\n[ "$1" != try-reload-or-restart ] || exit {status}\n'
         )
         command.chmod(0o755)
     script = (ROOT / "deploy" / "debian" / "postinst").read_text("utf-8")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -151,5 +154,45 @@ def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager)
         assert heard.count("EXTEND_TIMEOUT_USEC=1200000") > 1
         assert "STATUS=0 of 1 model versions are ready, not add_sub version 1" in heard
         assert 0 == server.stop()
+    finally:
+        server.kill()
+
+
+def test_a_reload_of_the_service_replaces_the_server(tmp_path: Path, manager: Manager) -> None:
+    here = {"RUNTIME_DIRECTORY": str(tmp_path / "run"), "INVOCATION_ID": "ab12"}
+    server = Server(tmp_path / "s", models=["add_sub"], environment=here | manager.environment)
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "replace", "-o", "json"]
+    outside = {name: os.environ[name] for name in os.environ if name != "INVOCATION_ID"}
+    outside["RUNTIME_DIRECTORY"] = here["RUNTIME_DIRECTORY"]
+
+    def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    server.launch()
+    try:
+        manager.hear_until("READY=1")
+        refused = run(outside)
+        assert 1 == refused.returncode
+        assert "systemd runs this server: `systemctl" in refused.stderr
+
+        done = run(outside | here, "--", *server.command[3:])
+        assert 0 == done.returncode, done.stderr
+        pid = json.loads(done.stdout)["pid"]
+        heard = manager.hear_until(f"MAINPID={pid}")
+        assert not {"STOPPING=1", "READY=1"} & {*heard}
+        assert not {"STOPPING=1"} & {*manager.hear_until("READY=1")}
+        assert server.process is not None
+        assert 0 == server.process.wait(60)
+        manager.hear_until("WATCHDOG=1")
+        os.kill(pid, signal.SIGTERM)
+        manager.hear_until("STOPPING=1")
+        eventually(lambda: not (tmp_path / "run").exists(), 60, "it has ended")
     finally:
         server.kill()

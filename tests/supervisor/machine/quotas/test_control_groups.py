@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.config.quotas import Quota
-from zmqtriton.supervisor.machine.quotas.control_groups import ControlGroups
+from zmqtriton.supervisor.machine.quotas.control_groups import ControlGroups, leave_reload
 
 PID, STUB = 100, 200
 
@@ -138,3 +138,16 @@ def test_the_kernel_ends_what_needs_too_much(group: Path) -> None:
     )
 
     assert ("done\n", "") == (done.stdout, done.stderr)
+
+
+def test_a_server_that_a_reload_has_started_has_groups_beside_those_of_the_one_before(
+    own: Path, groups: ControlGroups
+) -> None:
+    (own / "zmqtriton-next-7").mkdir()
+
+    beside = leave_reload(own, 300)
+
+    assert own / "zmqtriton-next-300" == beside
+    assert "300" == _text(beside / "cgroup.procs")
+    assert not (own / "zmqtriton-next-7").exists()
+    assert (own / "zmqtriton-server").exists()

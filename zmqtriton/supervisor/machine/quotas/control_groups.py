@@ -25,6 +25,10 @@ _log = logging.getLogger(__name__)
 
 _SERVER = "zmqtriton-server"
 _MODEL = "zmqtriton-model-"
+#: Of a server that takes over; with its groups in it.
+_NEXT = "zmqtriton-next-"
+#: In which systemd runs the commands of ExecReload=, if the service's group is delegated.
+_OF_RELOADS = ".control"
 #: Broker and frontends serve all models, and must not wait for any.
 _SERVER_CPU_WEIGHT = 10 * USUAL_CPU_WEIGHT
 _ODD_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
@@ -41,12 +45,28 @@ def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
     """
     try:
         own, pid = find_own_group(proc), os.getpid()
+        if own.name == _OF_RELOADS:
+            own = leave_reload(own.parent, pid)
         check_own_group(own, pid)
         groups = ControlGroups(own, pid)
         groups.begin()
     except OSError as error:
         raise NoControlGroups(str(error)) from None
     return groups
+
+
+def leave_reload(service: Path, pid: int) -> Path:
+    """Move the process from the group in which systemd reloads a service into one beside it.
+
+    The server that it takes over from has its groups there, too. Raises OSError.
+    """
+    for left in (*service.glob(f"{_NEXT}*/*/"), *service.glob(f"{_NEXT}*/")):
+        with suppress(OSError):  # a server is in it
+            left.rmdir()
+    own = service / f"{_NEXT}{pid}"
+    own.mkdir()
+    _write(own / "cgroup.procs", str(pid))
+    return own
 
 
 class ControlGroups:
