@@ -349,7 +349,7 @@ GUEST = """
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandAlone]:
     """A server that others have started, with clients over HTTP; the last test stops it."""
     directory = tmp_path_factory.mktemp("shared")
-    with StandAlone(directory / "s", models=["identity_fp32"]) as started:
+    with StandAlone(directory / "s", models=["identity_fp32"], frontends=()) as started:
         yield started
 
 

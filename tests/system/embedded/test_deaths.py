@@ -43,7 +43,8 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Repository]:
     """A server that others have started."""
-    with Repository(tmp_path / "shared", models=_MODELS, options=["--id=shared"]) as server:
+    options = ["--id=shared"]
+    with Repository(tmp_path / "shared", _MODELS, options=options, frontends=()) as server:
         yield server
 
 

@@ -40,7 +40,9 @@ def _kill(server: Server, role: str) -> None:
 @pytest.fixture
 def server(tmp_path: Path, pipe: FullPipe) -> Server:
     options = [*OPTIONS, f"--runtime-directory={tmp_path}/run"]
-    server = Server(tmp_path / "s", models=["add_sub", "scripted"], options=options)
+    server = Server(
+        tmp_path / "s", ["add_sub", "scripted"], options=options, frontends=("metrics",)
+    )
     server.output = pipe.writing
     return server
 

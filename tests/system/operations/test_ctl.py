@@ -38,6 +38,7 @@ class Ctl:
         return json.loads(result.stdout)
 
 
+FRONTENDS = ("metrics",)
 MODELS = ("add_sub", "raising")
 OPTIONS = (
     "--runtime-directory=@DIRECTORY@/run",

@@ -13,6 +13,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+FRONTENDS = ("metrics",)
 MODELS = ["add_sub"]
 OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 

@@ -36,7 +36,7 @@ PAUSE_S = 5.0
 #: Between requests of others, which are to be answered, and not to keep the machine busy.
 BETWEEN_S = 0.05
 #: Far more than what fits between a model and a client that does not read.
-FLOOD = 50_000
+FLOOD = 12_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
