@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from zmqtriton import systemd
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.output import print_note, print_result, with_format
 from zmqtriton_floor.errors import Unavailable
@@ -101,15 +101,15 @@ def _replace(
     )
     # of systemd, whose time is over
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    has_taken_over = False
     try:
         _wait(client, process, log, timeout_s)
-        has_taken_over = True
-    except KeyboardInterrupt:
-        raise Unavailable(f"interrupted; {_GOES_ON}") from None
-    finally:
-        if not has_taken_over:
+    except (KeyboardInterrupt, Unavailable) as error:
+        # else it has taken over just now, or is the only one that is left
+        if not client.line.ended and not client.line.wait(0.0):
             _end(process)
+        if isinstance(error, KeyboardInterrupt):
+            raise Unavailable(f"interrupted; {_GOES_ON}") from None
+        raise
     return {"pid": process.pid, "before": client.identity.pid}
 
 
@@ -184,7 +184,11 @@ def _wait(
             )
         if deadline_s is not None and time.monotonic() > deadline_s:
             raise Unavailable(f"the new server does not serve after {timeout_s:g} s; {_GOES_ON}")
-    client.finish(QUICK_TIMEOUT_S)
+    try:
+        client.finish(QUICK_TIMEOUT_S)
+    except NoServerError:
+        text = f"the running server has ended; pid {process.pid} serves when its models are loaded"
+        raise Unavailable(text) from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

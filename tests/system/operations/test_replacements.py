@@ -418,3 +418,30 @@ def test_a_server_is_replaced_by_a_command(tmp_path: Path) -> None:
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
     finally:
         way.close()
+
+
+def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(tmp_path: Path) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    before = pid_of(server)
+    imports = server.block_imports("add_sub")
+    imports.touch()
+    pids = [before]
+    try:
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(_replace, way)
+            eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
+            pids = pids_in(way.runtime)
+            server.kill()
+            done = running.result()
+        assert 1 == done.returncode
+        assert f"the running server has ended; pid {pids[1]} serves when" in done.stderr
+        assert pids[1:] == pids_in(way.runtime)
+        imports.unlink()
+        eventually(server.is_ready, 60, "it serves")
+    finally:
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+        way.close()
