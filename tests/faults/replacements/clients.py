@@ -104,8 +104,10 @@ class HttpClient(Client):
         self._writer: asyncio.StreamWriter | None = None
 
     async def connect(self) -> None:
-        if self._writer is not None and self._reader.at_eof():
-            await self.close()
+        if self._writer is not None:
+            await asyncio.sleep(0)  # what has come meanwhile is seen
+            if self._reader.at_eof() or self._reader.exception() is not None:
+                await self.close()
         if self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.http_port)
 

@@ -27,8 +27,8 @@ class Kill(NamedTuple):
         return f"the {'old' if self.is_old else 'new'} server when {self.step}"
 
 
-#: What one of the servers has logged by then, and whether that is the old one. After the last of
-#: them the new one is alone: if it is killed then, nobody is left who would serve.
+#: What one of the servers has logged by then, and whether that is the old one. A moment after it
+#: listens the new one is alone: if it is killed then, nobody is left who would serve.
 _STEPS = {
     "the new one has the sockets": (False, "takes over from"),
     "it loads its models": (False, "loading: "),
@@ -36,7 +36,7 @@ _STEPS = {
     "it listens": (False, "Started GRPCInferenceService"),
     "the old one leaves": (True, "this one leaves"),
 }
-KILLS = [Kill(True, step) for step in _STEPS] + [Kill(False, step) for step in [*_STEPS][:-1]]
+KILLS = [Kill(True, step) for step in _STEPS] + [Kill(False, step) for step in [*_STEPS][:-2]]
 
 
 def kill_during(way: ByTakeOver, kill: Kill) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -82,12 +83,13 @@ class _SideBySide(Way):
     def __init__(self, directory: Path, more_options: Sequence[str] = ()) -> None:
         self._directory = directory
         self._more_options = more_options
+        self._numbers = itertools.count()
         self.servers: list[Server] = []
         self.http_port, self.grpc_port = free_ports(2)
 
     def next(self) -> Server:
         """Return another server with the same ports."""
-        number = len(self.servers)
+        number = next(self._numbers)
         own = (*self.options, *self._more_options)
         options = (*OPTIONS, *own, *(self.options_of_next if number else ()))
         server = Server(self._directory / f"server{number}", models=MODELS, options=options)

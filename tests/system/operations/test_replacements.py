@@ -63,7 +63,7 @@ def test_a_server_is_replaced_without_a_failed_request(
 
 
 @pytest.mark.parametrize(
-    "kill", [Kill(True, "it loads its models"), Kill(False, "it listens")], ids=str
+    "kill", [Kill(True, "it loads its models"), Kill(False, "it has loaded them")], ids=str
 )
 def test_the_other_server_serves_if_one_is_killed(tmp_path: Path, kill: Kill) -> None:
     way = ByTakeOver(tmp_path)
