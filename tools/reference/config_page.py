@@ -132,7 +132,7 @@ def _value(field: Any) -> str:
         )
     else:
         value = _KINDS.get(field.type, "whole number")
-    return f"list of {value}" if field.label == FieldDescriptor.LABEL_REPEATED else value
+    return f"list of {value}" if field.is_repeated else value
 
 
 def _numpy(kind: Any) -> str:

@@ -35,7 +35,8 @@ _COMPRESSIONS = (
     ("xz", "xz"),
     (".zst", "zst"),
 )
-_INTERPRETER_LINK = re.compile(r"bin/(python|pypy)[0-9.]*t?")
+#: CPython 3.14's venv makes one more, by the name of 𝜋thon.
+_INTERPRETER_LINK = re.compile(r"bin/((python|pypy)[0-9.]*t?|𝜋thon)")
 #: The environment's own former path in its scripts. conda-pack keeps it in files that do not come
 #: from a package, and in links.
 _PREFIX_PATTERNS = {

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -347,10 +348,13 @@ GUEST = """
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandAlone]:
-    """A server that others have started, with clients over HTTP; the last test stops it."""
-    directory = tmp_path_factory.mktemp("shared")
-    with StandAlone(directory / "s", models=["identity_fp32"], frontends=()) as started:
+    """A server that others have started, with clients over HTTP."""
+    with _stand_alone(tmp_path_factory.mktemp("shared")) as started:
         yield started
+
+
+def _stand_alone(directory: Path) -> StandAlone:
+    return StandAlone(directory / "s", models=["identity_fp32"], frontends=())
 
 
 @contextmanager
@@ -436,11 +440,14 @@ def test_a_bound_name_is_refused_after_the_connection_is_closed(shared: StandAlo
         connection.bind("late", scale(2), config=CONFIG)
 
 
-def test_a_server_that_stops_lets_bound_models_finish(shared: StandAlone) -> None:
-    with _binder(shared, "while c.live: time.sleep(0.05)\nc.close()") as binder:
-        asker, results = _ask_soon(shared, 1.5)
+def test_a_server_that_stops_lets_bound_models_finish(tmp_path: Path) -> None:
+    with (
+        _stand_alone(tmp_path) as ending,
+        _binder(ending, "while c.live: time.sleep(0.05)\nc.close()") as binder,
+    ):
+        asker, results = _ask_soon(ending, 1.5)
         time.sleep(0.5)
-        os.kill(shared.pids()["supervisor"][0], signal.SIGTERM)
+        os.kill(ending.pids()["supervisor"][0], signal.SIGTERM)
         asker.join(30)
 
         assert binder.wait(60) == 0

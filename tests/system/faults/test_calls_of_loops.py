@@ -53,6 +53,11 @@ ALLOWED = (
         "memory without a file, which takes no pages yet",
     ),
     Allowed(
+        "os.symlink",
+        "zmqtriton.supervisor.machine.directories.runtime:show",
+        "a link in the runtime directory",
+    ),
+    Allowed(
         "os.utime",
         "zmqtriton_frontends.http_api.server.server:_serve",
         "gunicorn's heartbeat, a file in the runtime directory",

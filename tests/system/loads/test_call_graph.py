@@ -95,8 +95,9 @@ def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Se
         assert 400 == server.status("/v2/models/callee/ready")
         states = [index_entry(server, name)["state"] for name in ("caller", "callee")]
         assert ["UNLOADING"] * 2 == states
-        with pytest.raises(urllib.error.HTTPError, match="Not Found"):
+        with pytest.raises(urllib.error.HTTPError, match="Not Found") as refused:
             _infer(server)
+        refused.value.close()
         (server.scratch / "go").touch()
         assert [7] == answering.result(60)
 

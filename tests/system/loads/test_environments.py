@@ -62,7 +62,9 @@ def pack(python: str, archive: Path, folder: Path) -> None:
 
 
 def ctl(*words: str) -> subprocess.CompletedProcess[str]:
-    command = stub_user.within_reach([sys.executable, "-m", "zmqtriton.ctl.main", *words])
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", *words]
+    if stub_user.EVERYWHERE:
+        command = stub_user.within_reach(command)
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

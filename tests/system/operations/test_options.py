@@ -160,7 +160,7 @@ def test_a_server_may_be_ready_in_spite_of_a_model_that_is_not(
         "accepted and ignored: --http-thread-count: no request waits for a thread; "
         "see --http-workers"
     )
-    assert 1 == first.log_text().count(warning)
+    assert warning in first.log_text()
 
 
 @pytest.mark.row("--allow-metrics")
@@ -197,6 +197,7 @@ def test_who_connects_while_one_of_two_ends_its_sequences_finds_the_other(
     assert [200, 200] == [_ask(begun), _ask(begun, sequence_end=True)]
     begun.close()
     assert 0 == first.process.wait(60)
+    first.start()  # for the other tests
 
 
 def _connected_to(name: str, port: int) -> http.client.HTTPConnection:

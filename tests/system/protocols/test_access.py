@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from tests.frontends.http_api.fakes import FakeGateway
-from tests.support.server import Server
+from tests.support.server import Server, status_of
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_protos import SERVICES
 
@@ -339,8 +339,7 @@ def test_a_name_that_a_web_page_has_pointed_here_is_not_answered_to(
         path = "/v2/models/add_sub/infer"
         assert 200 == client.ask("POST", path, ("Host", host), infer, body=body)[0]
     other = urllib.request.Request(server.metrics_url, headers={"Host": "evil.example"})
-    with pytest.raises(urllib.error.HTTPError, match="421"):
-        urllib.request.urlopen(other, timeout=20)
+    assert 421 == status_of(other)
 
 
 def test_no_internal_endpoint_listens_on_the_network(server: Server) -> None:
