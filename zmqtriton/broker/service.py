@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from zmqtriton.broker.core import Core
@@ -27,6 +28,7 @@ from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.process import named_places
 from zmqtriton_floor.process.loop_turns import LoopTurns
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode
@@ -377,3 +379,6 @@ class Service:
                 os.kill(pid, signal.SIGKILL)
         for directory in (self._bootstrap.directory, self._settings.storage_directory):
             shutil.rmtree(directory, ignore_errors=True)
+        if named := self._settings.named_directory:
+            with suppress(OSError):
+                named_places.leave(Path(named))

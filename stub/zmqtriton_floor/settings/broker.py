@@ -56,5 +56,7 @@ class BrokerSettings(NamedTuple):
     held_requests: int = 0
     #: Of models of object stores, to be removed with the server; "": there is none.
     storage_directory: str = ""
+    #: Has the server's directory in it, and is cleared by the last one there; "": there is none.
+    named_directory: str = ""
     #: The roles of the processes that serve clients.
     serving_roles: Tuple[str, ...] = ("grpc", "http")

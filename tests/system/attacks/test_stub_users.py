@@ -116,7 +116,8 @@ def test_models_find_nothing_in_the_directories_of_the_server(server: Server) ->
     return [reply(json.dumps(found))]
     """
     directory = server.directory.parent
-    paths = [directory / "key.pem", directory / "run", directory / "run" / "files"]
+    own = directory / "run" / "0"
+    paths = [directory / "key.pem", own, own / "files"]
 
     outcomes = json.loads(tell(server, "scripted", script, json.dumps(list(map(str, paths)))))
 

@@ -116,7 +116,7 @@ def says(server: Server, model: str, version: str = "") -> str:
 
 
 def staged(server: Server) -> list[Path]:
-    folder: Path = server.runtime / "files"  # type: ignore[attr-defined]
+    folder: Path = server.runtime / "0" / "files"  # type: ignore[attr-defined]
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
@@ -308,9 +308,9 @@ def test_files_of_a_killed_server_do_not_stay(tmp_path: Path) -> None:
         with Server(tmp_path, options=options, frontends=()) as server:
             files = encoded(**{"1/model.py": code("made")})
             assert "" == load(server, "made", {"config": CONFIG, **files})
-            assert 1 == len(list(Path(runtime, "files").iterdir()))
+            assert 1 == len(list(Path(runtime, "0", "files").iterdir()))
 
             # Its processes find out and end; the last of them leaves nothing.
             server.kill()
 
-            eventually(lambda: not list(Path(runtime).glob("files/*")), 60, "its files are gone")
+            eventually(lambda: not Path(runtime, "0").exists(), 60, "its files are gone")

@@ -114,7 +114,7 @@ def test_its_process_hears_of_models_and_is_replaced(server: Server, installed: 
         [process] = [p for p in status["processes"] if p["role"] == "add-on:mirror"]
         return dict(process)
 
-    names = server.directory / "run" / "mirror"
+    names = server.directory / "run" / "0" / "mirror"
     eventually(names.exists, 60)
     names.unlink()
     os.kill(mirror()["pid"], signal.SIGKILL)

@@ -148,8 +148,8 @@ def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
         links = []
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed meanwhile
-                links.append(os.readlink(link).replace(str(pid), "PID"))
-        return sorted(re.sub(r"\[\d+\]", "", link) for link in links)
+                links.append(re.sub(r"\[\d+\]", "", os.readlink(link)).replace(str(pid), "PID"))
+        return sorted(links)
 
     with suppress(AssertionError):
         eventually(lambda: kinds("spawned") == kinds("born"), 20)

@@ -122,10 +122,10 @@ def test_the_sockets_of_dead_stubs_are_removed(tmp_path: Path) -> None:
     directory = tmp_path / "r"
     options = [f"--runtime-directory={directory}"]
     with Server(tmp_path / "s", models=["tokens"], options=options, frontends=()) as server:
-        [first] = directory.glob("stream-*")
+        [first] = directory.glob("0/stream-*")
         os.kill(server.stub_pids("tokens")[0], signal.SIGKILL)
 
-        eventually(lambda: [*directory.glob("stream-*")] not in ([], [first]), 30)
+        eventually(lambda: [*directory.glob("0/stream-*")] not in ([], [first]), 30)
 
         eventually(lambda: not first.exists(), 30, "that of the dead one is gone")
 

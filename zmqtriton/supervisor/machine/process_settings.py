@@ -63,6 +63,7 @@ class Machine(NamedTuple):
     """Facts of this machine that stand in the settings beside the options."""
 
     runtime_directory: str = ""
+    named_directory: str = ""
     storage_directory: str = ""
     started_at: int = 0
     available_bytes: int = 0
@@ -87,6 +88,7 @@ def process_settings(
     http = sockets.get(listeners.HTTP)
     machine = Machine(
         runtime_directory=str(directory.path),
+        named_directory=str(directory.named or ""),
         storage_directory=str(storage.path) if storage else "",
         started_at=int(time.time()),
         available_bytes=available_bytes(),
@@ -123,6 +125,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
             on_demand=on_demand,
             held_requests=_held_requests(machine.environment.get(_HOLD_BACK, "")),
             storage_directory=machine.storage_directory,
+            named_directory=machine.named_directory,
             serving_roles=tuple(sorted(SERVING_ROLES)),
         ),
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),

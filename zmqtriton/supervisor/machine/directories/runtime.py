@@ -20,9 +20,8 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
@@ -30,24 +29,20 @@ from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
+from zmqtriton_floor.process import named_places
 
 PREFIX = "zmqtriton-"
-_LOCK = "lock"
 _DRAFT = "draft"
 #: In which stubs make directories of their own, whoever they run as.
 _FOLDERS_OF_STUBS = (staging.folder(""), bytecode.FOLDER)
 #: The names of a server's files in here, apart from sockets.
-_OWN_NAMES = frozenset((_LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
+_OWN_NAMES = frozenset((named_places.LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
 #: The longest path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
 _CONTROL = "ctl"
 #: To the sockets of the server that serves, in a named directory.
 _LINKS = (_CONTROL, *LOCAL_SERVICES)
-#: In the lock of a named directory that a server has made: the last one there removes it.
-_MADE = b"made by a server"
-#: Who starts or ends in a named directory keeps others waiting for some milliseconds.
-_ALONE_WITHIN_S = 2.0
 
 
 class DirectoryError(Exception):
@@ -59,13 +54,13 @@ class RuntimeDirectory:
 
     def __init__(self, path: Path, lock: int, named: Path | None = None) -> None:
         self.path = path
+        #: The directory that somebody has named, if this is one below it.
+        self.named = named
         self._lock_descriptor = lock
         #: Open, and locked for cleaners.
         self._descriptor = _lock_directory(path)
         #: The group that was let in.
         self._group: int | None = None
-        #: The directory that somebody has named, if this is one below it.
-        self._named = named
         self._was_shown = False
 
     @property
@@ -105,33 +100,35 @@ class RuntimeDirectory:
             folder.mkdir(exist_ok=True)
             folder.chmod(0o1733)
         admit_group(self.path, group)
+        if self.named is not None:
+            admit_group(self.named, group)
 
     def show(self) -> None:
         """Have those who look into the named directory find this server. Raises OSError."""
-        if self._named is None:
+        if self.named is None:
             return
         self._was_shown = True
-        mine, named = self.path.stat(), self._named.stat()
+        mine, named = self.path.stat(), self.named.stat()
         if (mine.st_gid, mine.st_mode) != (named.st_gid, named.st_mode):
-            os.chown(self._named, -1, mine.st_gid)
-            self._named.chmod(stat.S_IMODE(mine.st_mode))
+            os.chown(self.named, -1, mine.st_gid)
+            self.named.chmod(stat.S_IMODE(mine.st_mode))
         for name in _LINKS:
             if name != _CONTROL and not os.path.lexists(self.path / name):
-                (self._named / name).unlink(missing_ok=True)
+                (self.named / name).unlink(missing_ok=True)
                 continue
             draft = self.path / _DRAFT
             draft.unlink(missing_ok=True)
             draft.symlink_to(f"{self.path.name}/{name}")
-            draft.rename(self._named / name)
+            draft.rename(self.named / name)
 
     @property
     def is_hidden(self) -> bool:
         """True if this server was shown, and nobody that lives is now."""
-        if self._named is None or not self._was_shown:
+        if self.named is None or not self._was_shown:
             return False
         try:
-            shown = self._named / os.path.dirname(os.readlink(self._named / _CONTROL))
-            return shown != self.path and not _is_locked(shown)
+            shown = self.named / os.path.dirname(os.readlink(self.named / _CONTROL))
+            return shown != self.path and not named_places.is_locked(shown)
         except OSError:
             return True
 
@@ -164,9 +161,9 @@ class RuntimeDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_descriptor)
         os.close(self._descriptor)
-        if self._named is not None:
+        if self.named is not None:
             with suppress(OSError, DirectoryError):
-                _leave(self._named)
+                named_places.leave(self.named)
 
 
 def claim(
@@ -206,6 +203,8 @@ def _claim(directory: str, predecessor: Path | None) -> RuntimeDirectory:
         path = Path(named).absolute()
         try:
             return _claim_in(path, predecessor)
+        except TimeoutError:
+            raise _in_use(path) from None
         except OSError as error:
             raise DirectoryError(f"cannot use runtime directory '{path}': {error}") from error
     try:
@@ -225,15 +224,15 @@ def _claim_in(path: Path, predecessor: Path | None) -> RuntimeDirectory:
     is_new = not path.exists()
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_content(path)
-    with _alone(path) as lock:
-        living = _living(path)
+    with named_places.alone(path) as lock:
+        living = named_places.living(path)
         if living and (predecessor is None or _home_of(predecessor) not in living):
             raise _in_use(path)
         if is_new:
-            os.write(lock, _MADE)
+            os.write(lock, named_places.MADE)
         if not living:
             path.chmod(0o700)
-            _clear(path)
+            named_places.clear(path)
         home = next(each for n in range(len(living) + 1) if (each := path / str(n)) not in living)
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(mode=0o700)
@@ -241,54 +240,8 @@ def _claim_in(path: Path, predecessor: Path | None) -> RuntimeDirectory:
         return RuntimeDirectory(home, _create_lock(home), named=path)
 
 
-def _leave(path: Path) -> None:
-    """Clear a named directory behind its last server."""
-    with _alone(path) as lock:
-        if _living(path):
-            for entry in path.iterdir():
-                if entry.is_symlink() and not entry.exists():
-                    entry.unlink()
-        elif os.pread(lock, len(_MADE), 0) == _MADE:
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            _clear(path)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[int]:
-    """Let nobody else start or end in a named directory. Raises DirectoryError and OSError."""
-    deadline_s = time.monotonic() + _ALONE_WITHIN_S
-    while (lock := _try_lock(path)) is None:
-        if time.monotonic() > deadline_s:
-            raise _in_use(path)
-        time.sleep(0.01)
-    try:
-        yield lock
-    finally:
-        os.close(lock)
-
-
 def _in_use(path: Path) -> DirectoryError:
     return DirectoryError(f"runtime directory '{path}' is in use by another server")
-
-
-def _living(path: Path) -> set[Path]:
-    """Return the directories of servers in a named one."""
-    return {entry for entry in path.iterdir() if entry.name.isdigit() and _is_locked(entry)}
-
-
-def _is_locked(home: Path) -> bool:
-    try:
-        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _home_of(directory: Path) -> Path:
@@ -313,26 +266,14 @@ def _check_content(path: Path) -> None:
     for entry in sorted(path.iterdir()):
         is_ours = entry.name in _OWN_NAMES or entry.name.startswith(_OUR_SOCKETS)
         is_ours |= entry.name in _LINKS and entry.is_symlink()
-        is_ours |= entry.name.isdigit() and (_LOCK in (names := os.listdir(entry)) or not names)
+        is_ours |= entry.name.isdigit() and (
+            named_places.LOCK in (names := os.listdir(entry)) or not names
+        )
         if not is_ours and not stat.S_ISSOCK(entry.lstat().st_mode):
             raise DirectoryError(
                 f"cannot use runtime directory '{path}': it has '{entry.name}', which is no "
                 "server's; name a directory that nothing else uses"
             )
-
-
-def _try_lock(path: Path) -> int | None:
-    """Return the descriptor of the lock, or None if another process has it.
-
-    Children do not inherit it.
-    """
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
 
 
 def _lock_directory(path: Path) -> int:
@@ -350,28 +291,17 @@ def _create_lock(path: Path) -> int:
     draft = path / _DRAFT
     lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    draft.rename(path / _LOCK)
+    draft.rename(path / named_places.LOCK)
     return lock
-
-
-def _clear(path: Path) -> None:
-    """Remove what an earlier server has left, except the lock."""
-    for entry in path.iterdir():
-        if entry.name == _LOCK:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
 
 
 def remove_stale(parent: Path) -> None:
     """Remove the directories of this user's dead servers."""
     for path in find_candidates(parent):
         try:
-            if not (path / _LOCK).exists():
+            if not (path / named_places.LOCK).exists():
                 continue  # being made, or not ours
-            lock = _try_lock(path)
+            lock = named_places.try_lock(path)
         except OSError:
             continue  # another server was faster
         if lock is not None:
