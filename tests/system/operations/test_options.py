@@ -197,6 +197,7 @@ def test_who_connects_while_one_of_two_ends_its_sequences_finds_the_other(
     assert [200, 200] == [_ask(begun), _ask(begun, sequence_end=True)]
     begun.close()
     assert 0 == first.process.wait(60)
+    first.process = None
     first.start()  # for the other tests
 
 

@@ -213,6 +213,18 @@ def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Pat
     alive.remove()
 
 
+def test_a_start_sweeps_no_named_directory_with_a_living_server(temporary: Path) -> None:
+    named = temporary / f"{runtime_directory.PREFIX}named"
+    alive = claim(str(named))
+
+    remove_stale(temporary)
+
+    assert alive.path.exists()
+    os.close(alive._lock_descriptor)  # as if it was killed
+    remove_stale(temporary)
+    assert not named.exists()
+
+
 def test_children_do_not_inherit_the_lock(temporary: Path) -> None:
     claimed = claim()
 

@@ -305,7 +305,8 @@ def remove_stale(parent: Path) -> None:
         except OSError:
             continue  # another server was faster
         if lock is not None:
-            shutil.rmtree(path, ignore_errors=True)
+            if not named_places.living(path):
+                shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
