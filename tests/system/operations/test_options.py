@@ -48,10 +48,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
             f"--host-policy=mine,cpu-cores={CORES[-1]}",
         ],
     )
-    config = first.add_model("sequences") / "config.pbtxt"
-    config.write_text(
-        config.read_text().replace("microseconds: 5000000", "microseconds: 600000000")
-    )
     _pinned(first, "spawned", 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "')
     (first.repository / "broken" / "1").mkdir(parents=True)
     file = directory / "second.toml"
@@ -182,23 +178,32 @@ def test_the_place_of_an_option_is_told(servers: tuple[Server, Server]) -> None:
 
 
 @pytest.mark.row("--reuse-http-port", "--reuse-grpc-port", "E78")
-def test_who_connects_while_one_of_two_ends_its_sequences_finds_the_other(
-    servers: tuple[Server, Server],
+def test_who_connects_while_one_of_several_ends_its_sequences_finds_the_others(
+    servers: tuple[Server, Server], tmp_path: Path
 ) -> None:
     first, _ = servers
-    begun = _connected_to("first", first.http_port)
-    assert 200 == _ask(begun, sequence_start=True)
+    third = Server(tmp_path, options=[*SHARED, "--id=third"])
+    third.http_port, third.grpc_port = first.http_port, first.grpc_port
+    config = third.add_model("sequences") / "config.pbtxt"
+    config.write_text(
+        config.read_text().replace("microseconds: 5000000", "microseconds: 600000000")
+    )
+    try:
+        third.launch()
+        eventually(lambda: "third" in _ids(first) & _names(first), 60, "the third answers")
+        begun = _connected_to("third", first.http_port)
+        assert 200 == _ask(begun, sequence_start=True)
 
-    assert first.process is not None
-    first.process.send_signal(signal.SIGTERM)
+        assert third.process is not None
+        third.process.send_signal(signal.SIGTERM)
 
-    eventually(lambda: {"second"} == _ids(first), 30, "it is the other one over HTTP")
-    eventually(lambda: {"second"} == _names(first), 30, "it is the other one over gRPC")
-    assert [200, 200] == [_ask(begun), _ask(begun, sequence_end=True)]
-    begun.close()
-    assert 0 == first.process.wait(60)
-    first.process = None
-    first.start()  # for the other tests
+        eventually(lambda: "third" not in _ids(first), 30, "it is another one over HTTP")
+        eventually(lambda: "third" not in _names(first), 30, "it is another one over gRPC")
+        assert [200, 200] == [_ask(begun), _ask(begun, sequence_end=True)]
+        begun.close()
+        assert 0 == third.process.wait(60)
+    finally:
+        third.stop()
 
 
 def _connected_to(name: str, port: int) -> http.client.HTTPConnection:

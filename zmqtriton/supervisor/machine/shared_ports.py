@@ -5,7 +5,8 @@ sends all of them to the others. What connects in the meantime is lost nowhere; 
 closed at once would take the connections with it that are just being made.
 
 The filter needs the place of our own socket in the kernel's array of them. Each socket is added at
-its end, and where one goes the last one takes its place; so who has been alone once is the first.
+its end, and where one goes the last one takes its place; so who has been alone once is the first,
+and who found others is behind them for as long as all of those are there.
 """
 
 from __future__ import annotations
@@ -66,21 +67,22 @@ class SharedPort:
     def __init__(self, bound: socket.socket) -> None:
         self._bound = bound
         self._address = bound.getsockname()[:2]
-        #: Those that were there before ours listened.
+        #: Those that were there before ours listened, and whether ours was then the next one.
         self._earlier: set[int] = set()
-        #: The number of our socket; None while that is not known.
-        self._number: int | None = None
+        self._was_next = False
+        self._was_alone = False
 
     def before_listening(self) -> None:
         self._earlier = self._others()
-        if not self._earlier:
-            self._number = 0
+        self._was_alone = not self._earlier
 
     def look(self) -> bool:
         """Look who else listens; return False if it is worth to look again."""
-        if self._number is None and not self._others():
-            self._number = 0
-        return self._number is not None
+        if not self._was_alone:
+            others = self._others()
+            self._was_next = self._was_next or others == self._earlier
+            self._was_alone = not others
+        return self._was_alone
 
     def send_elsewhere(self) -> int:
         """Send new connections to other servers; return how many there are.
@@ -88,13 +90,19 @@ class SharedPort:
         Those that cannot be sent elsewhere go on coming.
         """
         others = self._others()
-        number = self._number
-        if number is None and others == self._earlier and len(others) == 1:
-            number = 1
+        number = self._number_beside(others)
         if others and number is not None and self._is_listening:
             with suppress(OSError):
                 _attach(self._bound, steps_to_others(number, 1 + len(others)))
         return len(others)
+
+    def _number_beside(self, others: set[int]) -> int | None:
+        """Return the number of our socket; None if it cannot be known."""
+        if self._was_alone:
+            return 0
+        if others == self._earlier or (self._was_next and others > self._earlier):
+            return len(self._earlier)
+        return None
 
     def take_back(self) -> None:
         """Have connections go to all servers again, from ours or another's choice."""
