@@ -50,10 +50,23 @@ def _scale(model: str) -> Operation:
     return Operation(model, run)
 
 
+def _ending(world: World, wish: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """Return what makes the arguments of a call that may end the stubs that there are then.
+
+    A call whose answer is lost is made again, and the stubs of the first one are gone by then.
+    """
+
+    def note() -> dict[str, Any]:
+        model = wish["model"]
+        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
+        return wish
+
+    return note
+
+
 def _restart(model: str) -> Operation:
     def run(world: World, chance: Random) -> None:
-        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
-        world.insist("restart", chance, {"model": model})
+        world.insist("restart", chance, _ending(world, {"model": model}))
 
     return Operation(model, run)
 
@@ -261,8 +274,7 @@ def _drains(world: World, model: str, starts: int) -> bool:
 def _drain_and_restart(model: str) -> Operation:
     def run(world: World, chance: Random) -> None:
         wish = {"model": model, "then": "restart", "within_s": 1.0}
-        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
-        world.insist("drain", chance, wish)
+        world.insist("drain", chance, _ending(world, wish))
 
     return Operation(model, run)
 
@@ -278,9 +290,9 @@ def _drain_instance(model: str) -> Operation:
             """Name one of those that there are now: a fault may have changed their names."""
             names = sorted(world.server.instance_names(model))
             instance = names[int(number * len(names))] if names else model
-            return {"model": model, "instance": instance, "then": "restart", "within_s": 0.5}
+            wish = {"model": model, "instance": instance, "then": "restart", "within_s": 0.5}
+            return _ending(world, wish)()
 
-        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
         world.insist("drain", chance, drain)
 
     return Operation(model, run)
