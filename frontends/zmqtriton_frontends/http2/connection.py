@@ -321,6 +321,13 @@ class Connection(Sending):
             self.is_closing = True
             self.write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
+    def refuse_unseen(self, stream: Stream) -> None:
+        """Refuse a stream that crossed with leave(); its client may ask another server."""
+        if not self.is_closing and stream.id == self._last_stream:
+            self.is_closing = True  # by this, and by nothing else, gRPC's library knows it
+            self.write(frames.goaway(max(0, stream.id - 2), frames.NO_ERROR))
+        self.reset(stream, frames.REFUSED_STREAM)
+
     def end(self, code: int, text: bytes = b"") -> None:
         """End at once; requests in flight are lost."""
         if not self.is_over:

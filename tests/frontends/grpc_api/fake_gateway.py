@@ -108,6 +108,7 @@ class FakeGateway(Gateway):
         self.traces = Traces()
         self.token_marks = TokenMarks(lambda call: None)
         self.is_stopping = self.is_ending = False
+        self.begins_sequences_s = None
         for model in models:
             self.catalogue.update(model)
         self.respond: Respond = echo

@@ -43,6 +43,7 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
 )
 from zmqtriton_frontends.grpc_api.unary import Pending, Response
 from zmqtriton_frontends.http2.connection import Begin
+from zmqtriton_frontends.inference.open_sequences import TooLateError
 from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -170,7 +171,12 @@ class UnaryCall(OneRequest):
             self.set_result([response], compression)
 
     def set_exception(self, error: Exception, /) -> None:
-        if self._stop_asking():
+        if not self._stop_asking():
+            return
+        if type(error) is TooLateError:
+            self.connection.refuse_unseen(self)
+            self.on_reset()
+        else:
             self._fail(failed(self.context.rpc, error))
 
     def _stop_asking(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_frontends.grpc_api.transport.account import HIGH_WATER, Account
@@ -43,6 +44,8 @@ _LEAVE_S = 5.0
 #: A client that has just connected makes its first call before it is told: gRPC's own clients lose
 #: a call that they are about to make.
 _FRESH_S = 1.0
+#: Who has had sequences is not told between two of them, unless the next one takes so long.
+_BETWEEN_S = 0.5
 #: What a client does not read within this time is lost when its connection is closed.
 _CLOSE_S = 5.0
 #: Ages differ by this share, so that not all clients come back at once.
@@ -78,6 +81,10 @@ class Host(Protocol):
     #: Shared by all connections: what is received into it is used at once.
     buffer: memoryview
     turns: Turns
+
+    @property
+    def is_followed(self) -> bool:
+        """True if it stops, and another server takes those who connect from now on."""
 
     def admit(self, connection: ClientConnection, /) -> bool:
         """Count a connection that speaks HTTP/2; False if there are too many."""
@@ -342,9 +349,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def leave(self, *, after_sequences: bool = False) -> None:
         """Tell the client to go elsewhere; calls in flight are finished, and perhaps sequences."""
-        self._is_to_leave = True
-        if after_sequences and self._account.sequences:
+        is_first, self._is_to_leave = not self._is_to_leave, True
+        sequences = self._account.sequences
+        if after_sequences and sequences:
             return
+        if after_sequences and sequences.had_any and is_first:
+            # the next one may be on its way, whose other requests would go elsewhere
+            self._later("sequence", _BETWEEN_S, partial(self.leave, after_sequences=True))
+            return
+        sequences.is_over = self._server.is_followed
         fresh_s = _FRESH_S - (self._loop.time() - self._made_s)
         if fresh_s > 0 and not self._http2.has_had_streams:
             self._later("fresh", fresh_s, self.leave)

@@ -176,6 +176,10 @@ class NativeServer:
 
     # --------------------------------------------------------- for connections
 
+    @property
+    def is_followed(self) -> bool:
+        return self._gateway.is_followed
+
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more."""
         if self._connections.is_full:

@@ -38,6 +38,8 @@ SILENT_S = 75.0
 _LINGER_S = 2.0
 #: How much of one client waits unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
+#: A server that ends waits so long for the next request of a sequence that has begun late.
+_BETWEEN_REQUESTS_S = 5.0
 _NOTHING = memoryview(b"")
 _STOPPING = json_documents.write({"error": STOPPING})
 
@@ -310,6 +312,8 @@ class Connection(asyncio.Protocol):
             return
         self._unsent_since = 0.0
         since = max(self._head_since, self._idle_since)
+        if self.sequences:
+            still_s = max(still_s, _BETWEEN_REQUESTS_S)
         if self.is_idle and not self._has_place and now - since > still_s:
             self.close()
 

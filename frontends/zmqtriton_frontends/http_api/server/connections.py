@@ -97,9 +97,15 @@ class Connections:
     def has_any(self) -> bool:
         return bool(len(self.room))
 
-    def end(self) -> None:
-        """Make the next answer on each connection its last, with open sequences, too."""
-        self.is_leaving = self.is_ending = True
+    def end(self, *, is_followed: bool) -> None:
+        """Make the next answer on each connection its last, also amid the sequences it has now.
+
+        Where another server follows, those that have crossed with that end here: no other one
+        knows them.
+        """
+        self.is_leaving, self.is_ending = True, not is_followed
+        for connection in self.room:
+            connection.sequences.clear()
 
     def end_still(self, still_s: float) -> None:
         """End those on which nothing has been under way for so long."""

@@ -223,7 +223,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
                 await listener.end()
         for listener in connections.listeners:
             listener.close()
-        await self._finish(connections)
+        await self._finish(connections, is_followed=gateway.is_followed)
         connections.close()
         if handshakes is not None:
             handshakes.close()
@@ -261,9 +261,9 @@ class HttpProcess(Worker):  # type: ignore[misc]
         gateway.on_retire = gateway.catalogue.on_draining = tell
         tell()
 
-    async def _finish(self, connections: Connections) -> None:
+    async def _finish(self, connections: Connections, *, is_followed: bool) -> None:
         """Return when all connections have ended, or the time is up."""
-        connections.end()
+        connections.end(is_followed=is_followed)
         end_s = self._loop.time() + self.cfg.graceful_timeout
         checked_s = self._loop.time()
         while connections.has_any and not self._is_quick:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -121,6 +122,65 @@ def test_a_client_is_told_to_go_when_its_sequence_has_ended(server: GrpcServerTh
         ask(connection, step(3))
         assert _GOAWAY not in connection.received
         ask(connection, step(5, end=True))
+
+        assert _GOAWAY in connection.read_until(_ASKED)
+
+
+@pytest.mark.row("E78")
+def test_a_sequence_that_begins_before_a_client_has_heard_is_left_to_the_next_server(
+    server: GrpcServerThread,
+) -> None:
+    server.gateway.is_stopping, server.gateway.begins_sequences_s = True, math.inf
+    with connect(server) as connection:
+        ask(connection, live(1))
+        leave(server)
+        assert _GOAWAY in connection.read_until(_ASKED)
+
+        ask(connection, live(3))
+        ask(connection, step(5, start=True, end=True))
+        connection.send(step(7, start=True))
+
+        unseen = h2.frame(h2.GOAWAY, 0, 0, (5).to_bytes(4, "big") + bytes(4))
+        refused = h2.frame(h2.RESET, 0, 7, (7).to_bytes(4, "big"))
+        assert unseen in connection.read_until(refused)
+    assert 1 == len(server.gateway.requests), "what begins and ends at once goes on"
+
+
+def test_a_sequence_that_begins_where_no_other_server_follows_goes_on(
+    server: GrpcServerThread,
+) -> None:
+    with connect(server) as connection:
+        ask(connection, live(1))
+        leave(server)
+        connection.read_until(_ASKED)
+
+        ask(connection, step(3, start=True))
+
+
+def test_a_client_between_two_sequences_is_told_after_the_next(
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_connection, "_BETWEEN_S", 600.0)
+    with connect(server) as connection, connect(server) as other:
+        ask(connection, step(1, start=True, end=True))
+        ask(other, live(1))
+        leave(server)
+        other.read_until(_ASKED)
+
+        ask(connection, step(3, start=True))
+        assert _GOAWAY not in connection.received
+        ask(connection, step(5, end=True))
+
+        assert _GOAWAY in connection.read_until(_ASKED)
+
+
+def test_a_client_that_begins_no_more_sequences_is_told_nevertheless(
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_connection, "_BETWEEN_S", 0.01)
+    with connect(server) as connection:
+        ask(connection, step(1, start=True, end=True))
+        leave(server)
 
         assert _GOAWAY in connection.read_until(_ASKED)
 

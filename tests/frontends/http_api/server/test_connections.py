@@ -421,7 +421,7 @@ def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_while() -
         idle, idle_writer = await party.connect(POST % 2 + b"ab")
         half, half_writer = await party.connect(POST[:9])
         await idle.readuntil(b"\r\n\r\n\0\0")
-        party.connections.end()
+        party.connections.end(is_followed=False)
 
         party.connections.end_still(1.0)
         await party.run_loop()

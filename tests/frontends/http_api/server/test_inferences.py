@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.frontends.http_api.fakes import version_info
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
 from zmqtriton_floor.access.token_file import Grant, digest
@@ -429,7 +430,7 @@ def test_who_waits_while_the_server_ends_is_answered_and_closed() -> None:
     async def scenario(house: HttpHarness) -> None:
         house.gateway.is_holding = True
         reader, writer = await house.connections.connect(BINARY + BINARY)
-        house.connections.connections.end()
+        house.connections.connections.end(is_followed=False)
 
         house.gateway.release_held(1)
 
@@ -437,6 +438,42 @@ def test_who_waits_while_the_server_ends_is_answered_and_closed() -> None:
         assert b"HTTP/1.1 200 OK\r\n" in answer
         assert b"\r\nConnection: close\r\n" in answer
         assert len(house.gateway.requests) == 1
+        writer.close()
+
+    run_scenario(scenario)
+
+
+def step(*, start: bool = False, end: bool = False) -> bytes:
+    parameters = {"sequence_id": 7, "sequence_start": start, "sequence_end": end}
+    body = json.dumps({"inputs": [VALUES], "parameters": parameters}).encode()
+    return raw_request("POST", "/v2/models/sequences/infer", body)
+
+
+@pytest.mark.parametrize(
+    ("is_followed", "steps"), [(True, [step(), step(end=True)]), (False, [])], ids=str
+)
+@pytest.mark.row("E78")
+def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_follows(
+    is_followed: bool, steps: list[bytes]
+) -> None:
+    async def scenario(house: HttpHarness) -> None:
+        house.gateway.catalogue.update(version_info("sequences", sequence_batching={}))
+        connections = house.connections
+        reader, writer = await connections.connect(step(start=True))
+        assert b"Connection: close" not in await read(reader)
+        connections.connections.end(is_followed=is_followed)
+        connections.connections.end_still(1.0)
+
+        answers = []
+        for data in [step(start=True), *steps]:
+            writer.write(data)
+            answers.append(await read(reader))
+            connections.now += 2.0
+            connections.connections.end_still(1.0)
+            await connections.run_loop()
+        is_last = [b"\r\nConnection: close\r\n" in answer for answer in answers]
+        assert [False] * len(steps) + [True] == is_last
+        assert b"" == await reader.read()
         writer.close()
 
     run_scenario(scenario)

@@ -270,7 +270,7 @@ def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
     async def scenario(house: HttpHarness) -> None:
         reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
 
-        house.connections.connections.end()
+        house.connections.connections.end(is_followed=False)
         house.connections.connections.end_still(1.0)
         house.connections.now += 2.0
         house.connections.connections.end_still(1.0)
