@@ -278,11 +278,6 @@ class Gateway:
             self._stages.add(own_id, request.stages)
         return own_id
 
-    @property
-    def is_followed(self) -> bool:
-        """True if the server stops, and another one takes those who connect from now on."""
-        return self.is_stopping and self.begins_sequences_s == math.inf
-
     def _goes_on(self, request: CheckedRequest) -> bool:
         """Return whether a request is taken although the server stops."""
         if self.begins_sequences_s is None:
@@ -422,3 +417,8 @@ class Gateway:
     def _change_broker(self, epoch: int) -> None:
         self._broker.change(epoch)
         self.catalogue.has_broker = False
+
+
+def is_followed(gateway: Gateway) -> bool:
+    """Return whether the server stops, and another one takes those who connect from now on."""
+    return gateway.is_stopping and gateway.begins_sequences_s == math.inf

@@ -16,7 +16,7 @@ from functools import partial
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import ClientReport
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.grpc_api.transport import call_counts, call_headers
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -178,7 +178,7 @@ class NativeServer:
 
     @property
     def is_followed(self) -> bool:
-        return self._gateway.is_followed
+        return is_followed(self._gateway)
 
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more."""

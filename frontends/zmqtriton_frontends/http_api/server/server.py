@@ -31,7 +31,7 @@ from zmqtriton_floor.wire import WorkerForked
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.client_report import ClientReport, Counts
-from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
+from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway, is_followed
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
@@ -223,7 +223,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
                 await listener.end()
         for listener in connections.listeners:
             listener.close()
-        await self._finish(connections, is_followed=gateway.is_followed)
+        await self._finish(connections, is_followed=is_followed(gateway))
         connections.close()
         if handshakes is not None:
             handshakes.close()
