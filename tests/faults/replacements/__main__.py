@@ -8,17 +8,23 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.faults.replacements.clients import (
     CROWD,
     LONG_CROWD,
+    OF_SEQUENCES,
+    OF_STREAMS,
     Client,
     Crowd,
     SharedMemoryClient,
     crowd,
 )
 from tests.faults.replacements.kills import KILLS, kill_under_load
+from tests.faults.replacements.libraries import library_crowd
+from tests.faults.replacements.proxied import ByEnvoy, ByHaproxy
 from tests.faults.replacements.ways import (
+    ByCommand,
     BySystemd,
     ByTakeOver,
     InOneDirectory,
@@ -28,13 +34,36 @@ from tests.faults.replacements.ways import (
 )
 
 WAYS: Mapping[str, Callable[[Path], Way]] = {
-    "systemd": BySystemd,
+    "command": ByCommand,
     "take-over": ByTakeOver,
     "one-directory": InOneDirectory,
-    "two-servers": OnOnePort,
     "take-over-grpcio": WithGrpcio,
+    "systemd": BySystemd,
+    "two-servers": OnOnePort,
+    "haproxy": ByHaproxy,
+    "envoy": ByEnvoy,
 }
 _PAUSE_S = 3.0
+
+
+class Row(NamedTuple):
+    """A way, and what came of it."""
+
+    way: str
+    replacements: int
+    requests: int
+    failed: int
+    cut: int
+
+    @staticmethod
+    def of(name: str, times: int, clients: Sequence[Client]) -> Row:
+        failed = sum(map(_failed, clients))
+        cut = sum(_failed(client) for client in clients if isinstance(client, OF_STREAMS))
+        return Row(name, times, failed + sum(client.right for client in clients), failed, cut)
+
+    def text(self) -> str:
+        way, *numbers = self
+        return f"{way:20}" + "".join(f"{number:>14}" for number in numbers)
 
 
 async def replace_under_load(
@@ -67,10 +96,10 @@ def _failed(client: Client) -> int:
     return len(client.failures)
 
 
-def _kill_at_each_step(times: int, numbers: Crowd) -> int:
+def _kill_at_each_step(times: int, numbers: Crowd, make: Callable[[Path], ByTakeOver]) -> int:
     has_failed = False
     with tempfile.TemporaryDirectory() as directory:
-        way = ByTakeOver(Path(directory))
+        way = make(Path(directory))
         way.start()
         try:
             for kill in KILLS * times:
@@ -84,6 +113,31 @@ def _kill_at_each_step(times: int, numbers: Crowd) -> int:
     return int(has_failed)
 
 
+def _replace_in_way(name: str, times: int, numbers: Crowd) -> Row | None:
+    """Replace the server in this way, and print what came of it; None where it cannot be had."""
+    make = WAYS[name]
+    if make in (ByEnvoy, ByHaproxy) and make.program is None:
+        print(f"== {name}: left out, since the program is not here")
+        return None
+    if make is ByEnvoy:
+        numbers = {kind: count for kind, count in numbers.items() if kind not in OF_SEQUENCES}
+    with tempfile.TemporaryDirectory() as directory:
+        way = make(Path(directory))
+        try:
+            way.start()
+            begun_s = time.monotonic()
+            clients, gone_s = asyncio.run(replace_under_load(way, times, numbers))
+            seconds = time.monotonic() - begun_s
+        finally:
+            way.close()
+    within = ", ".join(f"{each:.1f}" for each in gone_s)
+    print(f"== {name}: {seconds:.0f} s; the old server went within {within} s")
+    print(table(clients), flush=True)
+    failures = [f"{each.label}: {text}" for each in clients for _, text in each.failures]
+    print("\n".join(failures[:20]), flush=True)
+    return Row.of(name, times, clients)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="all of them without any")
@@ -91,27 +145,16 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="with streams of up to 60 s")
     parser.add_argument("--kills", action="store_true", help="kill a server at each step instead")
     options = parser.parse_args()
-    numbers = LONG_CROWD if options.long else CROWD
+    numbers = {**(LONG_CROWD if options.long else CROWD), **library_crowd()}
     if options.kills:
-        return _kill_at_each_step(options.times, numbers)
-    has_failed = False
-    for name in options.ways or WAYS:
-        with tempfile.TemporaryDirectory() as directory:
-            way = WAYS[name](Path(directory))
-            way.start()
-            try:
-                begun_s = time.monotonic()
-                clients, gone_s = asyncio.run(replace_under_load(way, options.times, numbers))
-                seconds = time.monotonic() - begun_s
-            finally:
-                way.close()
-            times = ", ".join(f"{each:.1f}" for each in gone_s)
-            print(f"== {name}: {seconds:.0f} s; the old server went within {times} s")
-            print(table(clients), flush=True)
-            failures = [f"{each.label}: {text}" for each in clients for _, text in each.failures]
-            print("\n".join(failures[:20]), flush=True)
-            has_failed |= bool(failures)
-    return int(has_failed)
+        make = InOneDirectory if options.ways == ["one-directory"] else ByTakeOver
+        return _kill_at_each_step(options.times, numbers, make)
+    results = [_replace_in_way(name, options.times, numbers) for name in options.ways or WAYS]
+    rows = [row for row in results if row is not None]
+    words = ("replacements", "requests", "failed", "streams cut")
+    print(f"{'way':20}" + "".join(f"{word:>14}" for word in words))
+    print("\n".join(row.text() for row in rows))
+    return int(any(row.failed for row in rows))
 
 
 if __name__ == "__main__":

@@ -31,9 +31,16 @@ _STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 #: Longer than any server stops and starts.
 PATIENCE_S = 120.0
 STEPS = 6
+#: By it a proxy knows whose requests go to the same server.
+SEQUENCE_HEADER = "x-sequence"
 _SHARED_BYTES = 16 * 4
 _UPLOAD_PARTS = 256
 _IDS = itertools.count(1)
+
+
+def next_id() -> int:
+    """Return a number that no other request of this process has."""
+    return next(_IDS)
 
 
 class FailedError(Exception):
@@ -118,11 +125,13 @@ class HttpClient(Client):
                 await self._writer.wait_closed()
             self._writer = None
 
-    async def send_head(self, path: str, size: int) -> None:
+    async def send_head(self, path: str, size: int, sequence: object = "") -> None:
         await self.connect()
         assert self._writer is not None
-        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n"
-        self._writer.write(head.encode())
+        fields = f"content-length: {size}\r\n"
+        if sequence:
+            fields += f"{SEQUENCE_HEADER}: {sequence}\r\n"
+        self._writer.write(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n".encode())
 
     async def send(self, part: bytes) -> None:
         assert self._writer is not None
@@ -142,8 +151,8 @@ class HttpClient(Client):
             await self.close()
         return status, body
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        await self.send_head(path, len(body))
+    async def post(self, path: str, body: bytes, sequence: object = "") -> tuple[int, bytes]:
+        await self.send_head(path, len(body), sequence)
         await self.send(body)
         return await self.answer()
 
@@ -176,6 +185,13 @@ class NewHttpClient(HttpClient):
     async def ask(self) -> None:
         await super().ask()
         await self.close()
+
+
+class BusyHttpClient(HttpClient):
+    """Requests that leave no moment of a change out."""
+
+    label = "HTTP, kept connections without a pause"
+    pause_s = 0.0
 
 
 class UploadingClient(HttpClient):
@@ -252,7 +268,7 @@ class HttpSequenceClient(HttpClient):
             value = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [1]}
             document = {"parameters": {"sequence_id": own, **ends}, "inputs": [value]}
             status, body = await self.post(
-                "/v2/models/sequences/infer", json.dumps(document).encode()
+                "/v2/models/sequences/infer", json.dumps(document).encode(), own
             )
             check(status == 200, f"step {step}: {status} {body[:200]!r}")
             outputs = {output["name"]: output["data"] for output in json.loads(body)["outputs"]}
@@ -322,7 +338,7 @@ def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": shape}
 
 
-def _add_sub(own: int) -> Any:
+def add_sub(own: int) -> Any:
     return _REQUEST(
         model_name="add_sub",
         inputs=[_tensor(name, "FP32", 1, 16) for name in ("INPUT0", "INPUT1")],
@@ -330,7 +346,7 @@ def _add_sub(own: int) -> Any:
     )
 
 
-def _check_add_sub(response: Any, own: int) -> None:
+def check_add_sub(response: Any, own: int) -> None:
     values = struct.unpack("<16f", response.raw_output_contents[0])
     check((2.0 * own,) * 16 == values, "another's answer")
 
@@ -362,13 +378,15 @@ class GrpcClient(Client):
             await self._channel.close()
             self._channel = None
 
-    async def infer(self, request: Any) -> Any:
+    async def infer(self, request: Any, sequence: object = "") -> Any:
         call = self.channel.unary_unary(_SERVICE + "ModelInfer")
-        return _RESPONSE.FromString(await call(request.SerializeToString(), timeout=PATIENCE_S))
+        metadata = [(SEQUENCE_HEADER, str(sequence))] if sequence else []
+        data = await call(request.SerializeToString(), timeout=PATIENCE_S, metadata=metadata)
+        return _RESPONSE.FromString(data)
 
     async def ask(self) -> None:
         own = next(_IDS)
-        _check_add_sub(await self.infer(_add_sub(own)), own)
+        check_add_sub(await self.infer(add_sub(own)), own)
 
 
 class NewGrpcClient(GrpcClient):
@@ -389,7 +407,7 @@ class GrpcSequenceClient(GrpcClient):
     async def ask(self) -> None:
         own = next(_IDS) + (os.getpid() << 20)
         for step in range(STEPS):
-            response = await self.infer(_step(own, step))
+            response = await self.infer(_step(own, step), own)
             total = _sum_of(response)
             check(step + 1 == total, f"step {step}: {total}")
             await self.pause_between()
@@ -452,7 +470,7 @@ class TalkClient(GrpcClient):
         stream = self.channel.stream_stream(_SERVICE + "ModelStreamInfer")(timeout=PATIENCE_S)
         own = next(_IDS) + (os.getpid() << 20)
         for number in range(self.requests):
-            request = _step(own, number) if number < STEPS else _add_sub(own % 1000)
+            request = _step(own, number) if number < STEPS else add_sub(own % 1000)
             with suppress(asyncio.InvalidStateError):  # it has ended; reading it says why
                 await stream.write(request.SerializeToString())
             data = await stream.read()
@@ -462,7 +480,7 @@ class TalkClient(GrpcClient):
             if number < STEPS:
                 check(number + 1 == _sum_of(response.infer_response), f"step {number}")
             else:
-                _check_add_sub(response.infer_response, own % 1000)
+                check_add_sub(response.infer_response, own % 1000)
             await self.pause_between()
         await stream.done_writing()
         check(await stream.read() is grpc.aio.EOF, "too much")
@@ -484,11 +502,16 @@ class LongTalkClient(TalkClient):
     requests = 60
 
 
+#: Kinds whose requests depend on each other over several calls, and those of open streams.
+OF_SEQUENCES = (HttpSequenceClient, GrpcSequenceClient)
+OF_STREAMS = (EventsClient, DecoupledClient, TalkClient)
+
 #: How many there are of each kind.
 Crowd = Mapping[type[Client], int]
 #: Together some 200 requests a second, and 20 streams.
 CROWD: Crowd = {
     HttpClient: 4,
+    BusyHttpClient: 1,
     NewHttpClient: 2,
     UploadingClient: 1,
     EventsClient: 3,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from tests.faults.replacements.clients import MODELS
 from tests.faults.replacements.systemd import Systemd
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 
 OPTIONS = ("--http-workers=2", "--grpc-processes=2", "--exit-timeout-secs=90")
-_WITHIN_S = 180.0
+WITHIN_S = 180.0
 
 
 class Way(ABC):
@@ -56,11 +61,11 @@ class BySystemd(Way):
 
     def start(self) -> None:
         self._systemd.start()
-        eventually(self._systemd.server.is_ready, _WITHIN_S, "ready")
+        eventually(self._systemd.server.is_ready, WITHIN_S, "ready")
 
     def replace(self) -> float:
         begun_s = time.monotonic()
-        status = self._systemd.server.stop(_WITHIN_S)
+        status = self._systemd.server.stop(WITHIN_S)
         gone_s = time.monotonic() - begun_s
         assert status == 0, f"the old server exited with {status}"
         self.start()
@@ -73,7 +78,7 @@ class BySystemd(Way):
         return self._systemd.server.log_text()
 
 
-class _SideBySide(Way):
+class SideBySide(Way):
     """Servers with directories of their own, of which two run for a while."""
 
     #: Of all servers, and of those that replace another.
@@ -102,7 +107,7 @@ class _SideBySide(Way):
         server = self.next()
         self.servers.append(server)
         server.launch()
-        eventually(lambda: "Started HTTPService" in server.log_text(), _WITHIN_S, "it listens")
+        eventually(lambda: "Started HTTPService" in server.log_text(), WITHIN_S, "it listens")
 
     def replace(self) -> float:
         old = self.servers[-1]
@@ -110,7 +115,7 @@ class _SideBySide(Way):
         begun_s = time.monotonic()
         self._end(old)
         assert old.process is not None
-        assert 0 == old.process.wait(_WITHIN_S), old.log_text()[-3000:]
+        assert 0 == old.process.wait(WITHIN_S), old.log_text()[-3000:]
         return time.monotonic() - begun_s
 
     @abstractmethod
@@ -126,33 +131,71 @@ class _SideBySide(Way):
         return "\n".join(server.log_text() for server in self.servers)
 
 
-class OnOnePort(_SideBySide):
+def drain_and_stop(server: Server) -> None:
+    """Send a server's clients elsewhere, and stop it when they have gone."""
+    assert server.process is not None
+    run_ctl(f"--server={server.process.pid}", "drain", "--then", "stop")
+
+
+def run_ctl(*words: str) -> str:
+    program = str(Path(sys.executable).with_name("zmqtriton-ctl"))
+    done = subprocess.run(
+        [program, *words], capture_output=True, text=True, timeout=WITHIN_S, check=False
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+class OnOnePort(SideBySide):
     """Two servers on the same ports; the old one drains and stops when the new one is ready."""
 
     options = ("--reuse-http-port=true", "--reuse-grpc-port=true")
 
     def _end(self, old: Server) -> None:
-        command = [
-            str(Path(sys.executable).with_name("zmqtriton-ctl")),
-            f"--server={old.pids()['supervisor'][0]}",
-        ]
-        done = subprocess.run(
-            [*command, "drain", "--then", "stop"],
-            capture_output=True,
-            text=True,
-            timeout=_WITHIN_S,
-            check=False,
-        )
-        assert done.returncode == 0, done
+        drain_and_stop(old)
 
 
-class ByTakeOver(_SideBySide):
+class ByTakeOver(SideBySide):
     """The new server has the sockets from the old one, and tells it to go when it is ready."""
 
     options_of_next = ("--take-over",)
 
     def _end(self, old: Server) -> None:
         """Do nothing: the new server has told it."""
+
+
+class ByCommand(SideBySide):
+    """`zmqtriton-ctl replace`, to other options and back."""
+
+    _FORWARD = ("--http-workers=1", "--grpc-processes=1", "--log-verbose=1")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._pid = 0
+        self._turns = itertools.cycle([self._FORWARD, ()])
+
+    def replace(self) -> float:
+        [server] = self.servers
+        assert server.process is not None
+        before = self._pid or server.process.pid
+        options = server.command[server.command.index("zmqtriton") + 1 :]
+        words = [f"--server={before}", "replace", "-o", "json", "--", *options, *next(self._turns)]
+        answer = json.loads(run_ctl(*words))
+        begun_s = time.monotonic()
+        self._pid = answer["pid"]
+        if server.returncode is None:
+            assert 0 == server.process.wait(WITHIN_S), server.log_text()[-3000:]
+        eventually(lambda: not psutil.pid_exists(before), WITHIN_S, "the old server has gone")
+        return time.monotonic() - begun_s
+
+    def _end(self, old: Server) -> None:
+        """Do nothing: the new server has told it."""
+
+    def close(self) -> None:
+        super().close()
+        if self._pid:
+            os.kill(self._pid, signal.SIGTERM)
+            eventually(lambda: not psutil.pid_exists(self._pid), WITHIN_S, "it has ended")
 
 
 class WithGrpcio(ByTakeOver):

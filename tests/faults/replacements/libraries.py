@@ -1,0 +1,187 @@
+"""Clients that people use: tritonclient, curl, Node. Each repeats what it repeats by itself.
+
+curl and Node are left out where they are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.faults.replacements.clients import (
+    PATIENCE_S,
+    Client,
+    Crowd,
+    FailedError,
+    add_sub,
+    check,
+    next_id,
+)
+
+_ROOT = Path(__file__).parents[3]
+_NODE_MODULES = _ROOT / ".venv-clients/node/node_modules"
+_PATH = "/v2/models/add_sub/infer"
+
+
+class TritonClient(Client):
+    """One of tritonclient's, which blocks, and lives on a thread of its own."""
+
+    library: Any
+
+    def __init__(self, http_port: int, grpc_port: int) -> None:
+        super().__init__(http_port, grpc_port)
+        self._thread = ThreadPoolExecutor(1)
+        self._client: Any = None
+
+    async def ask(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
+
+    def _ask(self) -> None:
+        library, own = self.library, next_id() % 1000
+        try:
+            if self._client is None:
+                self._client = self.make()
+            inputs = [library.InferInput(name, [1, 16], "FP32") for name in ("INPUT0", "INPUT1")]
+            for tensor in inputs:
+                tensor.set_data_from_numpy(np.full((1, 16), own, np.float32))
+            values = self._client.infer("add_sub", inputs).as_numpy("OUTPUT0")
+        except InferenceServerException as error:
+            raise FailedError(str(error)) from None
+        check([2.0 * own] * 16 == values.ravel().tolist(), "another's answer")
+
+    def make(self) -> Any:
+        """Return a new client of the library."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)
+            self._client = None
+
+
+class TritonHttpClient(TritonClient):
+    label = "tritonclient.http"
+    library = tritonclient.http
+
+    def make(self) -> Any:
+        address = f"127.0.0.1:{self.http_port}"
+        return tritonclient.http.InferenceServerClient(address, network_timeout=PATIENCE_S)
+
+
+class TritonGrpcClient(TritonClient):
+    label = "tritonclient.grpc"
+    library = tritonclient.grpc
+
+    def make(self) -> Any:
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.min_reconnect_backoff_ms", int(PATIENCE_S * 1000)),
+        ]
+        address = f"127.0.0.1:{self.grpc_port}"
+        return tritonclient.grpc.InferenceServerClient(address, channel_args=options)
+
+
+class CurlClient(Client):
+    """Each curl asks ten times over one connection."""
+
+    label = "curl, ten requests over a connection"
+    pause_s = 0.5
+
+    async def ask(self) -> None:
+        inputs = [
+            {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
+            for name in ("INPUT0", "INPUT1")
+        ]
+        url = f"http://127.0.0.1:{self.http_port}{_PATH}"
+        words = ["-sS", "-w", "%{http_code} ", "--rate", "10/s"]
+        words += ["--data-binary", json.dumps({"inputs": inputs}), *["-o", "/dev/null", url] * 10]
+        process = await asyncio.create_subprocess_exec(
+            *("curl", *words),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, complaint = await process.communicate()
+        check(["200"] * 10 == said.decode().split(), f"{said!r} {complaint.decode()}")
+
+    async def close(self) -> None:
+        """Do nothing: each process has closed its connection."""
+
+
+class NodeClient(Client):
+    """A program of Node that asks until its input ends, with a line for each request."""
+
+    protocol = ""
+
+    async def run(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *("node", str(Path(__file__).with_name("client.js")), self.protocol),
+            *self._arguments(),
+            env={**os.environ, "NODE_PATH": str(_NODE_MODULES)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            document = json.loads(line)
+            if document["error"]:
+                self.failures.append((document["begun_s"], document["error"]))
+            else:
+                self.right += 1
+            self.longest_s = max(self.longest_s, document["seconds"])
+            if self.is_over and not process.stdin.is_closing():
+                process.stdin.close()
+        if await process.wait():
+            self.failures.append((0.0, f"it has ended with status {process.returncode}"))
+
+    def _arguments(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    async def ask(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Do nothing: the program does it."""
+
+
+class NodeHttpClient(NodeClient):
+    label = "Node, http with kept connections"
+    protocol = "http"
+
+    def _arguments(self) -> Sequence[str]:
+        tensor = {"datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
+        inputs = [{"name": name, **tensor} for name in ("INPUT0", "INPUT1")]
+        return str(self.http_port), _PATH, json.dumps({"inputs": inputs})
+
+
+class NodeGrpcClient(NodeClient):
+    label = "Node, @grpc/grpc-js"
+    protocol = "grpc"
+
+    def _arguments(self) -> Sequence[str]:
+        body = base64.b64encode(add_sub(1).SerializeToString()).decode()
+        return str(self.grpc_port), "/inference.GRPCInferenceService/ModelInfer", body
+
+
+def library_crowd() -> Crowd:
+    """Return one client of each kind that can be had here."""
+    kinds: list[type[Client]] = [TritonHttpClient, TritonGrpcClient]
+    if shutil.which("curl"):
+        kinds.append(CurlClient)
+    if shutil.which("node"):
+        kinds.append(NodeHttpClient)
+        if (_NODE_MODULES / "@grpc").is_dir():
+            kinds.append(NodeGrpcClient)
+    return dict.fromkeys(kinds, 1)
