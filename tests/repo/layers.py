@@ -126,9 +126,10 @@ LAYERS = (
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.inference",
             "zmqtriton_frontends.process",
+            "zmqtriton_frontends.serving",
             "zmqtriton_frontends.tensors.references",
         ),
-        ("uvloop", "zmq"),
+        ("zmq",),
         "is a frontend of a protocol of its own",
     ),
     Layer(
@@ -197,16 +198,19 @@ LAYERS = (
         "knows the broker and the supervisor, and no protocol of clients",
     ),
     Layer(
-        "zmqtriton_frontends.http1",
-        ("zmqtriton_frontends.http1",),
-        (),
-        "is a protocol and knows nobody who speaks it",
+        "zmqtriton_frontends.serving",
+        (
+            _FLOOR,
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.serving",
+        ),
+        ("uvloop",),
+        "knows the life of a process, and nothing that it serves",
     ),
-    Layer(
-        "zmqtriton_frontends.http2",
-        ("zmqtriton_frontends.http2",),
-        (),
-        "is a protocol and knows nobody who speaks it",
+    *(
+        Layer(name, (name,), (), "is a protocol and knows nobody who speaks it")
+        for name in ("zmqtriton_frontends.http1", "zmqtriton_frontends.http2")
     ),
     Layer(
         "zmqtriton_frontends.grpc_api",
@@ -241,23 +245,13 @@ LAYERS = (
         "only reads texts, and how the commands of add-ons are used",
     ),
     Layer("zmqtriton.addons", (_FLOOR,), (), "is the seam, and knows no add-on"),
-    Layer(
-        "zmqtriton.pytriton",
-        ("zmqtriton_addons.pytriton",),
-        (),
-        "is a public name of an add-on, and nothing else",
-    ),
-    Layer(
-        "zmqtriton.door",
-        ("zmqtriton_addons.door.client",),
-        (),
-        "is a public name of an add-on, and nothing else",
-    ),
-    Layer(
-        "zmqtriton.testing",
-        ("zmqtriton_addons.tools.testing",),
-        (),
-        "is a public name of an add-on, and nothing else",
+    *(
+        Layer(name, (f"zmqtriton_addons.{addon}",), (), "is a public name of an add-on alone")
+        for name, addon in (
+            ("zmqtriton.pytriton", "pytriton"),
+            ("zmqtriton.door", "door.client"),
+            ("zmqtriton.testing", "tools.testing"),
+        )
     ),
     Layer("zmqtriton_addons", (), (), "is a name"),
     Layer("zmqtriton_addons.tools", (), (), "is a name"),

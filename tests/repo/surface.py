@@ -48,6 +48,7 @@ SURFACE = {
     "zmqtriton_frontends.metrics_api.scraper": "the page of metrics",
     "zmqtriton_frontends.process": "a frontend's memory and connections, and slow clients",
     "zmqtriton_frontends.process.request_log": "the log of a frontend",
+    "zmqtriton_frontends.serving": "the life of a process that serves",
     "zmqtriton_frontends.tensors.references": "whether a tensor is large",
     "zmqtriton_protos": "Triton's messages",
 }

@@ -8,24 +8,20 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "client_report": "ClientReport",
     "control_calls": "on_behalf_of",
-    "gateway": "NEW_SEQUENCES_S Gateway",
+    "gateway": "Gateway",
     "loads": "load",
     "pending_request": "PendingRequest",
     "readiness": "Readiness",
-    "startup": "may_open",
     "streams": "StreamItem",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.gateway.client_report import ClientReport
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of
-    from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
+    from zmqtriton_frontends.gateway.gateway import Gateway
     from zmqtriton_frontends.gateway.loads import load
     from zmqtriton_frontends.gateway.pending_request import PendingRequest
     from zmqtriton_frontends.gateway.readiness import Readiness
-    from zmqtriton_frontends.gateway.startup import may_open
     from zmqtriton_frontends.gateway.streams import StreamItem
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -5,7 +5,6 @@ Waits until the server opens, then becomes gunicorn's arbiter on the given bound
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 
@@ -16,6 +15,7 @@ from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
 from zmqtriton_frontends.http_api.server.endpoints import SOCKETS
 from zmqtriton_frontends.http_api.server.server import Server
 from zmqtriton_frontends.process.hosts import AllowedHosts
+from zmqtriton_frontends.serving.process import begin
 
 _log = logging.getLogger(__name__)
 
@@ -35,17 +35,9 @@ _NOT_FOR_GUNICORN = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="zmqtriton_frontends.http_api")
-    parser.add_argument("--lifeline", type=int, required=True)
-    for name in SOCKETS:
-        parser.add_argument(f"--{name}", type=int)
-    arguments = parser.parse_args()
-    prctl.set_name("zmqtriton-http")
-    prctl.hide_memory()
-    prctl.die_with(os.getppid())
+    lifeline, sockets = begin("zmqtriton-http", SOCKETS)
     for name in _NOT_FOR_GUNICORN:
         os.environ.pop(name, None)
-    lifeline = Lifeline.inherited(arguments.lifeline)
     bootstrap = await_open(lifeline)
     if bootstrap is None:
         return 0
@@ -53,8 +45,6 @@ def main() -> int:
     logs.configure(settings.log)
     if not AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts).is_checked:
         _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
-    descriptors = {name: vars(arguments)[name.replace("-", "_")] for name in SOCKETS}
-    sockets = {name: number for name, number in descriptors.items() if number is not None}
     Server(settings, lifeline, bootstrap.directory, sockets).run()
     return 0
 

@@ -1,6 +1,9 @@
 """The connections of scrapers: GET and HEAD of /metrics, one after another, no bodies.
 
 Everything is limited: heads, the time they may take, connections. Knows nothing of metrics.
+
+The connections of HTTP's processes could serve the page, too. But what they import takes 19 MB, and
+70 ms at each start of a process that needs 27 MB and 120 ms without.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "allocator": "keep_freed_memory",
     "arrivals": "Arrivals",
     "client_progress": "Progress",
     "descriptors": "max_connections",
@@ -16,7 +15,6 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.process.allocator import keep_freed_memory
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.descriptors import max_connections

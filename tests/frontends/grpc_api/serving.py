@@ -18,6 +18,7 @@ from zmqtriton.supervisor.machine import listeners
 from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.serving.process import Service, check, end
 
 #: What can serve the table of RPCs, and what does unless a test says else.
 SERVERS: dict[str, type[Server] | type[NativeServer]] = {"grpcio": Server, "native": NativeServer}
@@ -29,26 +30,30 @@ T = TypeVar("T")
 class GrpcServerThread:
     """A server that runs; the gateway must be touched on its loop only."""
 
-    def __init__(self, gateway: FakeGateway, host: str = "127.0.0.1") -> None:
+    def __init__(self, gateway: FakeGateway) -> None:
         self.gateway = gateway
         self.address = ""
-        self._host = host
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._server: Server | NativeServer
+        self._checking: asyncio.Task[None]
 
     async def _start(self) -> None:
-        self._server = server = SERVERS[chosen](self.gateway)
-        if isinstance(server, NativeServer):
+        if chosen == "native":
             bound = self._bind()
             port = bound.getsockname()[1]
-            await server.start([bound])
+            self._server = NativeServer(self.gateway, [bound])
+            await self._server.open()
         else:
-            port = await server.start(f"{self._host}:0")
+            self._server = Server(self.gateway)
+            [(_, address)] = await self._server.open()
+            port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"
+        self._checking = asyncio.ensure_future(check(self._server, self.gateway.call))
 
     def _bind(self) -> socket.socket:
-        options = Options(grpc_address=self._host.strip("[]"), grpc_port=0, allow_http=False)
+        host = self.gateway.settings.grpc.address
+        options = Options(grpc_address=host, grpc_port=0, allow_http=False)
         return listeners.bind_all(replace(options, allow_metrics=False))[listeners.GRPC].socket
 
     def start(self) -> None:
@@ -68,8 +73,13 @@ class GrpcServerThread:
     def ledger(self) -> Ledger:
         return self.native.answering.ledger
 
+    async def _end(self, within_s: float) -> None:
+        if not self._checking.cancelled():
+            self._checking.cancel()
+            await end_within(self._server, within_s)
+
     def close(self) -> None:
-        self.run_coroutine(self._server.stop(0))
+        self.run_coroutine(self._end(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -90,7 +100,7 @@ class GrpcServerThread:
         """Begins to stop; the result waits for the end of that."""
 
         async def stop() -> None:
-            await self._server.stop(within_s)
+            await self._end(within_s)
 
         # At once, or what is asked next could still be answered.
         self.run_function(lambda: vars(self.gateway).update(is_stopping=True, is_ending=True))
@@ -98,9 +108,14 @@ class GrpcServerThread:
         return lambda: stopping.result(20)
 
 
+async def end_within(server: Service, within_s: float) -> None:
+    end_s = asyncio.get_running_loop().time() + within_s
+    await end(server, lambda: end_s)
+
+
 @contextmanager
-def serving(gateway: FakeGateway, host: str = "127.0.0.1") -> Iterator[GrpcServerThread]:
-    server = GrpcServerThread(gateway, host)
+def serving(gateway: FakeGateway) -> Iterator[GrpcServerThread]:
+    server = GrpcServerThread(gateway)
     server.start()
     try:
         yield server

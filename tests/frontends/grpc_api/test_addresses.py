@@ -13,9 +13,9 @@ from tests.frontends.grpc_api.serving import serving
 
 @pytest.mark.usefixtures("each_transport")
 def test_all_addresses_of_ipv6_are_those_of_ipv4_too(tmp_path: Path) -> None:
-    gateway = FakeGateway(version_info("m"), settings={"runtime_directory": str(tmp_path)})
+    settings = {"runtime_directory": str(tmp_path), "grpc_address": "::"}
 
-    with serving(gateway, "[::]") as server:
+    with serving(FakeGateway(version_info("m"), settings=settings)) as server:
         port = server.address.rpartition(":")[2]
         for host in ("127.0.0.1", "[::1]"):
             with triton.InferenceServerClient(f"{host}:{port}") as client:

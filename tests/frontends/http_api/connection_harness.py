@@ -10,9 +10,9 @@ from typing import Any
 
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.serving.listener import Listener
 
 
 class ConnectionHarness:
@@ -47,7 +47,7 @@ class ConnectionHarness:
             make = handshakes.before(self.connections.make)
         with socket.create_server(("127.0.0.1", 0)) as bound:
             self.address = bound.getsockname()
-            listener = Listener(make, bound, 100)
+            listener = Listener(make, bound)
             self.connections.listeners.append(listener)
             await listener.open()
             try:

@@ -59,7 +59,7 @@ ALLOWED = (
     ),
     Allowed(
         "os.utime",
-        "zmqtriton_frontends.http_api.server.server:_serve",
+        "zmqtriton_frontends.http_api.server.service:check",
         "gunicorn's heartbeat, a file in the runtime directory",
     ),
     *(

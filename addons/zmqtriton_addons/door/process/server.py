@@ -28,9 +28,10 @@ from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Pe
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.process import zmq_sockets
-from zmqtriton_frontends.gateway import ClientReport, Gateway
+from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import by_category
 from zmqtriton_frontends.process import Ledger, max_connections
+from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +39,6 @@ _log = logging.getLogger(__name__)
 _UNREAD, _AHEAD = 64, 4
 #: Messages that are read before others have their turn on the loop.
 _MAX_A_TURN = 64
-_CHECK_EVERY_S = 1.0
-_LOOK_S = 0.01
 #: A client that has asked nothing for so long has heard that the server stops, or will not ask.
 _QUIET_S = 1.0
 #: For sending the last answers once all requests are answered.
@@ -51,12 +50,16 @@ _CREDENTIALS = struct.Struct("iii")
 _OWN_ID = 0
 
 
-class DoorServer:
-    def __init__(self, gateway: Gateway) -> None:
+class DoorServer(Service):
+    role = "door"
+
+    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
+        """Set up with a bound socket that clients connect to."""
         self._gateway = gateway
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
-        self._ledger = Ledger(settings.memory.client_bytes)
+        self.ledger: Ledger = Ledger(settings.memory.client_bytes)
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
         self._restrictions = by_category(settings.access.restrictions)
         self._context = zmq.Context()
@@ -66,56 +69,47 @@ class DoorServer:
         self._peers: dict[bytes, tuple[Peer, int]] = {}
         #: The connections that there are, with the routing id of the client once it has asked.
         self._connections: dict[int, bytes] = {}
-        self._report = ClientReport(
-            gateway.call, "door", self._ledger, connections=lambda: len(self._connections)
-        )
         self._max_connections = max_connections()
         #: Those whom ZeroMQ has no room for.
         self._blocked: dict[Peer, None] = {}
         self._is_read_due = False
-        self._checking: asyncio.TimerHandle | None = None
         self._path = ""
         self._asked_s = 0.0
 
-    def start(self, listener: int) -> str:
-        """Serve clients that connect to this bound socket; return its path."""
-        limit_memory(self._ledger.requests.limit)
-        with socket.socket(fileno=os.dup(listener)) as bound:
-            path: str = bound.getsockname()
-            bound.listen(socket.SOMAXCONN)
+    async def open(self) -> list[tuple[str, str]]:
+        limit_memory(self.ledger.requests.limit)
+        listener = self._listener
+        self._path = path = str(listener.getsockname())
+        listener.listen(socket.SOMAXCONN)
         self._socket, self._monitor = sockets.open_server(
-            self._context, path, listener, headers.MAX_FRAME_BYTES, (_UNREAD, _AHEAD)
+            *(self._context, path, listener.detach()),
+            *(headers.MAX_FRAME_BYTES, (_UNREAD, _AHEAD)),
         )
         for watched in (self._socket, self._monitor):
             self._loop.add_reader(watched.get(zmq.FD), self._read)
-        self._check()
         self._read()
-        self._path = path
-        return path
+        return [("ZMQDoor", path)]
 
-    async def stop(self, within_s: float) -> None:
-        """Return when clients are quiet, or the time is up and the rest is cancelled.
+    def count_connections(self) -> int:
+        return len(self._connections)
 
-        Nobody connects any more; what clients ask before they have heard is answered.
-        """
-        end_s = self._loop.time() + within_s
+    async def end(self, within_s: float) -> None:
+        """Let nobody connect any more; what clients ask before they have heard is answered."""
         with suppress(OSError):  # the directory is gone
             os.unlink(self._path)
-        while self._loop.time() < end_s and not self._is_quiet():
-            await asyncio.sleep(_LOOK_S)
-        self.close()
+
+    def end_idle(self) -> bool:
+        return self._is_quiet()
 
     def _is_quiet(self) -> bool:
         peers = [peer for peer, _ in self._peers.values()]
         is_asked = bool(peers) and self._loop.time() < self._asked_s + _QUIET_S
         return not is_asked and all(peer.is_idle for peer in peers)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the socket and cancel requests in flight."""
         for identity in list(self._peers):
             self._remove(identity)
-        if self._checking is not None:
-            self._checking.cancel()
         if self._socket is not None:
             for watched in (self._socket, self._monitor):
                 self._loop.remove_reader(watched.get(zmq.FD))
@@ -190,15 +184,12 @@ class DoorServer:
             self._loop.call_soon(self._remove, identity)
         return True
 
-    def _check(self) -> None:
-        """Do the work of each second."""
-        self._report.check()
+    def check(self) -> None:
         now = self._loop.time()
         for peer, descriptor in list(self._peers.values()):
             if peer.is_stalled(now):
                 _log.warning("a client of the door reads too slowly and is shut out")
                 _hang_up(descriptor)
-        self._checking = self._loop.call_later(_CHECK_EVERY_S, self._check)
 
     # ------------------------------------------------------------ the clients
 
@@ -218,7 +209,7 @@ class DoorServer:
             self._remove(earlier)
         self._connections[descriptor] = identity
         put, shut_out = partial(self._put, identity), partial(_hang_up, descriptor)
-        peer = Peer(self._ledger, put, shut_out, _user_of(descriptor), self._is_leaving)
+        peer = Peer(self.ledger, put, shut_out, _user_of(descriptor), self._is_leaving)
         self._peers[identity] = peer, descriptor
         return peer
 

@@ -29,6 +29,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
     MAX_STREAMS,
+    SERVICE,
     RpcLifecycle,
     compression_of,
     details_of,
@@ -39,6 +40,8 @@ from zmqtriton_frontends.grpc_api.unary import Begin, answered
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.peer_user import Place
+from zmqtriton_frontends.serving.listener import address
+from zmqtriton_frontends.serving.process import Service
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -186,40 +189,46 @@ class GrpcCall:
     grant = None
 
 
-class Server:
+class Server(Service):
     """One listening port. Its RPCs end with a status, whatever a handler does."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+        """Set up; the port is bound by grpc itself."""
+        self._settings = settings = gateway.settings
+        self.shares_port = "grpc" in settings.server.passed_sockets or settings.grpc.reuse_port
         self._answering = RpcLifecycle(gateway)
         #: Of the answers to inferences, as in Triton, not of others.
-        self._compression: grpc.Compression | None = _COMPRESSION.get(
-            compression_of(gateway.settings.grpc)
-        )
+        self._compression: grpc.Compression | None = _COMPRESSION.get(compression_of(settings.grpc))
         self._server: Any = None
+        self._ending: asyncio.Future[None]
         self._port = 0
 
-    async def start(self, address: str) -> int:
-        """Listen and return the port. Raises RuntimeError if that is impossible."""
-        self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings.grpc))
+    async def open(self) -> list[tuple[str, str]]:
+        settings, host = self._settings.grpc, self._settings.grpc.address
+        self._server = grpc.aio.server(options=channel_arguments(settings))
         self._server.add_generic_rpc_handlers(self._services())
-        tls = self._gateway.settings.access.tls
-        port: int
+        place, tls = address(host, settings.port), self._settings.access.tls
         if tls is not None:
-            port = self._server.add_secure_port(address, grpcio_credentials.of(tls))
+            port = self._server.add_secure_port(place, grpcio_credentials.of(tls))
         else:
-            port = self._server.add_insecure_port(address)
+            port = self._server.add_insecure_port(place)
         await self._server.start()
         self._port = port
-        return port
+        return [(SERVICE, address(host, port))]
 
-    async def stop(self, within_s: float) -> None:
-        """Return when every RPC has ended, or the time is up and the rest is aborted.
+    async def end(self, within_s: float) -> None:
+        """Tell clients to go at once.
 
-        Clients are told to go at once. What they ask before they have read that, grpc cancels.
+        What they ask before they have read that, grpc cancels; and the rest when the time is up.
         """
         self._answering.drain()
-        await self._server.stop(within_s)
+        self._ending = asyncio.ensure_future(self._server.stop(within_s))
+
+    def end_idle(self) -> bool:
+        return self._ending.done()
+
+    async def close(self) -> None:
+        await self._ending
 
     # ------------------------------------------------------------------- RPCs
 

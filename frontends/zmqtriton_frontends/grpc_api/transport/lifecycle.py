@@ -41,6 +41,8 @@ MAX_STREAMS = 10_000
 LINGER_S = 1.0
 #: If it can be told at all where the tensors of a request begin, these bytes are enough.
 _HEAD_BYTES = 4096
+#: What the supervisor and users know it as.
+SERVICE = "GRPCInferenceService"
 #: The category of the RPCs that infer.
 INFERENCE = "inference"
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.descriptors import max_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room
 from zmqtriton_frontends.process.task_turns import TaskTurns
+from zmqtriton_frontends.serving.listener import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Connections:
         connection.below = below
         return connection
 
-    def make_other(self, application: Application) -> Connection:
+    def make_other(self, application: Application, below: Any = None) -> Connection:
         """Make a connection to another application, which answers all requests itself."""
         return Connection(self, application)
 

@@ -200,7 +200,7 @@ class Swallowing:
 
 def test_others_have_their_turn_amid_a_very_large_answer() -> None:
     async def scenario(descriptor: int) -> None:
-        http2 = ClientConnection(NativeServer(FakeGateway()))
+        http2 = ClientConnection(NativeServer(FakeGateway(), ()))
         http2.connection_made(Swallowing(descriptor))
         for start in range(0, len(WIDE), 1000):
             part = WIDE[start : start + 1000]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -73,7 +74,7 @@ def step(stream: int, *, start: bool = False, end: bool = False) -> bytes:
 
 
 def leave(server: GrpcServerThread) -> None:
-    server.run_function(server.native.leave)
+    server.run_function(partial(server.native.leave, True))
 
 
 @pytest.mark.row("D46")

@@ -14,6 +14,7 @@ import uvloop
 
 from tests.faults import floods
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.frontends.grpc_api.serving import end_within
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process import turns
@@ -32,10 +33,10 @@ class Serving:
         self.port = 0
 
     async def start(self) -> None:
-        self._server = NativeServer(FakeGateway())
         bound = socket.create_server(("127.0.0.1", 0))
+        self._server = NativeServer(FakeGateway(), [bound])
         self.port = bound.getsockname()[1]
-        await self._server.start([bound])
+        await self._server.open()
 
     def until_answered(self, connection: h2.Connection) -> None:
         """Let the server work until it has sent something to this client."""
@@ -53,7 +54,7 @@ class Serving:
             self.until_answered(connection)
 
     def close(self) -> None:
-        self._loop.run_until_complete(self._server.stop(0))
+        self._loop.run_until_complete(end_within(self._server, 0))
 
 
 @pytest.fixture

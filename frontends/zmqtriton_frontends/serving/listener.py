@@ -12,28 +12,35 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.process.handshakes import Handshakes, Make
 
 _log = logging.getLogger(__name__)
 
+BACKLOG = 4096
+
 
 class Listener:
-    def __init__(
-        self, make: Callable[[], asyncio.BaseProtocol], bound: socket.socket, backlog: int
-    ) -> None:
+    def __init__(self, make: Callable[[], asyncio.BaseProtocol], bound: socket.socket) -> None:
         """Set up; the socket is closed with this."""
         self._make = make
         self._bound = bound
-        self._backlog = backlog
         self._server: Any = None
         self._opening: asyncio.Future[None] | None = None
         self._is_paused = self._is_closed = False
+
+    @property
+    def address(self) -> Any:
+        return self._bound.getsockname()
 
     async def open(self) -> None:
         """Accept connections. Raises OSError if that is impossible."""
         # without a backlog the loop would have them listen for a hundred at a time
         self._server = await asyncio.get_running_loop().create_server(
-            self._make, sock=self._bound.dup(), backlog=self._backlog
+            self._make, sock=self._bound.dup(), backlog=BACKLOG
         )
         if self._is_paused or self._is_closed:
             self._stop()
@@ -73,7 +80,7 @@ class Listener:
                 except OSError:
                     connection.close()
         with suppress(OSError):
-            # closed it would still be the arbiter's, for which the kernel accepts, too
+            # closed it would still be another process's, for which the kernel accepts, too
             listening.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
@@ -84,3 +91,66 @@ class Listener:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+
+
+class Listeners:
+    """All listeners of a process, with the handshakes of TLS before what they accept."""
+
+    def __init__(
+        self, gateway: Gateway, handshakes: Handshakes | None = None, *, passed: int = 0
+    ) -> None:
+        """Set up; the first `passed` sockets are not this server's alone."""
+        self._gateway = gateway
+        self._handshakes = handshakes
+        self._passed = passed
+        self.all: list[Listener] = []
+
+    def add(self, make: Make, bound: socket.socket, *, is_secure: bool = True) -> None:
+        """Add a socket, and the function that makes its connections; `end` closes it."""
+        made: Callable[[], asyncio.BaseProtocol] = partial(make, None)
+        if is_secure and self._handshakes is not None:
+            made = self._handshakes.before(make)
+        self.all.append(Listener(made, bound))
+
+    async def open(self) -> None:
+        """Accept connections. Raises RuntimeError if that is impossible."""
+        for listener in self.all:
+            try:
+                await listener.open()
+            except OSError as error:
+                raise RuntimeError(f"cannot listen on {listener.address}: {error}") from error
+
+    def check(self) -> None:
+        """Do the work of each second."""
+        if self._handshakes is not None:
+            self._handshakes.renew()
+
+    def _of_others(self) -> int:
+        return len(self.all) if self._gateway.has_successor else self._passed
+
+    def leave(self) -> None:
+        """Leave sockets to the other servers that have them, when this one stops."""
+        if self._gateway.is_stopping:
+            for listener in self.all[: self._of_others()]:
+                listener.leave()
+
+    async def end(self) -> None:
+        """Accept nothing more; if the server ends, clients that connect are refused."""
+        if self._gateway.is_ending:
+            for listener in self.all[self._of_others() :]:
+                await listener.end()
+        for listener in self.all:
+            listener.close()
+
+    def close(self) -> None:
+        if self._handshakes is not None:
+            self._handshakes.close()
+
+
+def address(host: str, port: int) -> str:
+    """Return the address in its usual notation."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address_of(bound: socket.socket) -> str:
+    return address(*bound.getsockname()[:2])

@@ -1,0 +1,15 @@
+"""The life of a process that serves clients, and its listeners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {"process": "Service run"}
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.serving.process import Service, run
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -1,0 +1,235 @@
+"""The life of a process that serves clients, whatever protocol they speak.
+
+It waits until the server opens, and serves; while the server drains or stops it has clients go
+elsewhere, and it ends when they have gone or the time is up. What it serves is a `Service`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import math
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from zmqtriton_floor import logs, prctl
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.gateway.client_report import Call, ClientReport, Counts
+from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
+from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.process.allocator import keep_freed_memory
+from zmqtriton_frontends.process.ledger import Ledger
+
+_log = logging.getLogger(__name__)
+
+#: How often the work of each second is done.
+_CHECK_EVERY_S = 1.0
+#: How often a process that leaves looks whether its clients have gone.
+_LEAVE_STEP_S = 0.02
+
+
+class Service:
+    """The service of a process, in hooks: by itself each does nothing."""
+
+    #: Of its report on clients; "" without one.
+    role = ""
+    #: The memory that its clients make the process hold.
+    ledger: Ledger | None = None
+    #: Another server takes clients that connect when this one has left.
+    shares_port = False
+
+    async def open(self) -> Sequence[tuple[str, str]]:
+        """Let clients connect; return the names and addresses of services.
+
+        Raises RuntimeError or OSError if that is impossible.
+        """
+        return ()
+
+    def count_connections(self) -> int:
+        return 0
+
+    def counts(self) -> Counts:
+        """Return counters for metrics."""
+        return {}
+
+    def check(self) -> None:
+        """Do the work of each second, from `open` to `close`."""
+
+    def leave(self, is_leaving: bool) -> None:
+        """Have clients go elsewhere, or no more: the server drains or stops, or drains no more."""
+
+    async def end(self, within_s: float) -> None:
+        """Accept nothing more, and make the next answer to each client its last."""
+
+    def end_idle(self) -> bool:
+        """End clients that ask nothing more; return whether all have gone."""
+        return True
+
+    async def close(self) -> None:
+        """End connections that are left, and close everything."""
+
+
+class ServingProcess:
+    """One process from its start to its end; to be made and run on its loop."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        make: Callable[[Gateway], Service],
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Set up; `make` is called when there are settings, `on_stop` when the server stops."""
+        self._gateway = gateway
+        self._make = make
+        self._on_stop = on_stop
+        self._is_stopped = asyncio.Event()
+        #: When it has ended at the latest.
+        self._end_s = math.inf
+
+    def stop(self, within_s: float) -> None:
+        """End within this time, or an earlier one."""
+        self._end_s = min(self._end_s, asyncio.get_running_loop().time() + within_s)
+        self._is_stopped.set()
+
+    async def run(self) -> None:
+        """Serve until the process is stopped. Raises the errors of Service.open."""
+        gateway, is_open = self._gateway, asyncio.Event()
+        gateway.on_open, gateway.on_stop = is_open.set, self._stop
+        try:
+            if await self._has_time(gateway.start()):
+                request_log.configure()
+                service = self._make(gateway)
+                if await self._has_time(is_open.wait()):
+                    await self._serve(service)
+        finally:
+            gateway.close()
+            gateway.traces.end()
+
+    def _stop(self, within_ms: int) -> None:
+        self.stop(within_ms / 1000)
+        self._on_stop()
+
+    async def _has_time(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Wait until this is done; False if the process is stopped before."""
+        working = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._is_stopped.wait())
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if self._is_stopped.is_set():
+            working.cancel()
+            return False
+        await working  # otherwise its error would go unnoticed
+        return True
+
+    async def _serve(self, service: Service) -> None:
+        gateway = self._gateway
+        is_taken_over = service.shares_port or gateway.has_successor
+        gateway.begins_sequences_s = math.inf if is_taken_over else NEW_SEQUENCES_S
+        listening = await service.open()
+        checking = asyncio.ensure_future(check(service, gateway.call))
+        # what exists now lives as long as the process; the collector need not look at it again
+        gc.collect()
+        gc.freeze()
+        for name, address in listening:
+            gateway.listening(name, address)
+
+        def leave() -> None:
+            service.leave(gateway.is_stopping or gateway.catalogue.is_draining)
+
+        gateway.on_retire = gateway.catalogue.on_draining = leave
+        leave()
+        await self._is_stopped.wait()
+        await end(service, lambda: self._end_s)
+        checking.cancel()
+
+
+async def check(service: Service, call: Call) -> None:
+    """Do the work of each second until cancelled; `call` tells the supervisor of clients."""
+    report = None
+    if service.role:
+        report = ClientReport(
+            *(call, service.role, service.ledger),
+            connections=service.count_connections,
+            counts=service.counts,
+        )
+    while True:
+        try:
+            service.check()
+            if report is not None:
+                report.check()
+        except Exception:  # noqa: BLE001 - an edge: clients are served without checks, too
+            _log.exception("the work of a second has failed")
+        await asyncio.sleep(_CHECK_EVERY_S)
+
+
+async def end(service: Service, end_s: Callable[[], float]) -> None:
+    """End a service when its clients have gone, or at a time that may still become earlier."""
+    now = asyncio.get_running_loop().time
+    await service.end(max(0.0, end_s() - now()))
+    while not service.end_idle():
+        if now() >= end_s():
+            _log.warning("left with clients that were not answered in time")
+            break
+        await asyncio.sleep(_LEAVE_STEP_S)
+    await service.close()
+
+
+def begin(name: str, sockets: Iterable[str]) -> tuple[Lifeline, dict[str, int]]:
+    """Become the process of this name, by its command line.
+
+    Returns its lifeline, and the descriptors that it has been given of these sockets.
+    """
+    parser = argparse.ArgumentParser(prog=name)
+    parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
+    for option in sockets:
+        parser.add_argument(f"--{option}", type=int, metavar="FD", dest=option)
+    arguments = vars(parser.parse_args())
+    prctl.set_name(name)
+    prctl.hide_memory()
+    prctl.die_with(os.getppid())
+    lifeline = Lifeline.inherited(arguments.pop("lifeline"))
+    return lifeline, {option: number for option, number in arguments.items() if number is not None}
+
+
+def run(
+    name: str,
+    sockets: Sequence[str],
+    make: Callable[[Gateway, Mapping[str, socket.socket]], Service],
+    *,
+    is_small: bool = False,
+) -> int:
+    """Be a process that serves on sockets that it is given; return its exit status.
+
+    `is_small` is for one that passes little, and is to take little memory; SIGTERM stops it, too.
+    """
+    lifeline, descriptors = begin(name, sockets)
+    logs.configure()
+    bound = {option: socket.socket(fileno=number) for option, number in descriptors.items()}
+
+    async def live() -> None:
+        process = ServingProcess(Gateway(lifeline), lambda gateway: make(gateway, bound))
+        if is_small:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, process.stop, 0.0)
+        await process.run()
+
+    try:
+        _runner(is_small=is_small)(live())
+    except (RuntimeError, OSError) as error:
+        _log.error("%s", error)
+        return 1
+    return 0
+
+
+def _runner(*, is_small: bool) -> Callable[[Any], None]:
+    if is_small:
+        return asyncio.run
+    import uvloop
+
+    keep_freed_memory()
+    return uvloop.run

@@ -1,0 +1,233 @@
+"""The life of a process that serves, with the test in the place of supervisor and clients."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S
+from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.serving.listener import address
+from zmqtriton_frontends.serving.process import Service, ServingProcess
+
+
+@pytest.fixture(autouse=True)
+def _log_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_log, "configure", lambda: None)
+
+
+class FakeGateway:
+    """Starts when the test says so."""
+
+    has_successor = is_stopping = False
+    begins_sequences_s: float | None = None
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.on_open: Callable[[], None] = lambda: None
+        self.on_retire: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[int], None] = lambda within_ms: None
+        self.may_start = asyncio.Event()
+        self.traces = self.catalogue = self
+        self.is_draining = False
+
+    async def start(self) -> None:
+        await self.may_start.wait()
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> None:
+        """Take a report."""
+
+    def listening(self, service: str, address: str) -> None:
+        self.events.append((service, address))
+
+    def close(self) -> None:
+        self.events.append("gateway closed")
+
+    def end(self) -> None:
+        """Close the traces."""
+
+
+class FakeService(Service):
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+        self.has_clients = False
+        self.fails = False
+        self.checks = 0
+
+    async def open(self) -> list[tuple[str, str]]:
+        self._events.append("open")
+        return [("Fake", "here")]
+
+    def check(self) -> None:
+        self.checks += 1
+        if self.fails:
+            raise ValueError("a defect")
+
+    def leave(self, is_leaving: bool) -> None:
+        self._events.append("leave" if is_leaving else "stay")
+
+    async def end(self, within_s: float) -> None:
+        self._events.append("end")
+
+    def end_idle(self) -> bool:
+        return not self.has_clients
+
+    async def close(self) -> None:
+        self._events.append("close")
+
+
+class World:
+    def __init__(self) -> None:
+        gateway: Any = FakeGateway()
+        self.gateway: FakeGateway = gateway
+        self.events = self.gateway.events
+        self.service = FakeService(self.events)
+        self.process = ServingProcess(gateway, lambda _: self.service)
+        self.running = asyncio.ensure_future(self.process.run())
+
+    async def turn(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def open(self) -> None:
+        await self.turn()
+        self.gateway.may_start.set()
+        self.gateway.on_open()
+        await self.turn()
+
+
+def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def all_of_it() -> None:
+        world = World()
+        await asyncio.wait_for(test(world), 20)
+        await asyncio.wait_for(world.running, 20)
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+
+    asyncio.run(all_of_it())
+
+
+def test_clients_may_come_when_the_gateway_works_and_the_server_opens() -> None:
+    async def test(world: World) -> None:
+        await world.turn()
+        world.gateway.on_open()
+        await world.turn()
+        assert [] == world.events
+
+        world.gateway.may_start.set()
+        await world.turn()
+
+        assert ["open", ("Fake", "here"), "stay"] == world.events
+        world.gateway.on_stop(0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_a_process_that_is_stopped_before_that_lets_nobody_in(is_started: bool) -> None:
+    async def test(world: World) -> None:
+        if is_started:
+            world.gateway.may_start.set()
+        await world.turn()
+
+        world.gateway.on_stop(10_000)
+        await world.running
+
+        assert ["gateway closed"] == world.events
+
+    run(test)
+
+
+def test_clients_go_elsewhere_while_the_server_drains_and_when_it_stops() -> None:
+    async def test(world: World) -> None:
+        gateway = world.gateway
+        await world.open()
+        world.events.clear()
+
+        for is_draining, is_stopping in ((True, False), (False, False), (False, True)):
+            gateway.is_draining, gateway.is_stopping = is_draining, is_stopping
+            gateway.on_retire()
+        assert ["leave", "stay", "leave"] == world.events
+        gateway.on_stop(0)
+
+    run(test)
+
+
+def test_it_ends_when_its_clients_have_gone() -> None:
+    async def test(world: World) -> None:
+        world.service.has_clients = True
+        await world.open()
+        world.events.clear()
+
+        world.gateway.on_stop(600_000)
+        await asyncio.sleep(0.05)
+        assert ["end"] == world.events
+        world.service.has_clients = False
+        await world.running
+
+        assert ["end", "close", "gateway closed"] == world.events
+
+    run(test)
+
+
+@pytest.mark.parametrize("later_s", [0.0, 600.0])
+def test_it_ends_with_clients_when_the_earliest_time_is_up(
+    later_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(world: World) -> None:
+        world.service.has_clients = True
+        await world.open()
+
+        world.gateway.on_stop(600_000 if not later_s else 0)
+        await asyncio.sleep(0.05)
+        world.process.stop(later_s)
+
+        await world.running
+
+    run(test)
+    assert "left with clients that were not answered in time" in caplog.text
+
+
+def test_a_check_that_fails_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("zmqtriton_frontends.serving.process._CHECK_EVERY_S", 0.01)
+
+    async def test(world: World) -> None:
+        world.service.fails = True
+        await world.open()
+        while world.service.checks < 3:
+            await asyncio.sleep(0.01)
+        assert not world.running.done()
+        world.gateway.on_stop(0)
+
+    run(test)
+    assert "a defect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("shares_port", "has_successor", "limit_s"),
+    [(False, False, NEW_SEQUENCES_S), (True, False, math.inf), (False, True, math.inf)],
+)
+def test_sequences_are_begun_until_the_end_where_others_have_the_port(
+    shares_port: bool, has_successor: bool, limit_s: float
+) -> None:
+    async def test(world: World) -> None:
+        world.service.shares_port = shares_port
+        world.gateway.has_successor = has_successor
+        await world.open()
+
+        assert limit_s == world.gateway.begins_sequences_s
+        world.gateway.on_stop(0)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"), [("0.0.0.0", "0.0.0.0:8001"), ("::", "[::]:8001"), ("a.b", "a.b:8001")]
+)
+def test_an_address_is_written_as_clients_write_it(host: str, shown: str) -> None:
+    assert shown == address(host, 8001)
