@@ -73,17 +73,21 @@ class BearerTokens:
         grant = self.find([value])
         return grant is not None and INFER in grant.scopes and grant.has_model(model)
 
-    def check(self, values: Sequence[str], address: str, need: str) -> Grant:
+    def check(
+        self, values: Sequence[str], address: str, need: str, model: str | None = None
+    ) -> Grant:
         """Return the grant of a request that needs this scope, or any.
 
-        Raises Unauthenticated, TooManyFailures or Forbidden. Which models it is for remains to be
-        checked.
+        `model` is the one that the request names, "" if it is about the server; None leaves that
+        to a later check_target(). Raises Unauthenticated, TooManyFailures or Forbidden.
         """
         grant = self.find(values)
         if grant is None:
             self._refuse(values, address)
         if need not in (ANY, *grant.scopes):
             raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
+        if model is not None:
+            check_target(grant, need, model)
         return grant
 
     def _refuse(self, values: Sequence[str], address: str) -> NoReturn:

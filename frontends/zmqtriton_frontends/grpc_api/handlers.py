@@ -14,7 +14,6 @@ from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     BearerTokens,
     bearer_tokens_of,
-    check_target,
     describe_client,
 )
 from zmqtriton_frontends.access.needs import OPEN, need_of
@@ -115,9 +114,8 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
         return rpc
 
     def check(call: Call) -> Call:
-        grant = tokens.check(call.authorization, call.ends[0].host, need)
-        if not rpc.names_model:
-            check_target(grant, need, "")
+        model = None if rpc.names_model else ""
+        grant = tokens.check(call.authorization, call.ends[0].host, need, model)
         return GrantedCall(call, grant)
 
     return _checked(rpc, check)

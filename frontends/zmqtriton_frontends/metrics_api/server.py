@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, check_target
+from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head, Refused
@@ -146,8 +146,7 @@ class Page:
         if self._tokens is not None:
             place = writer.get_extra_info("peername")
             address = place[0] if isinstance(place, tuple) else ""
-            grant = self._tokens.check(_values(head, HEADER), address, METRICS)
-            check_target(grant, METRICS, "")
+            self._tokens.check(_values(head, HEADER), address, METRICS, "")
 
     async def _respond(self, answers: _Answers, head: Head, keep_alive: bool) -> None:
         path = head.target.partition(b"?")[0].decode("latin-1")

@@ -111,6 +111,17 @@ def test_a_token_is_good_for_its_scopes_alone(path: Path) -> None:
         assert f'scope="{scope}"' in raised.value.headers[0][1]
 
 
+def test_the_model_is_checked_with_the_token_where_it_is_known(path: Path) -> None:
+    write(path, grant(models=("a*",), scopes="infer,metrics"))
+    tokens = BearerTokens(str(path))
+
+    tokens.check([HEADER], "", INFER, "abc")
+    tokens.check([HEADER], "", METRICS)
+    for need, model in ((INFER, "x"), (METRICS, "")):
+        with pytest.raises(Forbidden):
+            tokens.check([HEADER], "", need, model)
+
+
 def test_a_token_may_be_for_some_models_alone() -> None:
     some, every = grant(models=("a*",)), grant()
 

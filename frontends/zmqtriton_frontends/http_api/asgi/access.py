@@ -17,7 +17,6 @@ from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     HEADER,
     bearer_tokens_of,
-    check_target,
     describe_client,
 )
 from zmqtriton_frontends.access.needs import OPEN, need_of
@@ -120,8 +119,7 @@ class Access:
         values = [value.decode("latin-1") for name, value in scope["headers"] if name == _TOKEN]
         place = scope.get("client")
         try:
-            grant = self.tokens.check(values, place[0] if place else "", need)
-            check_target(grant, need, model)
+            self.tokens.check(values, place[0] if place else "", need, model)
         except AccessRefused as error:
             return error
         return None
@@ -133,8 +131,8 @@ class Access:
 
         async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
             try:
-                req.grant = tokens.check(req.authorization, req.address, need)
-                check_target(req.grant, need, named.get("model", ""))
+                model = named.get("model", "")
+                req.grant = tokens.check(req.authorization, req.address, need, model)
             except AccessRefused:
                 await req.drop_body()
                 raise

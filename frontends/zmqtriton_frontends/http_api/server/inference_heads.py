@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, check_target
+from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck
 from zmqtriton_frontends.http_api.asgi.request import too_large
@@ -107,8 +107,7 @@ class InferenceHeads:
             return None, None
         value = fields.header(_AUTHORIZATION)
         try:
-            grant = self._tokens.check([] if value is None else [value], address, INFER)
-            check_target(grant, INFER, model)
+            grant = self._tokens.check([] if value is None else [value], address, INFER, model)
         except ZmqTritonError as error:
             return refusal(error), None
         return None, grant
