@@ -446,6 +446,7 @@ class RepositoryState(NamedTuple):
     """The repository at the start of the server: while it cannot be listed nothing is served."""
 
     is_missing: Flags
+    is_moving: Flags = 0  # 1: requests wait for models, which another server has as yet
 
 
 class ServerDraining(NamedTuple):

@@ -96,7 +96,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Span("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "{}"),
     wire.ConnectionLost(7),
     wire.HostInstance(1, "m_0_0"),
-    wire.RepositoryState(1),
+    wire.RepositoryState(1, 1),
     wire.StageTimes(5, 40, 1, 2, 3),
     wire.TrafficSplit("m", 1, 2, 1000, "x-canary", "1", 500, "0.001", "x-user"),
     wire.ServerDraining(1),

@@ -21,6 +21,7 @@ def test_they_are_read() -> None:
     ("arguments", "text"),
     [
         (["--model-repository=/m", "--load-on-demand"], "'--model-control-mode=explicit' as well"),
+        (["--model-repository=/m", "--one-by-one"], "requires setting '--take-over' as well"),
         ([*_EXPLICIT, "--unload-idle-after=5"], "requires setting '--load-on-demand' as well"),
         ([*_EXPLICIT, "--model-memory-budget=5"], "requires setting '--load-on-demand' as well"),
         (

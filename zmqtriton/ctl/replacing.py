@@ -28,6 +28,7 @@ _LOOK_EVERY_S = 0.2
 #: A server that was told to stop before it serves ends in this time, or is killed.
 _END_WITHIN_S = 30.0
 _MAX_LINES = 5
+_LOADS = "the new one can start; it loads its models now"
 _GOES_ON = "the running server goes on"
 
 
@@ -46,6 +47,12 @@ _GOES_ON = "the running server goes on"
     metavar="SECONDS",
     help="How long the new server may take until it serves. Default is any time.",
 )
+@click.option(
+    "--one-by-one",
+    is_flag=True,
+    help="For models that do not fit twice: the new server takes the ports at once, and loads them "
+    "when the running one has ended. Requests wait.",
+)
 @with_format
 @click.pass_context
 def replace(
@@ -54,6 +61,7 @@ def replace(
     *,
     program: str,
     timeout: float | None,
+    one_by_one: bool,
     form: str,
 ) -> None:
     """Replace the server by a new one without a failed request.
@@ -65,8 +73,10 @@ def replace(
     """
     began_s = time.monotonic()
 
+    once = ["--take-over", *(["--one-by-one"] if one_by_one else [])]
+
     def question(client: Client) -> dict[str, Any]:
-        return _replace(client, program, options, timeout)
+        return _replace(client, program, options, once, timeout)
 
     document = run_with_client(context, question, to_change=True)
     seconds = round(time.monotonic() - began_s, 1)
@@ -74,11 +84,20 @@ def replace(
         f"pid {document['pid']} serves after {seconds} s; pid {document['before']} ends when its "
         "requests have"
     )
+    if one_by_one:
+        text = (
+            f"pid {document['pid']} has the ports after {seconds} s, and loads the models when pid "
+            f"{document['before']} has ended"
+        )
     print_result(form, {**document, "seconds": seconds}, text)
 
 
 def _replace(
-    client: Client, program: str, options: Sequence[str], timeout_s: float | None
+    client: Client,
+    program: str,
+    options: Sequence[str],
+    once: Sequence[str],
+    timeout_s: float | None,
 ) -> dict[str, Any]:
     """Replace the server; return the pids of both. Raises ZmqTritonError."""
     client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
@@ -88,10 +107,11 @@ def _replace(
     environment = _environment(start, os.environ)
     print_note(f"the running server is {client.identity.describe()}, {client.identity.version}")
     _check([*words, "check", "--json", "--", *options], start["directory"], environment)
-    print_note("the new one can start; it loads its models now")
+    is_one_by_one = len(once) > 1
+    print_note(_forecast(client) if is_one_by_one else _LOADS)
     log = _Log(output[-1])
     process = subprocess.Popen(
-        [*words, *options, "--take-over"],
+        [*words, *options, *once],
         stdin=subprocess.DEVNULL,
         stdout=output[0],
         stderr=output[-1],
@@ -111,6 +131,20 @@ def _replace(
             raise Unavailable(f"interrupted; {_GOES_ON}") from None
         raise
     return {"pid": process.pid, "before": client.identity.pid}
+
+
+def _forecast(client: Client) -> str:
+    """Return how long requests wait at most, by what the running server has measured."""
+    rows = client.call("options", {}, QUICK_TIMEOUT_S)
+    rest_s = next(float(r["value"]) for r in rows if r["option"] == "exit-timeout-secs")
+    loads = client.call("status", {}, QUICK_TIMEOUT_S)["loads"]
+    seconds = sorted(((max(each.values()), name) for name, each in loads.items()), reverse=True)
+    load_s = sum(each for each, _ in seconds)
+    longest = ", ".join(f"{name} {each:.1f}" for each, name in seconds[:_MAX_LINES])
+    return (
+        f"the new one can start; requests wait for up to {rest_s + load_s:.0f} s: requests under "
+        f"way end within {rest_s:g} s, and the models loaded in {load_s:.1f} s ({longest})"
+    )
 
 
 def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, str]:

@@ -288,6 +288,8 @@ def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
+    if values["one_by_one"] and not values["take_over"]:
+        raise OptionError("Error: Use of '--one-by-one' requires setting '--take-over' as well.")
     if values["load_on_demand"] and values["model_control_mode"] != "explicit":
         raise OptionError(
             "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "

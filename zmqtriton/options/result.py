@@ -21,6 +21,7 @@ class Options:
     exit_timeout_secs: int = 30
     exit_drain_secs: int = 0
     take_over: bool = False
+    one_by_one: bool = False
     #: A file of bearer tokens; empty: clients need none.
     tokens: str = ""
     #: -1: nobody owns the server.

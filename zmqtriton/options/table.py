@@ -28,6 +28,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "load balancers go elsewhere.",
         ),
         a.switch("take-over", "Replace the server on these ports when the models are loaded."),
+        a.switch("one-by-one", "With --take-over: load models when the other server has ended."),
         a.count(
             "max-requests",
             "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",

@@ -43,6 +43,9 @@ from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton_floor.errors import ZmqTritonError
 
+#: What a server that takes over repeats before it has models.
+_WITHOUT_MODELS = ("regions.", "log.")
+
 
 class Core:
     """Call a method for each event, then take the plan's actions."""
@@ -181,6 +184,10 @@ class Core:
         tables += [feature.verbs for feature in self._features]
         calls = ControlCallHandler(self.plan, self, tables, succession)
         self._peers.opening.prepare = partial(succession.inherit, calls.perform)
+        if self._policy.one_by_one:
+            succession.leaves_later = lambda verb: not verb.startswith(_WITHOUT_MODELS)
+        succession.on_end_of_predecessor = self.startup.make_room
+        self.startup.finish_move = partial(succession.inherit_rest, calls.perform)
         self._peers.opening.on_complete = succession.has_opened
         return calls
 
@@ -244,6 +251,10 @@ class Core:
     @property
     def is_stopping(self) -> bool:
         return self._stopping.has_begun
+
+    @property
+    def is_moving(self) -> bool:
+        return self.startup.is_moving
 
     @property
     def is_repository_missing(self) -> bool:

@@ -40,6 +40,8 @@ class Policy:
     frontend_roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.
     has_fork_server: bool = False
+    #: Models are loaded when the server that this one replaces has ended; requests wait for them.
+    one_by_one: bool = False
     #: Models are loaded when requests ask for them.
     load_on_demand: bool = False
     #: Such a model is unloaded after this idle time; 0 is never.

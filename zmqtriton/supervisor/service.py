@@ -69,7 +69,10 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         passed = systemd.passed_sockets(os.environ, os.getpid())
         options, adopted = listeners.adopt(options, passed)
         predecessor = predecessors.find(options) if options.take_over else None
-        options = dataclasses.replace(options, take_over=predecessor is not None)
+        is_second = predecessor is not None
+        options = dataclasses.replace(
+            options, take_over=is_second, one_by_one=options.one_by_one and is_second
+        )
         offered = {} if predecessor is None else predecessor.take_sockets()
         options, adopted = listeners.adopt_offered(options, adopted, offered)
         held = listeners.bind_all(options, adopted, offered)

@@ -192,6 +192,8 @@ class Catalogue:
         self.has_broker = True
         #: Nothing can be served, because the server waits for its repository.
         self.is_repository_missing = False
+        #: Models move from another server to this one; requests wait for them.
+        self.is_moving = False
         #: The server drains: it is not ready, though requests are answered; called when it begins
         #: to, or ends.
         self.is_draining = False
@@ -218,6 +220,7 @@ class Catalogue:
             self.forget(message.model)
         elif isinstance(message, RepositoryState):
             self.is_repository_missing = bool(message.is_missing)
+            self.is_moving = bool(message.is_moving)
         elif isinstance(message, ServerDraining):
             self.is_draining = bool(message.is_draining)
             self.on_draining()
@@ -343,7 +346,7 @@ class Catalogue:
     def _is_on_demand(self, name: str) -> bool:
         """True if nothing of it is loaded, though not on request."""
         versions = self._models.get(name, {}).values()
-        return all(v.is_on_demand and not v.is_loaded for v in versions)
+        return all((v.is_on_demand or self.is_moving) and not v.is_loaded for v in versions)
 
     def _versions_of(self, name: str) -> dict[int, ModelVersion]:
         self.check_serving()
@@ -426,7 +429,7 @@ class Catalogue:
 
         Every version of every model can execute, or was unloaded on request.
         """
-        if not self.may_be_asked or self.is_repository_missing:
+        if not self.may_be_asked or self.is_repository_missing or self.is_moving:
             return False
         if not self.strict_readiness:
             return True

@@ -21,6 +21,8 @@ def why_not_ready(catalogue: Catalogue) -> str:
         return "the server replaces its broker"
     if catalogue.is_repository_missing:
         return "the server waits for its model repository"
+    if catalogue.is_moving:
+        return "models move to this server from the one before"
     counted = [
         (name, version)
         for name, versions in catalogue.versions().items()

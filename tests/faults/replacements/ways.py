@@ -158,10 +158,16 @@ class OnOnePort(SideBySide):
 class ByTakeOver(SideBySide):
     """The new server has the sockets from the old one, and tells it to go when it is ready."""
 
-    options_of_next = ("--take-over",)
+    options_of_next: tuple[str, ...] = ("--take-over",)
 
     def _end(self, old: Server) -> None:
         """Do nothing: the new server has told it."""
+
+
+class OneByOne(ByTakeOver):
+    """The new server has the sockets at once, and loads its models when the old one has ended."""
+
+    options_of_next = ("--take-over", "--one-by-one")
 
 
 class ByCommand(SideBySide):

@@ -19,6 +19,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.broker import OnDemand
+from zmqtriton_floor.wire import RepositoryState
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
@@ -166,3 +167,22 @@ def test_without_the_option_nobody_waits() -> None:
         assert of(OnDemand(), Supervisor().call) is None
 
     run(test())
+
+
+def test_requests_wait_for_models_that_move_also_while_these_load() -> None:
+    catalogue = Catalogue()
+    catalogue.demand = OnDemandLoader(lambda verb, arguments: asyncio.sleep(0), 60.0)
+    catalogue.apply(version_info("m")._replace(state="LOADING", generation=0))
+    with pytest.raises(Unavailable):
+        catalogue.find("m", "1")
+
+    catalogue.apply(RepositoryState(0, 1))
+    for name in ("m", "nobody"):
+        with pytest.raises(NotLoaded):
+            catalogue.find(name)
+    assert not catalogue.is_ready()
+
+    catalogue.apply(RepositoryState(0))
+    catalogue.apply(version_info("m"))
+    assert "m" == catalogue.find("m").name
+    assert catalogue.is_ready()

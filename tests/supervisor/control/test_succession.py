@@ -25,6 +25,9 @@ class Leaving:
     def leave_to_successor(self) -> None:
         raise AssertionError("nobody has asked for that")
 
+    def stop(self, status: int = 0) -> None:
+        raise AssertionError("nor for that")
+
 
 def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
     plan, names, ends = Plan(0.0), list[str](), list[bool]()

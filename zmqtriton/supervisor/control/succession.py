@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.actions import GiveOutput, GiveSockets, Send
+from zmqtriton.supervisor.actions import GiveOutput, GiveSockets, PrintError, Send
 from zmqtriton.supervisor.control.verbs import (
     ControlCall,
     RepeatedCall,
@@ -43,6 +43,10 @@ _FIRST = ("repository.", "load", "unload")
 _FORGOTTEN = "reload"
 #: Requests that were begun at the old server refer to them.
 _OF_BOTH = "regions."
+_WITH_FILES = (
+    "--one-by-one: files that came with loads end with the server before; unload these models, or "
+    "put them into the repository"
+)
 #: Calls before the core has begun have lower numbers.
 _FIRST_ID = 1 << 16
 
@@ -61,6 +65,9 @@ class LeavingServer(Protocol):
 
     def leave_to_successor(self) -> None:
         """End the server in order; another has its sockets."""
+
+    def stop(self, status: int = 0) -> None:
+        """End the server in order."""
 
 
 class Succession:
@@ -85,6 +92,11 @@ class Succession:
         self._waiters: list[ControlCall] = []
         #: Who waits for an answer of the other server.
         self._waiting: dict[int, Answered] = {}
+        #: Whether a call is repeated only by inherit_rest(), and those that are.
+        self.leaves_later: Callable[[str], bool] = lambda verb: False
+        self._later: list[RepeatedCall] = []
+        #: Called when the server before has ended.
+        self.on_end_of_predecessor: Callable[[], None] = lambda: None
         #: The parts whose calls are repeated.
         self.sources: Iterable[Source] = ()
 
@@ -154,7 +166,14 @@ class Succession:
 
         def repeat_all(result: wire.CallResult | None) -> None:
             calls = [] if result is None or result.code else json.loads(result.result)
-            self._repeat(iter(calls), perform, end)
+            self._later = [call for call in calls if self.leaves_later(call[0])]
+            now = (call for call in calls if not self.leaves_later(call[0]))
+            lost = [arguments["model"] for _, arguments in self._later if arguments.get("files")]
+            if lost:
+                self._plan.enqueue(PrintError(f"error: {_WITH_FILES}: {', '.join(lost)}"))
+                self._server.stop(1)
+            else:
+                self._repeat(now, perform, end)
 
         def end() -> None:
             held, self._held = self._held or [], None
@@ -164,6 +183,11 @@ class Succession:
             then()
 
         self._ask("succession.calls", {}, repeat_all)
+
+    def inherit_rest(self, perform: Perform, then: Callable[[], None]) -> None:
+        """Repeat the calls that are about models."""
+        later, self._later = self._later, []
+        self._repeat(iter(later), perform, then)
 
     def _repeat(
         self, calls: Iterator[RepeatedCall], perform: Perform, then: Callable[[], None]
@@ -263,6 +287,8 @@ class Succession:
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():
             then(None)
+        if self._is_predecessor:
+            self.on_end_of_predecessor()
 
 
 def _place(call: RepeatedCall) -> int:

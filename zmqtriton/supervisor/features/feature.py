@@ -43,6 +43,10 @@ class Server(Protocol):
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
 
+    @property
+    def is_moving(self) -> bool:
+        """True while models move to this server from the one before."""
+
     def get_or_create_model(self, name: str) -> Model:
         """Return the model; make it known if it was not."""
 

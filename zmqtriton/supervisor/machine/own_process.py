@@ -78,7 +78,8 @@ def measured_loop() -> LoopTurns:
 
 def start(options: Options) -> Start:
     """Return how this process was started."""
-    words = [word for word in sys.argv[1:] if not word.startswith("--take-over")]
+    once = ("--take-over", "--one-by-one")
+    words = [word for word in sys.argv[1:] if not word.startswith(once)]
     program = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
     if words[:1] == ["tritonserver"]:
         program.append(words.pop(0))

@@ -53,6 +53,7 @@ def read_policy(options: Options) -> Policy:
         frontend_roles=tuple(roles),
         has_fork_server=True,
         load_on_demand=options.load_on_demand,
+        one_by_one=options.one_by_one,
         unload_idle_after_s=options.unload_idle_after,
         memory_budget_bytes=options.model_memory_budget,
     )

@@ -23,8 +23,8 @@ from zmqtriton_floor.lifeline import Lifeline
 _WITHIN_S = 30.0
 #: Told beforehand: what each server counts by itself.
 _BEGINS_ANEW = (
-    "metrics, response caches and limits on rates (executions per second, wrong tokens) begin "
-    "anew; while both servers answer, each keeps to a rate by itself"
+    "metrics, response caches and limits on rates (executions and requests per second, wrong "
+    "tokens) begin anew; while both servers answer, each keeps to a rate by itself"
 )
 _LOST_BY_GRPCIO = (
     "grpcio gives no sockets: gRPC calls that reach the old server in the moment when it stops may "

@@ -42,6 +42,8 @@ from zmqtriton_floor.settings.tracing import TracerSettings
 _CLIENT_SHARE = 1 / 8
 _LEAST_CLIENT_BYTES = 16 << 20
 
+#: A request waits at most so long for a model that moves from another server.
+_MOVE_WITHIN_S = 3600.0
 #: The number of requests that a model's batcher waits for before it begins: sizes of batches are
 #: then the same each time.
 _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
@@ -112,6 +114,8 @@ def settings_of(options: Options, machine: Machine) -> Settings:
     log = log_options(options)
     metrics = config_of((setting.key, setting.value) for setting in options.metrics_config)
     on_demand = OnDemand(options.load_on_demand, options.load_on_demand_timeout)
+    if options.one_by_one:
+        on_demand = OnDemand(True, max(on_demand.timeout_s, _MOVE_WITHIN_S))
     memory = _memory(options, machine)
     trace = options.trace
     return Settings(

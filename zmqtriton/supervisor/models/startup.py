@@ -75,6 +75,13 @@ class Startup:
         self._failed: list[str] = []
         self._progress = StartupProgress(plan, self._find_phases)
         self.is_over = False
+        #: Requests wait for models that the server before has as yet.
+        self.is_moving = policy.one_by_one
+        #: What is loaded when that has ended; None before it is known, or after.
+        self._moving: tuple[str, ...] | None = None
+        self._has_room = not policy.one_by_one
+        #: Does what has to wait for the models, and goes on.
+        self.finish_move: Callable[[Callable[[], None]], None] = lambda then: then()
         #: The repository cannot be listed, and the server waits for it.
         self.is_repository_missing = False
 
@@ -86,7 +93,7 @@ class Startup:
         if self._server.is_stopping:
             return
         if isinstance(listing, ZmqTritonError):
-            if self._policy.exit_on_error:
+            if self._policy.exit_on_error or self._policy.one_by_one:
                 self._give_up(listing.text)
             else:
                 self._await_repository(listing.text)
@@ -96,6 +103,30 @@ class Startup:
         names = self._policy.startup_models
         if self._policy.control_mode != "explicit" or names == ("*",):
             names = tuple(listing)
+        if self._policy.one_by_one:
+            self._publish(wire.RepositoryState(0, 1))
+            self._moving = names
+            self._server.accept_clients()
+            self._move()
+        else:
+            self._load(names)
+
+    def make_room(self) -> None:
+        """Load what the server before had: it has ended."""
+        self._has_room = True
+        self._move()
+
+    def _move(self) -> None:
+        if self._has_room and self._moving is not None and not self._server.is_stopping:
+            names, self._moving = self._moving, None
+            self._plan.log("I", "The server before has ended; its models are loaded here.")
+            self._load(names)
+
+    def _end_move(self) -> None:
+        self.is_moving = False
+        self._publish(wire.RepositoryState(0))
+
+    def _load(self, names: Iterable[str]) -> None:
         self._left = set(names)
         for name in names:
             self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
@@ -105,6 +136,8 @@ class Startup:
         """Return the models that are not tried yet, each with what it waits for."""
         if self._server.is_stopping:
             return []
+        if self._moving is not None:
+            return [(name, "the server before ends") for name in sorted(self._moving)]
         left = [self._server.models[name] for name in sorted(self._left)]
         # those that something happens for come first
         phases = [(model.name, model.loads.phase) for model in left]
@@ -113,7 +146,9 @@ class Startup:
 
     def news(self) -> Iterable[wire.RepositoryState]:
         """Return what a new frontend must know."""
-        return [wire.RepositoryState(1)] if self.is_repository_missing else []
+        if not (self.is_repository_missing or self.is_moving):
+            return []
+        return [wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))]
 
     def _await_repository(self, text: str) -> None:
         """Serve nothing, as Triton does for ever, until the repository can be listed."""
@@ -144,7 +179,8 @@ class Startup:
         backends = {m.history.backend[:2] for m in models if m.history.backend is not None}
         rows = sorted(row for model in models for row in table_rows(model))
         self._plan.enqueue(ShowTables(rows, sorted(backends)))
-        if self._failed and self._policy.exit_on_error:
+        # the server before is gone: the models that are left are better than none
+        if self._failed and self._policy.exit_on_error and not self._policy.one_by_one:
             self._give_up(f"{_NOT_ALL}\n{self._describe_failed(rows)}")
             return
         if problem := self._find_vertex_problem():
@@ -153,7 +189,10 @@ class Startup:
             return
         if self._failed:
             self._plan.log("E", f"Internal: {_NOT_ALL}")
-        self._server.accept_clients()
+        if self._policy.one_by_one:
+            self.finish_move(self._end_move)
+        else:
+            self._server.accept_clients()
         if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
             self._poll()
 

@@ -68,6 +68,8 @@ class OnDemandLoader(Feature):
         self._counts = core.counts
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
+        #: Calls for models that another server has as yet.
+        self._moving: list[ControlCall] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing = False
@@ -94,6 +96,8 @@ class OnDemandLoader(Feature):
             load.responders.append(answer)
         elif model is not None and model.serving_configs:
             answer(True)
+        elif self._server.is_moving:
+            self._moving.append(call)
         elif not self._is_on or (model is not None and not model.is_on_demand):
             answer(False)
         elif failure is not None and self._plan.now_s < failure.retry_at_s:
@@ -132,6 +136,9 @@ class OnDemandLoader(Feature):
         self._proceed(name)
 
     def advance(self) -> None:
+        moving, self._moving = self._moving, []
+        for call in moving:
+            self._demand(call)
         for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.WAITING]:
             self._proceed(name)
 

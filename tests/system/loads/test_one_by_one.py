@@ -1,0 +1,136 @@
+"""A server takes the place of another one whose models do not fit twice: requests wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.replacements import clients
+from tests.faults.replacements.__main__ import replace_under_load
+from tests.faults.replacements.ways import InOneDirectory, OneByOne
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.operations.test_replacements import begin_stream, load_with_code, output_of
+
+pytestmark = pytest.mark.system
+
+_FEW = dict.fromkeys(clients.CROWD, 1)
+
+
+def test_no_request_fails_while_models_move_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for streaming in (clients.EventsClient, clients.DecoupledClient):
+        monkeypatch.setattr(streaming, "count", 8)
+    monkeypatch.setattr(clients.TalkClient, "requests", 8)
+    monkeypatch.setattr(clients.GrpcClient, "retries", 1)
+    way = OneByOne(tmp_path)
+    way.start()
+    try:
+        crowd, _ = asyncio.run(replace_under_load(way, 1, _FEW, pause_s=1.0))
+    finally:
+        way.close()
+
+    assert [] == [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
+    assert [] == [each.label for each in crowd if not each.right]
+    assert 0 == sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
+    assert "not taken over" not in way.log_text()
+
+
+def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> None:
+    explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
+    way = OneByOne(tmp_path, explicit)
+    way.start()
+    [old] = way.servers
+    with ExitStack() as ends:
+        ends.callback(way.close)
+        waiting = ends.enter_context(ThreadPoolExecutor())
+        assert 200 == old.request_json("/v2/repository/models/identity_fp32/load", {})[0]
+        stream = ends.enter_context(begin_stream(old))
+        new = way.next()
+        way.servers.append(new)
+        new.launch()
+        eventually(lambda: "leaves" in old.log_text(), 60, "it has the ports")
+
+        answers = [
+            waiting.submit(identity, new, [1.5]),
+            waiting.submit(new.request_json, "/v2/models/nobody/infer", {"inputs": []}),
+        ]
+        assert 400 == new.status("/v2/health/ready")
+        assert [] == stubs_of(new)
+        assert not any(each.done() for each in answers)
+
+        stream.close()
+        assert [1.5] == answers[0].result(60)
+        assert 0 == ended(old)
+        assert answers[1].result(60)[0] in (400, 404)
+        eventually(new.is_ready, 60, "ready")
+
+
+def test_models_whose_files_would_end_with_the_server_before_are_no_reason_to_lose_them(
+    tmp_path: Path,
+) -> None:
+    way = OneByOne(tmp_path, ("--model-control-mode=explicit", "--load-model=add_sub"))
+    way.start()
+    [old] = way.servers
+    try:
+        assert 200 == load_with_code(old, "by_hand", "HERE")
+        new = way.next()
+        new.launch()
+        assert 1 == ended(new)
+        assert "put them into the repository: by_hand" in new.log_text()
+        assert "HERE" == output_of(old, "by_hand")
+        assert "leaves" not in old.log_text()
+    finally:
+        way.close()
+
+
+def test_the_command_tells_the_longest_wait_beforehand(tmp_path: Path) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
+    try:
+        done = subprocess.run(
+            [*command, "replace", "--one-by-one", "-o", "json"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert 0 == done.returncode, done.stderr
+        assert re.search(
+            r"requests wait for up to \d+ s: .* within 90 s, .* in [\d.]+ s \(", done.stderr
+        )
+        assert 0 == ended(server)
+        eventually(server.is_ready, 60, "ready")
+        os.kill(json.loads(done.stdout)["pid"], signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+    finally:
+        way.close()
+
+
+def identity(server: Server, values: list[float]) -> Any:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(values)], "data": values}
+    _, document = server.request_json("/v2/models/identity_fp32/infer", {"inputs": [tensor]})
+    return document["outputs"][0]["data"]
+
+
+def stubs_of(server: Server) -> list[int]:
+    return server.pids().get("stub", [])
+
+
+def ended(server: Server) -> int:
+    assert server.process is not None
+    return server.process.wait(60)
