@@ -86,7 +86,7 @@ class Core:
             self._introductions,
             self._counts,
             self._leaving,
-            policy.exit_timeout_s,
+            policy,
         )
         self.startup = Startup(plan, policy, self, self._peers.publish)
         self.regions = RegionRegistry(

@@ -29,6 +29,8 @@ class Policy:
     early_liveness: bool = False
     #: Other servers may have the ports of this one.
     shares_ports: bool = False
+    #: Each client of gRPC is told to go on its own, when its sequences have ended.
+    tells_each_grpc_client: bool = True
     allow_client_shm: bool = False
     #: How often the service manager is told that the server lives; None without one.
     watchdog_interval_s: float | None = None

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tests.faults.replacements.clients import (
     CROWD,
     LONG_CROWD,
-    OF_SEQUENCES,
     OF_STREAMS,
     Client,
     Crowd,
@@ -121,10 +120,9 @@ def _replace_in_way(name: str, times: int, numbers: Crowd) -> Row | None:
     if make in (ByEnvoy, ByHaproxy) and make.program is None:
         print(f"== {name}: left out, since the program is not here")
         return None
-    if make is ByEnvoy:
-        numbers = {kind: count for kind, count in numbers.items() if kind not in OF_SEQUENCES}
     with tempfile.TemporaryDirectory() as directory:
         way = make(Path(directory))
+        numbers = {kind: n for kind, n in numbers.items() if kind not in way.leaves_out}
         try:
             way.start()
             begun_s = time.monotonic()

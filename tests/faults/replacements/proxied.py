@@ -10,7 +10,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tests.faults.replacements.clients import MODELS
+from tests.faults.replacements.clients import MODELS, OF_SEQUENCES
 from tests.faults.replacements.ways import OPTIONS, WITHIN_S, SideBySide, drain_and_stop
 from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
@@ -123,6 +123,7 @@ class ByEnvoy(BehindProxy):
     A sequence whose server drains moves to another one, as the guide says: they are left out.
     """
 
+    leaves_out = OF_SEQUENCES
     program = shutil.which("envoy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH')}")
 
     def __init__(self, directory: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.faults.replacements.clients import MODELS
+from tests.faults.replacements.clients import MODELS, Client, GrpcSequenceClient
 from tests.faults.replacements.systemd import Systemd
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
@@ -29,6 +29,8 @@ class Way(ABC):
 
     http_port: int
     grpc_port: int
+    #: Clients that lose something in this way, as the guide says.
+    leaves_out: tuple[type[Client], ...] = ()
 
     @abstractmethod
     def __init__(self, directory: Path) -> None:
@@ -208,6 +210,7 @@ class WithGrpcio(ByTakeOver):
     """The same with grpcio, which has no sockets to give: old and new listen side by side."""
 
     options = ("--grpc-transport=grpcio",)
+    leaves_out = (GrpcSequenceClient,)
 
 
 class InOneDirectory(ByTakeOver):

@@ -10,6 +10,7 @@ import pytest
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import FinalConfig
 from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.supervisor.server_processes.shutdown import CROWDED_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -265,6 +266,22 @@ def test_open_sequences_are_waited_for_until_the_time_is_over() -> None:
 
     assert 1 == world.status
     assert "E Exit timeout expired. Exiting immediately." in world.log
+
+
+@pytest.mark.parametrize("tells_each", [True, False])
+def test_sequences_that_never_end_keep_no_server_whose_clients_hear_all_at_once(
+    tells_each: bool,
+) -> None:
+    world = running(exit_timeout_s=60, tells_each_grpc_client=tells_each)
+    world.has_sequences = True
+    world.core.leave_to_successor()
+    world.run_until_idle()
+    world.advance(CROWDED_S - 0.5)
+    assert [] == world.messages_to("grpc", wire.Shutdown)
+
+    world.advance(1.0)
+
+    assert (0 if tells_each else 1) == len(world.messages_to("grpc", wire.Shutdown))
 
 
 def test_a_second_signal_does_not_wait_for_sequences() -> None:

@@ -46,6 +46,7 @@ def read_policy(options: Options) -> Policy:
         # a server that takes over has no clients before its models serve
         early_liveness=options.early_liveness and not options.take_over,
         shares_ports=options.reuse_http_port or options.reuse_grpc_port,
+        tells_each_grpc_client=not options.allow_grpc or options.grpc_transport == "native",
         allow_client_shm=options.allow_client_shm,
         repositories=tuple(
             path if is_remote(path) else os.path.abspath(path) for path in options.model_repository

@@ -28,7 +28,8 @@ _BEGINS_ANEW = (
 )
 _LOST_BY_GRPCIO = (
     "grpcio gives no sockets: gRPC calls that reach the old server in the moment when it stops may "
-    "fail, if clients do not repeat them; --grpc-transport=native loses none"
+    "fail, if clients do not repeat them, and sequences over several calls that are open ten "
+    "seconds later are cut; --grpc-transport=native loses none"
 )
 
 _log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from zmqtriton.supervisor.actions import Exit, StopListening
 from zmqtriton.supervisor.models.call_graph import RetirementQueue
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
@@ -23,6 +24,10 @@ from zmqtriton.supervisor.server_processes.port_sharing import SETTLE_S
 from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
+
+#: Where no client is told to go before its sequences have ended, and new ones begin all the time,
+#: another server follows after so long.
+CROWDED_S = 10.0
 
 
 class ShutdownPhase(Enum):
@@ -48,14 +53,15 @@ class ShutdownSequence:
         introductions: Introductions,
         counts: BrokerCounts,
         retirements: RetirementQueue,
-        timeout_s: int,
+        policy: Policy,
     ) -> None:
         self._plan = plan
         self._peers = peers
         self._introductions = introductions
         self._counts = counts
         self._retirements = retirements
-        self._left_s = timeout_s
+        self._left_s = policy.exit_timeout_s
+        self._tells_each = policy.tells_each_grpc_client
         self._status = 0
         self.phase = ShutdownPhase.RUNNING
 
@@ -75,6 +81,8 @@ class ShutdownSequence:
                 self._end_sequences()
             else:
                 self._plan.call_later(SETTLE_S, self._end_sequences)
+            if self._peers.has_successor and not self._tells_each:
+                self._plan.call_later(CROWDED_S, self.on_sequences_ended)
         else:  # open sequences are lost
             self._close()
         self._tick()
