@@ -17,6 +17,7 @@ class Layer(NamedTuple):
 _FLOOR = "zmqtriton_floor"
 _BACKENDS = "zmqtriton_addons.backends"
 _FLEET = "zmqtriton_addons.fleet"
+_REQUESTS = tuple(f"zmqtriton_frontends.{room}" for room in ("gateway", "inference", "process"))
 _STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
 
 LAYERS = (
@@ -123,9 +124,8 @@ LAYERS = (
             "zmqtriton_addons.door.headers",
             "zmqtriton_addons.door.process",
             "zmqtriton_addons.door.sockets",
-            "zmqtriton_frontends.gateway",
-            "zmqtriton_frontends.inference",
-            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.entrance",
+            *_REQUESTS,
             "zmqtriton_frontends.serving",
             "zmqtriton_frontends.tensors.references",
         ),
@@ -187,13 +187,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_frontends.gateway",
-        (
-            _FLOOR,
-            "zmqtriton_frontends.gateway",
-            "zmqtriton_frontends.inference",
-            "zmqtriton_frontends.process",
-            "zmqtriton_frontends.tensors",
-        ),
+        (_FLOOR, *_REQUESTS, "zmqtriton_frontends.tensors"),
         ("zmq",),
         "knows the broker and the supervisor, and no protocol of clients",
     ),
@@ -208,6 +202,12 @@ LAYERS = (
         ("uvloop",),
         "knows the life of a process, and nothing that it serves",
     ),
+    Layer(
+        "zmqtriton_frontends.entrance",
+        (_FLOOR, "zmqtriton_frontends.access", "zmqtriton_frontends.entrance", *_REQUESTS),
+        (),
+        "knows what every request goes through, and no protocol of clients",
+    ),
     *(
         Layer(name, (name,), (), "is a protocol and knows nobody who speaks it")
         for name in ("zmqtriton_frontends.http1", "zmqtriton_frontends.http2")
@@ -221,13 +221,7 @@ LAYERS = (
     Layer("zmqtriton.findings", (), (), "is what others say, and says nothing itself"),
     Layer(
         "zmqtriton.config",
-        (
-            _FLOOR,
-            "zmqtriton_protos",
-            "zmqtriton.addons",
-            "zmqtriton.config",
-            "zmqtriton.findings",
-        ),
+        (_FLOOR, "zmqtriton_protos", "zmqtriton.addons", "zmqtriton.config", "zmqtriton.findings"),
         ("google",),
         "turns files into a checked config and knows no process",
     ),
@@ -277,6 +271,7 @@ LAYERS = (
             "zmqtriton_addons.web_apis.openai",
             "zmqtriton_addons.web_apis.templates",
             "zmqtriton_frontends.access.bearer_tokens",
+            "zmqtriton_frontends.entrance",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
@@ -292,11 +287,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_addons.tools.demo",
-        (
-            "zmqtriton.command_line",
-            "zmqtriton.supervisor",
-            "zmqtriton_addons.tools.examples",
-        ),
+        ("zmqtriton.command_line", "zmqtriton.supervisor", "zmqtriton_addons.tools.examples"),
         (),
         "writes models and starts the server with them",
     ),
@@ -531,12 +522,7 @@ LAYERS = (
     *(
         Layer(
             f"{_FLEET}.{name}",
-            (
-                _FLOOR,
-                _FLEET,
-                "zmqtriton.control_client",
-                "zmqtriton.ctl",
-            ),
+            (_FLOOR, _FLEET, "zmqtriton.control_client", "zmqtriton.ctl"),
             ("click",),
             "asks servers, and must not need one to be imported",
         )

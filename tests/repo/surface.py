@@ -38,6 +38,7 @@ SURFACE = {
     # frontends
     "zmqtriton_frontends.access.bearer_tokens": "what a token is good for",
     "zmqtriton_frontends.access.refusals": "the refusal of a token",
+    "zmqtriton_frontends.entrance": "the way of a request until it is sent",
     "zmqtriton_frontends.gateway": "the way to broker and supervisor",
     "zmqtriton_frontends.http_api": "HttpExtension, and the parts that its responders need",
     "zmqtriton_frontends.http_api.asgi.problems": "the form of errors",

@@ -21,6 +21,7 @@ from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import need_of_route
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control.description import all_operations
+from zmqtriton_frontends.inference.trace_sampling import Traces
 
 _ABOUT = """\
 Every route of the server's HTTP port, in the categories by which `--http-restricted-api` and
@@ -78,7 +79,10 @@ def _gateway() -> Any:
     machine = Machine(http_addons=tuple(addons.own_rows()[addons.HTTP].values()))
     settings = settings_of(options, machine).document("http")
     return SimpleNamespace(
-        settings=decode(FrontendSettings, settings), catalogue=SimpleNamespace(regions=None)
+        settings=decode(FrontendSettings, settings),
+        catalogue=SimpleNamespace(regions=None),
+        traces=Traces(),
+        token_marks=None,
     )
 
 

@@ -19,6 +19,7 @@ from zmqtriton.embedded.pending_stream import PendingStream
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
 
 _T = TypeVar("_T")
@@ -62,6 +63,7 @@ class Guest:
         #: What this process runs for the server.
         self.hosting = Hosting()
         self.gateway: Gateway
+        self.entrance: Entrance
         self._thread = threading.Thread(target=self._run, name="zmqtriton", daemon=True)
         self._thread.start()
         try:
@@ -193,5 +195,6 @@ class Guest:
             joining.result()
         joining.cancel()
         await starting
+        self.entrance = Entrance(gateway, "GUEST_RECV", "GUEST_SEND")
         # its answer comes after everything that was sent before, the models among it
         await gateway.call("ready", {"model": ""})

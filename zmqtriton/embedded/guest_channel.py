@@ -68,7 +68,7 @@ class Responses:
         self._until_s = None if within_s is None else time.monotonic() + within_s
         #: None when there is nothing more to come.
         self._coming: Coming | None = None
-        self._stream = PendingStream(guest.gateway, name, version, request, guest.streams)
+        self._stream = PendingStream(guest.entrance, name, version, request, guest.streams)
         self._await(self._stream.begin)
 
     def __iter__(self) -> Responses:

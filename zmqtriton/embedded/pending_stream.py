@@ -12,12 +12,13 @@ from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import now_ns
 
 #: The next response; None if there is none any more.
 Coming = Future[InferenceResponse | None]
@@ -28,22 +29,24 @@ _CANCELLED = "request was cancelled"
 class PendingStream(PendingRequest):
     """Asks once; gives each response to the future that waits for it."""
 
-    __slots__ = ("_coming", "_deadline_ns", "_model", "_name", "_open", "_request", "_stream")
+    __slots__ = (
+        *("_coming", "_deadline_ns", "_entrance", "_model", "_name", "_open", "_request"),
+        "_stream",
+    )
 
     SENDING = "GUEST_SEND"
 
-    _gateway: Gateway
-
     def __init__(
         self,
-        gateway: Gateway,
+        entrance: Entrance,
         name: str,
         version: str,
         request: InferenceRequest,
         among: set[PendingStream],
     ) -> None:
         """Set up; `among` are those that are going on, which end with the connection."""
-        super().__init__(gateway)
+        super().__init__(entrance.gateway)
+        self._entrance = entrance
         self._name = name, version
         self._request = request
         self._open = among
@@ -59,34 +62,26 @@ class PendingStream(PendingRequest):
         """Ask; the future gets the first response."""
         self._open.add(self)
         self._coming = coming
-        try:
-            self._ask()
-        except NotLoaded as missing:
-            self._await(missing.load(self._deadline_ns), lambda _: self._ask())
-        except Exception as error:  # noqa: BLE001 - an edge: whoever waits is told
-            self._refuse(error)
+        ask = Ask(self._name, self._read, deadline_ns=self._deadline_ns, begun_ns=now_ns())
+        self._entrance.begin(ask, self)
 
-    def _ask(self) -> None:
-        catalogue = self._gateway.catalogue
-        model = catalogue.find(*self._name)
-        checked = self._checked(model)
+    def _read(self, model: ModelVersion) -> Content:
+        request = self._request
+        return Content(read_body(request, model.config), read_options(request))
+
+    def start(self, checked: CheckedRequest) -> None:
         self._model = checked.model
-        if model.signature.is_decoupled:
-            self._stream = self._gateway.stream(checked)
-            self._await(_next(self._stream), self._take_item)
+        if checked.model.signature.is_decoupled:
+            self._stream = self._entrance.responses(checked)
+            self.wait(_next(self._stream), self._take_item)
         else:
             self._send(checked)
-
-    def _checked(self, model: ModelVersion) -> CheckedRequest:
-        request = self._request
-        options = read_options(request, self._deadline_ns)
-        return prepare(self._gateway.catalogue, model, read_body(request, model.config), options)
 
     def proceed(self, coming: Coming) -> None:
         """Have the future get the response of a stream that follows."""
         assert self._stream is not None
         self._coming = coming
-        self._await(_next(self._stream), self._take_item)
+        self.wait(_next(self._stream), self._take_item)
 
     def close(self) -> None:
         """Cancel the request, if it is not answered; a thread that waits for it is told."""

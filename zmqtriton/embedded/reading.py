@@ -31,7 +31,7 @@ def read_body(request: InferenceRequest, config: Mapping[str, Any]) -> RequestBo
     )
 
 
-def read_options(request: InferenceRequest, deadline_ns: int) -> Options:
+def read_options(request: InferenceRequest) -> Options:
     flags = SEQUENCE_START if request.sequence_start else 0
     flags |= SEQUENCE_END if request.sequence_end else 0
     correlation = request.correlation_id
@@ -42,7 +42,7 @@ def read_options(request: InferenceRequest, deadline_ns: int) -> Options:
             f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters"
         )
     priority, timeout = _integer(request.priority, "priority"), _integer(request.timeout, "timeout")
-    return Options(flags, priority, timeout, deadline_ns, correlation)
+    return Options(flags, priority, timeout, 0, correlation)
 
 
 def _text(value: Any, what: str) -> str:

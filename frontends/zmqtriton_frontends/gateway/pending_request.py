@@ -74,6 +74,10 @@ class PendingRequest:
         self._is_opening = False
         self._trace: Trace | None = None
 
+    def start(self, checked: CheckedRequest) -> None:
+        """Send the request, which has passed the entrance."""
+        self._send(checked)
+
     def _send(self, checked: CheckedRequest) -> None:
         self._trace = checked.trace
         if checked.places:
@@ -87,9 +91,14 @@ class PendingRequest:
             self._leave()
             raise
         if own_id is None:
-            self._await(self._begin_late(checked), lambda _: None)
+            self.wait(self._begin_late(checked), lambda _: None)
         else:
             self._id = own_id
+
+    def wait(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
+        """Await something, then call a function with its result, unless it is cancelled."""
+        self._task = asyncio.get_running_loop().create_task(awaited)
+        self._task.add_done_callback(partial(self._awaited, then))
 
     def cancel(self) -> None:
         """Cancel it: nobody waits for it any more. Does nothing if it is answered."""
@@ -116,7 +125,7 @@ class PendingRequest:
                 opened = payload.open_now(response, kept)
                 if opened is None:
                     self._is_opening = True
-                    self._await(payload.open(response, kept), self._opened)
+                    self.wait(payload.open(response, kept), self._opened)
                     return
                 response = opened
             if self._trace is None and self._claim is None and self._copy is None:
@@ -136,10 +145,6 @@ class PendingRequest:
     async def _begin_late(self, checked: CheckedRequest) -> None:
         # at once, and not when this task has ended: it may be cancelled before that is noticed
         self._id = await self._gateway.begin_late(checked, self)
-
-    def _await(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(awaited)
-        self._task.add_done_callback(partial(self._awaited, then))
 
     def _awaited(self, then: Callable[[_T], None], task: asyncio.Task[_T]) -> None:
         # Otherwise asyncio complains of an unseen error.

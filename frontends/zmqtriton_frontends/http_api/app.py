@@ -41,7 +41,7 @@ from zmqtriton_frontends.http_api.server.inference_heads import (
 
 def routes(gateway: Gateway) -> list[Route]:
     inference, metadata, repository = Inference(gateway), Metadata(gateway), Repository(gateway)
-    generate, settings = Generate(gateway), Settings(gateway)
+    generate, settings = Generate(inference), Settings(gateway)
     fixed = [
         Route("GET", "/v2/health/live", "health", metadata.live),
         Route("GET", "/v2/health/ready", "health", metadata.ready),
@@ -77,7 +77,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/infer", "inference", AsgiInferences(inference).infer),
         Route("POST", "/generate", "inference", generate.generate),
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
-        Route("POST", "/infer_stream", "inference", InferStream(gateway, inference).infer_stream),
+        Route("POST", "/infer_stream", "inference", InferStream(inference).infer_stream),
     ]
     fixed += control_routes(gateway)
     table = fixed + [

@@ -8,32 +8,30 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "admission": "CheckedRequest MAX_NAME Options check_parameter_name prepare",
+    "admission": "CheckedRequest MAX_NAME NO_OPTIONS Options check_parameter_name",
     "catalogue": "ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionSlice",
-    "load_on_demand": "NotLoaded attempt",
+    "load_on_demand": "attempt",
     "open_sequences": "OpenSequences",
-    "request_trace": "followed now_ns",
+    "request_trace": "now_ns",
     "restrictions": "by_category",
-    "trace_sampling": "Parent parent_in_headers",
 }
 
 if TYPE_CHECKING:
     from zmqtriton_frontends.inference.admission import (
         MAX_NAME,
+        NO_OPTIONS,
         CheckedRequest,
         Options,
         check_parameter_name,
-        prepare,
     )
     from zmqtriton_frontends.inference.catalogue import ModelVersion, parse_version
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
-    from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
+    from zmqtriton_frontends.inference.load_on_demand import attempt
     from zmqtriton_frontends.inference.open_sequences import OpenSequences
-    from zmqtriton_frontends.inference.request_trace import followed, now_ns
+    from zmqtriton_frontends.inference.request_trace import now_ns
     from zmqtriton_frontends.inference.restrictions import by_category
-    from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

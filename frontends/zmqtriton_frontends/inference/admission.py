@@ -5,7 +5,7 @@ HTTP and gRPC requests both pass here, so that neither can lack a check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NUMBER
@@ -30,8 +30,22 @@ from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.arrivals import Arrivals
 
+#: Headers of an answer; those with bytes are gRPC's alone.
+Pairs = Sequence[tuple[str, str | bytes]]
+#: Returns what its client is told beside an answer that is ready.
+Report = Callable[[], Coroutine[Any, Any, Pairs]]
 #: The limit for names that clients give.
 MAX_NAME = 1024
+
+
+async def reported(reports: Sequence[Report]) -> Pairs:
+    """Return all that is told beside an answer, once that is ready."""
+    return [pair for report in reports for pair in await report()]
+
+
+def texts_of(pairs: Pairs) -> tuple[tuple[str, str], ...]:
+    """Return those that HTTP can carry."""
+    return tuple((name, value) for name, value in pairs if isinstance(value, str))
 
 
 def check_parameter_name(name: str) -> None:
@@ -50,6 +64,10 @@ class Options(NamedTuple):
     correlation: int | str = 0
     #: The number of the client's token, see gateway.token_marks; 0: none.
     token: int = 0
+
+
+#: Those of a client without any.
+NO_OPTIONS = Options()
 
 
 class CheckedRequest(NamedTuple):
@@ -75,6 +93,8 @@ class CheckedRequest(NamedTuple):
     canary: Canary | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None
+    #: What is told beside its answer.
+    reports: tuple[Report, ...] = ()
     #: The regions that its stub may write outputs to itself. The last field, for with_claim().
     claim: Claim | None = None
 
@@ -101,6 +121,10 @@ class CheckedRequest(NamedTuple):
         """Return the same request, which asks the broker for its stages."""
         options = self.options._replace(flags=self.options.flags | WANT_STAGES)
         return self._replace(options=options, stages=stages)
+
+    def with_report(self, report: Report) -> CheckedRequest:
+        """Return the same request, beside whose answer its client is told more."""
+        return self._replace(reports=(*self.reports, report))
 
     def with_arrivals(self, arrivals: Arrivals) -> CheckedRequest:
         """Return the same request, whose model makes as many responses as there is room for."""
@@ -134,7 +158,7 @@ def prepare(
     that the wire does not carry.
     """
     try:
-        if options != _NO_OPTIONS:
+        if options != NO_OPTIONS:
             _check_options(options)
         canary = model.canary
         if canary is not None and canary.takes(options.correlation, header, body.request_id):
@@ -167,7 +191,6 @@ def _fill(catalogue: Catalogue, body: RequestBody, options: Options) -> tuple[Re
     return body, options._replace(flags=options.flags | flags) if flags else options
 
 
-_NO_OPTIONS = Options()
 #: What a request gets after its checks, if anything: the fields of a CheckedRequest with a default.
 _LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[5:])
 

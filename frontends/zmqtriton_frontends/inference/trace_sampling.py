@@ -7,19 +7,19 @@ lost rather than waited for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
 from zmqtriton_floor.spans import Sender
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.request_trace import Trace, now_ns
 
 #: A traceparent whose span is to be the parent; later versions may add to it.
 _TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])"
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f,])"
 )
 #: An entry of the tracestate, as W3C writes it; spaces around its commas do no harm.
 _MEMBER = r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
@@ -48,6 +48,10 @@ class _Choice(NamedTuple):
     log_frequency: int
 
 
+class Watcher(Protocol):
+    def __call__(self, *, is_traced: bool) -> object: ...
+
+
 class Traces:
     def __init__(self) -> None:
         #: Any request may be traced.
@@ -57,6 +61,12 @@ class Traces:
         self._seen: dict[str, int] = {}
         self._taken: dict[str, int] = {}
         self._sender = Sender("")
+        self._watchers: list[Watcher] = []
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have it called with whether any request may be traced: now, and at each change."""
+        self._watchers.append(watcher)
+        watcher(is_traced=self.is_on)
 
     def begin(self, directory: str, tracing: Tracing) -> None:
         self._sender = Sender(directory)
@@ -74,6 +84,8 @@ class Traces:
             for sampling in tracing.models
         }
         self.is_on = any(choice.is_on for choice in self._choices.values())
+        for watcher in self._watchers:
+            watcher(is_traced=self.is_on)
         counters = {choice.counter for choice in self._choices.values()}
         self._seen = {
             model: self._seen[model] if before.get(model) == choice else 0
@@ -133,21 +145,10 @@ class Traces:
         return self._seen[choice.model] % choice.rate == 0
 
 
-def parent_in_headers(header: Callable[[bytes], str | None]) -> Parent | None:
-    """Return the parent in HTTP's headers; a header that was sent twice has a comma in it."""
+def parent_in(header: HeaderLookup) -> Parent | None:
+    """Return the parent that headers name. A header that was sent twice has a comma in it."""
     traceparent = header(b"traceparent")
     return None if traceparent is None else Parent(traceparent, header(b"tracestate") or "")
-
-
-def parent_in_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | None:
-    """Return the parent in gRPC's metadata."""
-    fields: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
-    for name, value in metadata:
-        if name in fields and isinstance(value, str):
-            fields[name].append(value)
-    if len(fields["traceparent"]) != 1:
-        return None
-    return Parent(fields["traceparent"][0], ",".join(fields["tracestate"]))
 
 
 def _state(text: str) -> str:

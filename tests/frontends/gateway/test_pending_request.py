@@ -125,7 +125,7 @@ class Noted(PendingRequest):
         async def done() -> ResponseBody:
             return await work
 
-        self._await(done(), self._respond)
+        self.wait(done(), self._respond)
 
     def _respond(self, response: ResponseBody) -> None:
         self.answers.append(response)

@@ -16,11 +16,11 @@ from tests.support.streams import FakeStreams
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
+from zmqtriton_frontends.entrance.steps.reports import HEADERS as REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.grpc_api.handlers import table
-from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.unary import answered
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -203,7 +203,7 @@ class FakeCall:
 
     @property
     def has_wishes(self) -> bool:
-        return any(name.encode() in STAGE_HEADERS for name, _ in self.metadata)
+        return any(name.encode() in REPORT_HEADERS for name, _ in self.metadata)
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self.trailers += pairs

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import version_info
+from tests.frontends.http_api.fakes import FakeGateway
 from zmqtriton_floor.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -21,6 +22,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_floor.wire import RepositoryState
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
+from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
 
@@ -136,15 +138,15 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
         demand = OnDemandLoader(supervisor.call, 60.0)
         targets: list[Any] = []
 
-        def find(target: tuple[str, str]) -> None:
+        def find(*target: str) -> None:
             targets.append(target)
             raise NotLoaded(Unavailable("not loaded"), "m", demand)
 
-        fields: Any = None
+        gateway: Any = FakeGateway()
+        gateway.catalogue.find = find
+        fields = SimpleNamespace(header=lambda name: None, spelled_headers=list)
         head = InferenceHead(("m", ""), "/v2/models/m/infer", fields, 0, 0)
-        gateway = SimpleNamespace(cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False))
-        inference: Any = SimpleNamespace(find=find, parse=None, gateway=gateway)
-        exchange = HttpInference(inference, head)
+        exchange = HttpInference(Inference(gateway), head)
         exchange.begin(b"")
         loading = exchange._task
         assert loading is not None

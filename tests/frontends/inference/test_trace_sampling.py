@@ -21,8 +21,7 @@ from zmqtriton_frontends.inference.request_trace import followed as following
 from zmqtriton_frontends.inference.trace_sampling import (
     Parent,
     Traces,
-    parent_in_headers,
-    parent_in_metadata,
+    parent_in,
 )
 
 _GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -40,23 +39,7 @@ _GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def test_a_clients_span_is_read_from_headers(
     headers: dict[bytes, str], expected: Parent | None
 ) -> None:
-    assert expected == parent_in_headers(headers.get)
-
-
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ([("x", "y")], None),
-        ([("traceparent", _GIVEN), ("traceparent", _GIVEN)], None),
-        ([("traceparent", _GIVEN.encode())], None),
-        (
-            [("traceparent", _GIVEN), ("tracestate", "a=b"), ("tracestate", "c=d")],
-            Parent(_GIVEN, "a=b,c=d"),
-        ),
-    ],
-)
-def test_a_clients_span_is_read_from_metadata(metadata: Any, expected: Parent | None) -> None:
-    assert expected == parent_in_metadata(metadata)
+    assert expected == parent_in(headers.get)
 
 
 def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) -> CheckedRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.door.process.fields import Fields
@@ -17,10 +18,10 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.inference import (
     NO_CLASSES,
+    NO_OPTIONS,
     NO_PLACES,
     Classes,
     Options,
-    Parent,
     RegionSlice,
     check_parameter_name,
 )
@@ -31,7 +32,9 @@ MAX_PARAMETERS = 1024
 MAX_RANK = 32
 MAX_SEQUENCE_ID = 128
 _MAX_COUNT = 2**63 - 1
-_NO_OPTIONS = Options()
+
+
+NO_HEADERS: Mapping[bytes, str] = MappingProxyType({})
 
 
 class DoorRequest(NamedTuple):
@@ -45,7 +48,8 @@ class DoorRequest(NamedTuple):
     classes: Classes
     #: How many responses may be sent before the client grants more; None without such a limit.
     credit: int | None
-    parent: Parent | None
+    #: The span that the client has begun, as the headers of HTTP.
+    headers: Mapping[bytes, str]
 
 
 def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
@@ -64,12 +68,13 @@ def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
     parameters = _parameters(fields.map("parameters"))
     options = _options(fields)
     credit = fields.count("credit") if fields.has("credit") else None
-    parent = None
+    headers: Mapping[bytes, str] = NO_HEADERS
     if fields.has("traceparent"):
-        parent = Parent(fields.text("traceparent"), fields.text("tracestate"))
+        span = fields.text("traceparent"), fields.text("tracestate")
+        headers = {b"traceparent": span[0], b"tracestate": span[1]}
     fields.check_known()
     body = RequestBody(request_id, parameters, names, tensors)
-    return DoorRequest(model, version, body, options, places, classes, credit, parent)
+    return DoorRequest(model, version, body, options, places, classes, credit, headers)
 
 
 def _input(entry: Any, data: Iterator[Any]) -> Tensor:
@@ -169,5 +174,5 @@ def _options(fields: Fields) -> Options:
             f"string correlation ID cannot be longer than {MAX_SEQUENCE_ID} characters"
         )
     if not (flags or priority or timeout_us or deadline_ns or sequence):
-        return _NO_OPTIONS
+        return NO_OPTIONS
     return Options(flags, priority, timeout_us, deadline_ns, sequence)

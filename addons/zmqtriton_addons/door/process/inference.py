@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, aclosing
+from functools import partial
 from typing import Protocol
 
 from zmqtriton_addons.door.process import responses
@@ -15,21 +16,17 @@ from zmqtriton_addons.door.process.infer_request import DoorRequest
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway import Gateway, PendingRequest, StreamItem
+from zmqtriton_frontends.entrance import Ask, Content, Entrance
+from zmqtriton_frontends.gateway import PendingRequest, StreamItem
 from zmqtriton_frontends.inference import (
     CheckedRequest,
     ModelVersion,
-    NotLoaded,
     OpenSequences,
     classify,
-    followed,
     now_ns,
-    prepare,
 )
 from zmqtriton_frontends.process import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
-
-_SENDING = "DOOR_SEND"
 
 
 class Asker(Protocol):
@@ -60,14 +57,13 @@ class Asker(Protocol):
 class DoorInference(PendingRequest):
     """A request from its header to its last response."""
 
-    __slots__ = ("_asker", "_credit", "_granted", "_model", "_number", "_request")
+    __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_model", "_number", "_request")
 
-    SENDING = _SENDING
+    SENDING = "DOOR_SEND"
 
-    _gateway: Gateway
-
-    def __init__(self, gateway: Gateway, asker: Asker, number: int, request: DoorRequest) -> None:
-        super().__init__(gateway)
+    def __init__(self, entrance: Entrance, asker: Asker, number: int, request: DoorRequest) -> None:
+        super().__init__(entrance.gateway)
+        self._entrance = entrance
         self._asker = asker
         self._number = number
         self._request = request
@@ -79,13 +75,15 @@ class DoorInference(PendingRequest):
 
     def begin(self) -> None:
         """Begin; it may be answered before this returns."""
-        try:
-            self._ask()
-        except NotLoaded as missing:
-            awaited = missing.load(self._request.options.deadline_ns)
-            self._await(awaited, lambda _: self._ask())
-        except Exception as error:  # noqa: BLE001 - an edge: the client's other requests go on
-            self.set_exception(error)
+        request = self._request
+        ask = Ask(
+            (request.model, request.version),
+            partial(_read, request),
+            request.headers.get,
+            deadline_ns=request.options.deadline_ns,
+            begun_ns=now_ns(),
+        )
+        self._entrance.begin(ask, self)
 
     def grant(self, responses: int) -> None:
         """Let so many responses more be sent."""
@@ -94,26 +92,20 @@ class DoorInference(PendingRequest):
         if self._granted is not None and not self._granted.done():
             self._granted.set_result(None)
 
-    def _ask(self) -> None:
-        request, gateway = self._request, self._gateway
-        begun_ns = now_ns() if gateway.traces.is_on else 0
-        model = gateway.catalogue.find(request.model, request.version)
-        checked = prepare(gateway.catalogue, model, request.body, request.options, request.places)
-        if gateway.traces.is_on:
-            begun = "DOOR_RECV", begun_ns
-            checked = gateway.traces.follow(checked, request.parent, begun)
+    def start(self, checked: CheckedRequest) -> None:
         self._model = checked.model
         self._asker.sequences.note(checked)
-        is_stream = model.signature.is_decoupled
+        is_stream = checked.model.signature.is_decoupled
         if is_stream or is_large(checked.body):
             # room for its tensors may have to be made; what comes next must not overtake it
             self._asker.hold_back(self._number)
             checked = checked._replace(on_asked=lambda: self._asker.let_go(self._number))
             # they are where they are to be, or will be
+            request = self._request
             self._request = request._replace(body=request.body._replace(inputs=[]))
         if is_stream:
             self._trace = checked.trace
-            self._await(self._follow(checked), lambda _: None)
+            self.wait(self._follow(checked), lambda _: None)
         else:
             self._send(checked)
 
@@ -146,8 +138,7 @@ class DoorInference(PendingRequest):
 
     async def _follow(self, checked: CheckedRequest) -> None:
         arrivals = self._asker.arrivals()
-        checked = checked.with_arrivals(arrivals)
-        items = followed(self._gateway.stream(checked), checked.trace, _SENDING)
+        items = self._entrance.responses(checked, arrivals)
         async with aclosing(items):
             async for item in items:
                 message = self._item(item)
@@ -179,3 +170,7 @@ class DoorInference(PendingRequest):
             return self._message(item.body, is_final=item.is_final)
         except ZmqTritonError as unsendable:
             return responses.error(number, unsendable, is_final=item.is_final)
+
+
+def _read(request: DoorRequest, model: ModelVersion) -> Content:
+    return Content(request.body, request.options, request.places)

@@ -28,6 +28,7 @@ from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Pe
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.process import zmq_sockets
+from zmqtriton_frontends.entrance import Entrance
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import by_category
 from zmqtriton_frontends.process import Ledger, max_connections
@@ -57,6 +58,7 @@ class DoorServer(Service):
         """Set up with a bound socket that clients connect to."""
         self._gateway = gateway
         self._listener = listener
+        self._entrance = Entrance(gateway, "DOOR_RECV", "DOOR_SEND")
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
         self.ledger: Ledger = Ledger(settings.memory.client_bytes)
@@ -280,7 +282,7 @@ class DoorServer(Service):
 
         def infer() -> Exchange:
             request = infer_request.read(fields, frames)
-            exchange = DoorInference(self._gateway, peer, number, request)
+            exchange = DoorInference(self._entrance, peer, number, request)
             exchange.begin()
             return exchange
 

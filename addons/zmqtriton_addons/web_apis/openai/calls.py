@@ -15,18 +15,11 @@ from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
 from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
-from zmqtriton_frontends.access.bearer_tokens import check_model
+from zmqtriton_frontends.entrance import Ask, Content, Entrance
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import Request
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import (
-    ModelVersion,
-    Options,
-    attempt,
-    followed,
-    parent_in_headers,
-    prepare,
-)
+from zmqtriton_frontends.inference import ModelVersion
 
 _T = TypeVar("_T")
 
@@ -36,6 +29,7 @@ class Calls:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._entrance = Entrance(gateway, "HTTP_RECV", "HTTP_SEND")
         self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def read(self, req: Request, reader: Callable[[Any], _T]) -> _T:
@@ -56,9 +50,8 @@ class Calls:
         Raises ModelNotFound, Unavailable for one that is known and does not serve, and Forbidden
         for one that the client's token is not for.
         """
-        check_model(req.grant, model)
         try:
-            return await attempt(lambda: self._gateway.catalogue.find(model), req.deadline_ns)
+            return await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
         except (InvalidArgument, NotFound):
             raise ModelNotFound(model) from None
 
@@ -87,16 +80,11 @@ class Calls:
 
         Raises InvalidArgument if it does not fit.
         """
-        catalogue, options = self._gateway.catalogue, Options(deadline_ns=req.deadline_ns)
-        checked = prepare(catalogue, model, body, options, header=req.header)
-        if req.grant is not None:
-            checked = self._gateway.token_marks.mark(checked, req.grant)
-        traces = self._gateway.traces
-        if traces.is_on:
-            parent = parent_in_headers(req.header)
-            checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
-        checked = checked.with_arrivals(req.arrivals())
-        return followed(self._gateway.stream(checked), checked.trace, "HTTP_SEND")
+        ask = Ask(
+            *((model.name, ""), lambda _: Content(body), req.header, None),
+            *(req.grant, req.deadline_ns, begun_ns),
+        )
+        return self._entrance.responses(self._entrance.enter(ask), req.arrivals())
 
 
 async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.datatypes import DATATYPES
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
-from zmqtriton_frontends.inference.admission import Options, check_parameter_name
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
+from zmqtriton_frontends.entrance.ask import Content
+from zmqtriton_frontends.inference.admission import NO_OPTIONS, Options, check_parameter_name
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
+#: Where the outputs of a request lie that has none in clients' regions.
+_IN_NO_REGION: list[Any] = RequestBody._field_defaults["places"]
 #: Our number for unknown names; the check against the model refuses it with Triton's text.
 _NO_DATATYPE = 0
 #: The largest number that the wire takes for an unsigned 64-bit value.
@@ -36,8 +40,6 @@ _RESERVED: dict[str, tuple[str, ...]] = {
     "timeout": ("int64_param",),
     "triton_enable_empty_final_response": ("bool_param",),
 }
-#: Those of a request that has no parameters and may wait for ever.
-NO_OPTIONS = Options()
 _FOR_MODELS = ("int64_param", "bool_param", "string_param", "double_param")
 _REGION_PARAMETERS = {
     "shared_memory_region": "string_param",
@@ -51,8 +53,12 @@ def parse(kind: type[Any], data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except DecodeError:
-        name = kind.DESCRIPTOR.full_name
-        raise InvalidArgument(f"failed to parse the request as {name}") from None
+        raise malformed(kind) from None
+
+
+def malformed(kind: Any) -> InvalidArgument:
+    """Return the error of bytes that are no message of that kind."""
+    return InvalidArgument(f"failed to parse the request as {kind.DESCRIPTOR.full_name}")
 
 
 def serialize(built: Any) -> bytes:
@@ -64,7 +70,7 @@ def serialize(built: Any) -> bytes:
 # ------------------------------------------------------------------ parameters
 
 
-def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Options]:
+def read_options(request: Any) -> tuple[dict[str, Any], Options]:
     """Return the parameters for the model and those for the scheduler."""
     plain: dict[str, Any] = {}
     reserved: dict[str, Any] = {}
@@ -91,10 +97,10 @@ def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Option
                     "or string_param."
                 )
             plain[key] = getattr(parameter, kind)
-    return plain, _options(reserved, deadline_ns)
+    return plain, _options(reserved)
 
 
-def _options(reserved: dict[str, Any], deadline_ns: int) -> Options:
+def _options(reserved: dict[str, Any]) -> Options:
     priority, timeout_us = reserved.get("priority", 0), reserved.get("timeout", 0)
     if priority < 0:
         raise InvalidArgument("invalid value for 'priority', expected value >= 0.")
@@ -109,17 +115,26 @@ def _options(reserved: dict[str, Any], deadline_ns: int) -> Options:
         )
     flags = SEQUENCE_START if reserved.get("sequence_start") else 0
     flags |= SEQUENCE_END if reserved.get("sequence_end") else 0
-    return Options(flags, min(priority, _MAX_COUNT), timeout_us, deadline_ns, correlation)
+    return Options(flags, min(priority, _MAX_COUNT), timeout_us, 0, correlation)
 
 
 # ---------------------------------------------------------------------- tensors
 
 
-def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> RequestBody:
-    """Return the tensors, raw ones from the given buffers, and the requested outputs.
+def read_content(
+    request: Any, raw: Sequence[Any], takes_streams: bool, model: ModelVersion
+) -> Content:
+    """Return the content of a request, with raw tensors from the given buffers.
 
-    Raises InvalidArgument if data are missing or given twice.
+    Raises InvalidArgument if data are missing or given twice, and Unsupported for a model that may
+    answer more than once unless its client takes streams.
     """
+    if not takes_streams and model.signature.is_decoupled:
+        raise Unsupported(
+            "ModelInfer RPC doesn't support models with decoupled transaction policy. "
+            "Use ModelStreamInfer"
+        )
+    parameters, options = read_options(request) if request.parameters else ({}, NO_OPTIONS)
     taken, available = 0, len(raw)
     inputs = []
     for tensor in request.inputs:
@@ -150,15 +165,22 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
                 f"[{','.join(map(str, shape))}]"
             )
         datatype = _NUMBERS.get(tensor.datatype, _NO_DATATYPE)
-        inputs.append(Tensor(tensor.name, datatype, shape, data))
+        inputs.append(make(Tensor, (tensor.name, datatype, shape, data)))
     if taken < available:
         raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
-    outputs: dict[str, None] = {}
+    outputs = _output_names(request) if request.outputs else []
+    places, classes = read_wishes(request) if outputs else (NO_PLACES, NO_CLASSES)
+    body = make(RequestBody, (request.id, parameters, outputs, inputs, _IN_NO_REGION))
+    return make(Content, (body, options, places, classes))
+
+
+def _output_names(request: Any) -> list[str]:
+    names: dict[str, None] = {}
     for output in request.outputs:
-        if output.name in outputs:
+        if output.name in names:
             raise InvalidArgument(f"output '{output.name}' already exists in request")
-        outputs[output.name] = None
-    return RequestBody(request.id, parameters, list(outputs), inputs)
+        names[output.name] = None
+    return list(names)
 
 
 def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:

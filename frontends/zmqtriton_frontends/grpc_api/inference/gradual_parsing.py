@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.grpc_api.call import Call, NoRequestRoomError
-from zmqtriton_frontends.grpc_api.inference.convert import read_contents, supplied_twice
+from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_contents, supplied_twice
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import varint_at
 from zmqtriton_protos import message
 
@@ -67,8 +67,8 @@ class ParsedRequest:
         self._taken = 0
 
 
-class TakesLong(Exception):
-    """Raised in place of reading a request at once."""
+class LargeMessage(Exception):
+    """Raised in place of parsing a request at once."""
 
     def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
         """Take note of a message without its raw tensors, and of these."""
@@ -241,7 +241,7 @@ def field_at(
     else:
         at = end + 1
     if at > end:
-        raise _malformed(kind_of_message)
+        raise malformed(kind_of_message)
     return tag, inner, at
 
 
@@ -273,8 +273,4 @@ def _parse(into: Any, data: bytes) -> None:
     try:
         into.MergeFromString(data)
     except DecodeError:
-        raise _malformed(into) from None
-
-
-def _malformed(kind: Any = _REQUEST) -> InvalidArgument:
-    return InvalidArgument(f"failed to parse the request as {kind.DESCRIPTOR.full_name}")
+        raise malformed(into) from None

@@ -1,74 +1,72 @@
-"""The request of either inference RPC: a message becomes a request that is checked."""
+"""The request of either inference RPC: a message becomes an Ask."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from zmqtriton_frontends.grpc_api.inference.convert import (
-    NO_OPTIONS,
-    parse,
-    read_body,
-    read_options,
-    read_wishes,
-)
+from google.protobuf.message import DecodeError
+
+from zmqtriton_floor.wire import make
+from zmqtriton_frontends.entrance.ask import Ask, Step
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_content
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     LARGE_BYTES,
+    LargeMessage,
     ParsedRequest,
-    TakesLong,
 )
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
-from zmqtriton_frontends.inference.catalogue import Catalogue, HeaderLookup, ModelVersion
-from zmqtriton_frontends.inference.classification import NO_CLASSES
-from zmqtriton_frontends.inference.client_regions import NO_PLACES
+from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_protos import message
 
 _REQUEST = message("inference.ModelInferRequest")
 
 
-def find_in_metadata(metadata: Iterable[tuple[str, str | bytes]], name: bytes) -> str | None:
-    """Return the value of a client's header; None if there is no such text."""
+def header_of(call: Call, name: bytes) -> str | None:
+    """Return the value of a client's metadata; values of one name have commas between them.
+
+    None if there is no such text.
+    """
     key = name.decode()
-    return next((v for k, v in metadata if k == key and isinstance(v, str)), None)
+    values = [value for k, value in call.metadata if k == key and isinstance(value, str)]
+    return ",".join(values) if values else None
+
+
+def metadata_of(call: Call) -> Sequence[tuple[str, str | bytes]]:
+    return call.metadata
 
 
 def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
     """Return an inference.ModelInferRequest and its raw tensors.
 
-    Raises InvalidArgument, and TakesLong for a request that is to be given again when it is read.
+    Raises InvalidArgument, and LargeMessage for one that is to be given again when it is parsed.
     """
     if isinstance(data, ParsedRequest):
         return data.request, data.raw
     parts = split_raw(data) if len(data) >= MIN_BYTES else None
-    if parts is None:
-        if len(data) >= LARGE_BYTES:
-            raise TakesLong(data, [])
-        request = parse(_REQUEST, data)
-        return request, request.raw_input_contents
-    rest, raw = parts
+    rest, raw = (data, None) if parts is None else parts
     if len(rest) >= LARGE_BYTES:
-        raise TakesLong(rest, raw)
-    return parse(_REQUEST, rest), raw
+        raise LargeMessage(rest, [] if raw is None else raw)
+    try:
+        request = _REQUEST.FromString(rest)
+    except DecodeError:
+        raise malformed(_REQUEST) from None
+    return request, request.raw_input_contents if raw is None else raw
 
 
-def check_request(
-    catalogue: Catalogue,
-    model: ModelVersion,
+def ask_of(
     request: Any,
     raw: Sequence[Any],
-    forwarded: Mapping[str, str],
-    deadline_ns: int,
+    call: Call,
+    steps: tuple[Step, ...] = (),
     *,
-    header: HeaderLookup,
-) -> CheckedRequest:
-    """Admit a request to a model that was found; `forwarded` are parameters from the metadata."""
-    parameters: dict[str, Any] = {}
-    options = Options(deadline_ns=deadline_ns) if deadline_ns else NO_OPTIONS
-    if request.parameters:
-        parameters, options = read_options(request, deadline_ns)
-    parameters.update(forwarded)
-    body = read_body(request, raw, parameters)
-    places, classes = read_wishes(request) if request.outputs else (NO_PLACES, NO_CLASSES)
-    checked = prepare(catalogue, model, body, options, places, header)
-    return checked._replace(classes=classes) if classes else checked
+    takes_streams: bool = False,
+) -> Ask:
+    """Return what a message asks for, for a client that reads many responses or just one."""
+    target = request.model_name, request.model_version
+    read = partial(read_content, request, raw, takes_streams)
+    header, metadata = partial(header_of, call), partial(metadata_of, call)
+    parts = target, read, header, metadata, call.grant, call.deadline_ns, now_ns(), steps
+    return make(Ask, parts)

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody, ResponseBody
-from zmqtriton_frontends.access.bearer_tokens import check_model
+from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -31,21 +31,14 @@ from zmqtriton_frontends.grpc_api.call import (
     client_error,
     kept_bytes,
 )
-from zmqtriton_frontends.grpc_api.inference.gradual_parsing import ParsedRequest, TakesLong
-from zmqtriton_frontends.grpc_api.inference.infer_request import (
-    check_request,
-    find_in_metadata,
-    parse_request,
-)
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import LargeMessage, ParsedRequest
+from zmqtriton_frontends.grpc_api.inference.infer_request import ask_of, parse_request
 from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox, QuietEnd
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
-from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
-from zmqtriton_frontends.inference.request_trace import followed, now_ns
-from zmqtriton_frontends.inference.trace_sampling import parent_in_metadata
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
 
@@ -66,10 +59,8 @@ class Streaming:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._forwarding = Forwarding(
-            gateway.settings.grpc.header_forward_pattern,
-            hides_tokens=bool(gateway.settings.access.tokens),
-        )
+        pattern = gateway.settings.grpc.header_forward_pattern
+        self._entrance = Entrance(gateway, "GRPC_WAITREAD", "GRPC_SEND", pattern)
         self._exchanges: WeakSet[_Exchange] = WeakSet()
 
     def infer(self, requests: AsyncIterator[bytes], call: Call) -> _Exchange:
@@ -78,7 +69,8 @@ class Streaming:
         They raise the first error if the client wants that, and Unavailable if the server stops
         first. Raises InvalidArgument if metadata must not be forwarded.
         """
-        exchange = _Exchange(self._gateway, call, self._forwarding)
+        self._entrance.check_headers(call.metadata)
+        exchange = _Exchange(self._gateway, self._entrance, call)
         self._exchanges.add(exchange)
         exchange.start(requests)
         return exchange
@@ -92,22 +84,15 @@ class Streaming:
 class _Exchange:
     """One stream; its responses are iterated over until it is closed."""
 
-    def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
-        """Set up. Raises InvalidArgument if metadata must not be forwarded."""
+    def __init__(self, gateway: Gateway, entrance: Entrance, call: Call) -> None:
         self.outbox = Outbox(call.answers, self._go_on)
         #: For responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self._gateway = gateway
+        self._entrance = entrance
         self._call = call
         self._loop = asyncio.get_running_loop()
-        self._deadline_ns = call.deadline_ns
-        self._grant = call.grant
-        self._parent = parent_in_metadata(call.metadata)
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
-        self._header = partial(find_in_metadata, call.metadata)
-        #: Parameters that every request gets from the metadata of the call.
-        self._forwarded: dict[str, Any] = {}
-        forwarding.add(self._forwarded, call.metadata)
         self._reading: asyncio.Task[None]
         #: What answers each request in flight, and the size of that request.
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
@@ -153,12 +138,8 @@ class _Exchange:
         async for data in requests:
             self._quiet_end.asked_s = self._loop.time()
             # what comes next must not overtake it
-            try:
-                self._begin(data)
-            except NotLoaded as missing:
-                await self._begin_late(data, missing)
-            except TakesLong as long:
-                await self._begin_parsed(data, long)
+            if not self._begin(data):
+                await self._begin_late(data)
             if self._sending is not None:
                 # room for its tensors may have to be made; what comes next must not overtake it
                 await self._sending
@@ -188,75 +169,57 @@ class _Exchange:
         assert error is None or isinstance(error, Exception)
         self.outbox.end(error)
 
-    async def _begin_parsed(self, data: bytes, long: TakesLong) -> None:
-        """Begin when the request is read."""
-        try:
-            parsed = await long.read(self._call)
-        except ZmqTritonError as error:
-            self._take_turn(StreamEncoder(""), data).set_exception(error)
-            return
-        try:
-            self._begin(parsed)
-        except NotLoaded as missing:
-            await self._begin_late(parsed, missing)
-        finally:
-            parsed.release()
-
-    async def _begin_late(self, data: bytes | ParsedRequest, missing: NotLoaded) -> None:
-        """Begin when the model is loaded, or cannot be."""
-        try:
-            await missing.load(self._deadline_ns)
-            self._begin(data)
-        except ZmqTritonError as error:
-            self._begin(data, error)
-
-    def _begin(self, data: bytes | ParsedRequest, refusal: ZmqTritonError | None = None) -> None:
-        """Start the task that will answer a request.
-
-        Requests reach the broker in the order of the stream, so a sequence stays in order; of
-        decoupled models, too, since their tasks begin in the order in which they were made. Only
-        large ones go later, see `_sending`.
-        """
+    def _begin(self, data: bytes) -> bool:
+        """Begin a request; return False if it has to be parsed aside, or its model loaded."""
         self._sending = None
         request_id = ""
         try:
             request, raw = parse_request(data)
             request_id = request.id
-            if refusal is not None:
-                raise refusal
-            catalogue = self._gateway.catalogue
-            if self._grant is not None:
-                check_model(self._grant, request.model_name)
-            model = catalogue.find(request.model_name, request.model_version)
-            checked = check_request(
-                catalogue,
-                model,
-                request,
-                raw,
-                self._forwarded,
-                self._deadline_ns,
-                header=self._header,
-            )
-            if self._grant is not None:
-                checked = self._gateway.token_marks.mark(checked, self._grant)
-            model, kept = checked.model, len(data)
-            if (
-                kept > FREE_REQUEST_BYTES
-                or self.request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
-            ):
-                kept = self._hold(checked.body, kept)
-            if self._gateway.traces.is_on:
-                begun = "GRPC_WAITREAD", now_ns()
-                checked = self._gateway.traces.follow(checked, self._parent, begun)
+            ask = ask_of(request, raw, self._call, takes_streams=True)
+            self._start(request, data, self._entrance.enter(ask))
+        except (LargeMessage, NotLoaded):
+            return False
         except ZmqTritonError as error:
-            if isinstance(error, NotLoaded) and error is not refusal:
-                raise
             self._take_turn(StreamEncoder(request_id), data).set_exception(error)
-            return
+        return True
+
+    async def _begin_late(self, data: bytes) -> None:
+        """Begin a request once it is parsed and its model is loaded."""
+        request_id = ""
+        parsed: ParsedRequest | None = None
+        try:
+            try:
+                request, raw = parse_request(data)
+            except LargeMessage as large:
+                parsed = await large.read(self._call)
+                request, raw = parse_request(parsed)
+            request_id = request.id
+            ask = ask_of(request, raw, self._call, takes_streams=True)
+            self._start(request, parsed or data, await self._entrance.admit(ask))
+        except ZmqTritonError as error:
+            self._take_turn(StreamEncoder(request_id), data).set_exception(error)
+        finally:
+            if parsed is not None:
+                parsed.release()
+
+    def _start(self, request: Any, data: bytes | ParsedRequest, checked: CheckedRequest) -> None:
+        """Start the answering of a request. Raises NoRequestRoomError.
+
+        Requests reach the broker in the order of the stream, so a sequence stays in order; of
+        decoupled models, too, since their tasks begin in the order in which they were made. Only
+        large ones go later, see `_sending`.
+        """
+        model, kept = checked.model, len(data)
+        if (
+            kept > FREE_REQUEST_BYTES
+            or self.request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
+        ):
+            kept = self._hold(checked.body, kept)
         if is_large(checked.body):
             self._sending = sending = self._loop.create_future()
             checked = checked._replace(on_asked=partial(_settle, sending))
-        encoder = StreamEncoder(request_id, model.name, model.version, request.model_version)
+        encoder = StreamEncoder(request.id, model.name, model.version, request.model_version)
         if not model.signature.is_decoupled:
             self._take_turn(encoder, data, kept).ask(checked)
             return
@@ -275,8 +238,7 @@ class _Exchange:
         """Start the sender of the responses of a decoupled model."""
         size, kept = sizes
         arrivals = Arrivals(self._arrived)
-        checked = checked.with_arrivals(arrivals)
-        responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
+        responses = self._entrance.responses(checked, arrivals)
         # which does not keep the request's tensors for as long as there are responses
         following = self._follow(
             encoder, (responses, arrivals), (checked.model, checked.classes), wants_empty_final

@@ -14,6 +14,7 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import DeadlineExceeded, InternalError
+from zmqtriton_frontends.entrance.steps.reports import HEADERS as REPORT_HEADERS
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     FREE_REQUEST_BYTES,
@@ -21,7 +22,6 @@ from zmqtriton_frontends.grpc_api.call import (
     NoRoomError,
     hold_answer,
 )
-from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_counts import OK, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
@@ -113,7 +113,7 @@ class UnaryCall(OneRequest):
         context = self.context
         self._is_asking = True
         try:
-            context.answering.begin()
+            context.answering.active += 1
             if is_compressed or context.rpc.keeps_request:
                 self._keep(message)
             if is_compressed:
@@ -319,7 +319,7 @@ def begin_of(
     if rpc is None:
         return partial(Refused, opening)
     is_inference = rpc.category == INFERENCE
-    has_wishes = any(name in STAGE_HEADERS for name, _ in opening.headers)
+    has_wishes = any(name in REPORT_HEADERS for name, _ in opening.headers)
     if compression not in opening.accepts or not is_inference:
         compression = ""
     kind: type[NativeCall] = UnaryCall

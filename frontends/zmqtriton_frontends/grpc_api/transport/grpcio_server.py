@@ -20,10 +20,10 @@ import grpc.aio
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access.bearer_tokens import HEADER
+from zmqtriton_frontends.entrance.steps.reports import HEADERS as REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
-from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
@@ -127,7 +127,7 @@ class GrpcCall:
 
     @property
     def has_wishes(self) -> bool:
-        return any(name.encode() in STAGE_HEADERS for name, _ in self.metadata)
+        return any(name.encode() in REPORT_HEADERS for name, _ in self.metadata)
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._context.set_trailing_metadata(tuple(pairs))

@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import (
+    TOO_MANY_UNREAD,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_floor.wire import ResponseBody, make
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.steps import reports
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.inference import binary, json_documents
+from zmqtriton_frontends.http_api.inference import binary
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
-from zmqtriton_frontends.http_api.inference.infer_request import InferRequest
+from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.response_encoding import (
     Encoded,
     ResponseFormat,
     size_of_response,
 )
-from zmqtriton_frontends.http_api.inference.stage_time_headers import STAGE_HEADERS
-from zmqtriton_frontends.inference import admission, request_timeout
+from zmqtriton_frontends.inference import request_timeout
+from zmqtriton_frontends.inference.admission import CheckedRequest, Report, reported, texts_of
 from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded
-from zmqtriton_frontends.inference.stage_times import Stages
-from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 
 #: The length of the JSON is to be read when the size of the whole body is known.
 _WITH_BODY = -1
@@ -74,10 +78,9 @@ class InferenceHead(NamedTuple):
     coding: str | None = None
     #: Accept-Encoding.
     accepted: str | None = None
-    parent: Parent | None = None
     #: X-Request-Timeout; 0 for none.
     timeout_ns: int = 0
-    #: The answer is to tell the stages of the request or the model's load.
+    #: Its client wants to be told more beside the answer.
     has_wishes: bool = False
     #: That of the client's token, where one is needed.
     grant: Grant | None = None
@@ -105,9 +108,8 @@ def read_head(head: InferenceHead) -> InferenceHead:
         json_length=json_length,
         coding=coding,
         accepted=header(b"accept-encoding"),
-        parent=parent_in_headers(header),
         timeout_ns=0 if timeout is None else request_timeout.read_ns(timeout),
-        has_wishes=any(header(name) is not None for name in STAGE_HEADERS),
+        has_wishes=reports.are_wanted(header),
     )
 
 
@@ -121,101 +123,76 @@ class HttpInference(PendingRequest):
     """A request whose answer is a status and a body."""
 
     SENDING = "HTTP_SEND"
+    takes_streams = False
 
-    __slots__ = ("_begun_ns", "_deadline_ns", "_format", "_head", "_inference", "_stages")
+    __slots__ = ("_begun_ns", "_format", "_head", "_inference", "_reports", "form")
 
     def __init__(self, inference: Inference, head: InferenceHead, begun_ns: int = 0) -> None:
         """Set up; it has begun now unless that is said."""
         super().__init__(inference.gateway)
         self._inference = inference
         self._head = head
-        #: When it has begun, where that matters; the deadline counts from then on.
-        self._begun_ns = self._deadline_ns = 0
-        if head.timeout_ns or head.has_wishes or inference.gateway.traces.is_on:
-            self._begun_ns = begun_ns or time.monotonic_ns()
-            self._deadline_ns = head.timeout_ns and self._begun_ns + head.timeout_ns
-        self._stages: Stages | None = None
+        #: The deadline counts from then on.
+        self._begun_ns = begun_ns or time.monotonic_ns()
+        #: The form of its outputs, as its client wants it.
+        self.form: OutputForm
         self._format: ResponseFormat
+        #: What its client is told beside the answer.
+        self._reports: tuple[Report, ...] = ()
 
-    def begin(self, body: Body, *, was_loaded: bool = False) -> None:
+    def begin(self, body: Body) -> None:
         """Begin; the answer may be given before this returns."""
         head, inference = self._head, self._inference
-        try:
-            model, length = inference.find(head.target), head.json_length
-            if length == _WITH_BODY:
-                length = binary.json_length(head.fields.header(JSON_LENGTH) or "", len(body))
-            size = len(body) if length is None else length
-            if size < json_documents.LARGE_BYTES:
-                self._admit(model, inference.parse(model, body, length))
-            else:
-                parsing = json_documents.aside(size, inference.parse, model, body, length)
-                self._await(parsing, self._parsed)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-            if was_loaded or not isinstance(error, NotLoaded):
-                self.set_exception(error)
-                return
-            loading = error.load(self._deadline_ns)
-            self._await(loading, lambda _: self.begin(body, was_loaded=True))
-
-    def _parsed(self, parsed: InferRequest) -> None:
-        target = self._head.target
-        try:  # found again: meanwhile the model may have been reloaded
-            model = self._inference.find(target)
-        except NotLoaded as missing:
-            loading = missing.load(self._deadline_ns)
-            self._await(loading, lambda _: self._admit(self._inference.find(target), parsed))
+        fields, begun_ns = head.fields, self._begun_ns
+        if head.json_length == _WITH_BODY:
+            read: Any = partial(self._read, body)
         else:
-            self._admit(model, parsed)
-
-    def _admit(self, model: ModelVersion, parsed: InferRequest) -> None:
-        head, inference = self._head, self._inference
-        gateway = inference.gateway
-        request, options, form = parsed
-        if inference.forwarding is not None:
-            inference.forwarding.add(request.parameters, head.fields.spelled_headers())
-        if self._deadline_ns:
-            options = options._replace(deadline_ns=self._deadline_ns)
-        header = head.fields.header
-        checked = admission.prepare(gateway.catalogue, model, request, options, form.places, header)
-        if head.grant is not None:
-            checked = gateway.token_marks.mark(checked, head.grant)
-        if gateway.traces.is_on:
-            received = "HTTP_RECV", self._begun_ns
-            checked = gateway.traces.follow(checked, head.parent, received)
-        if head.has_wishes:
-            checked = inference.stage_time_headers.expect(header, checked, self._begun_ns)
-            self._stages = checked.stages
-        self._format = make(
-            ResponseFormat, (checked.model, request.request_id, form, head.accepted)
+            read = partial(inference.read, self, body, head.json_length)
+        ask = (
+            *(head.target, read, fields.header, fields.spelled_headers, head.grant),
+            *(head.timeout_ns and begun_ns + head.timeout_ns, begun_ns),
+            inference.reports if head.has_wishes else (),
         )
-        if options.correlation:
+        inference.entrance.begin(make(Ask, ask), self)
+
+    def _read(self, body: Body, model: ModelVersion) -> Content:
+        length = binary.json_length(self._head.fields.header(JSON_LENGTH) or "", len(body))
+        return self._inference.read(self, body, length, model)
+
+    def start(self, checked: CheckedRequest) -> None:
+        self._format = make(
+            ResponseFormat,
+            (checked.model, checked.body.request_id, self.form, self._head.accepted),
+        )
+        self._reports = checked.reports
+        if checked.options.correlation:
             self._note_sequence(checked)
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:
         form = self._format
-        succeed = self._add_report if self._head.has_wishes else self._succeed
         if form.takes_long(response):
             # one after the other, and until then it lies in the memory of its model
             if not self._has_room(size_of_response(response)):
                 raise Unavailable(TOO_MANY_UNREAD)
-            self._await(form.encode_aside(response), succeed)
+            self.wait(form.encode_aside(response), self._encoded)
+        elif not self._reports and self._trace is None:
+            self._answer(200, form.encode(response))
         else:
-            succeed(form.encode(response))
+            self._encoded(form.encode(response))
 
-    def _add_report(self, encoded: Encoded) -> None:
-        self._await(self._reported(encoded), self._succeed)
+    def _encoded(self, encoded: Encoded) -> None:
+        if self._reports:
+            self.wait(self._with_reports(encoded), self._succeed)
+        else:
+            self._succeed(encoded)
 
-    async def _reported(self, encoded: Encoded) -> Encoded:
+    async def _with_reports(self, encoded: Encoded) -> Encoded:
         headers, text, tail = encoded
-        more_headers = self._inference.stage_time_headers.headers(
-            self._head.fields.header, self._format.model, self._stages
-        )
-        return headers + await more_headers, text, tail
+        return (*headers, *texts_of(await reported(self._reports))), text, tail
 
     def _succeed(self, encoded: Encoded) -> None:
-        if self._trace is not None:
-            self._trace.end(self.SENDING)
+        self._end_trace()
         self._answer(200, encoded)
 
     def _refuse(self, error: Exception) -> None:
@@ -225,7 +202,7 @@ class HttpInference(PendingRequest):
         status, text = problems.fault("POST", self._head.path, error)
         self._answer(status, (problems.headers(status), text, []))
 
-    def _note_sequence(self, checked: admission.CheckedRequest) -> None:
+    def _note_sequence(self, checked: CheckedRequest) -> None:
         """Note a request of a sequence that is about to be sent."""
 
     def _has_room(self, size: int) -> bool:

@@ -5,10 +5,14 @@ How one goes on from there is http_inference.py's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.wire import make
+from zmqtriton_frontends.entrance.ask import Content, TakesLong
+from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.entrance.steps.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import Request, too_large
@@ -18,11 +22,10 @@ from zmqtriton_frontends.http_api.inference import (
     infer_request,
     json_documents,
 )
-from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.inference.stage_time_headers import StageTimeHeaders
+from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_frontends.inference.classification import NO_CLASSES
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: A whole request; a view if it lies in shared memory.
@@ -31,47 +34,63 @@ Body = bytes | bytearray | memoryview
 JSON_LENGTH = binary.JSON_LENGTH_HEADER.lower().encode()
 
 
+class FormReceiver(Protocol):
+    """A request, as far as the reading of its body is concerned."""
+
+    #: The form of the outputs that its client wants.
+    form: OutputForm
+
+    @property
+    def takes_streams(self) -> bool:
+        """Return whether its client reads more than one response."""
+
+
 class Inference:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.max_input_size: int = gateway.settings.http.max_input_size
-        forwarding = Forwarding(
-            gateway.settings.http.header_forward_pattern,
-            hides_tokens=bool(gateway.settings.access.tokens),
-        )
-        #: None if models get no headers.
-        self.forwarding = forwarding or None
-        self.stage_time_headers = StageTimeHeaders(gateway)
+        pattern = gateway.settings.http.header_forward_pattern
+        self.entrance = Entrance(gateway, "HTTP_RECV", "HTTP_SEND", pattern)
+        #: The steps of requests whose clients want to be told more.
+        self.reports = (Reports(gateway),)
 
-    def find(self, target: tuple[str, str]) -> ModelVersion:
-        """Find the model of an inference that is answered once.
+    def read(
+        self,
+        receiver: FormReceiver,
+        body: Body,
+        json_length: int | None,
+        model: ModelVersion,
+        is_aside: bool = False,
+    ) -> Content:
+        """Read a body that begins with so many bytes of JSON, or is all JSON.
 
-        Raises what Catalogue.find raises, and Unsupported for one that may answer more than once.
+        Raises InvalidArgument, Unsupported for a model that may answer more than once, and
+        TakesLong for much JSON, which is read by a thread.
         """
-        model = self.gateway.catalogue.find(*target)
-        if model.signature.is_decoupled:
+        if model.signature.is_decoupled and not receiver.takes_streams:
             raise Unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy. "
                 "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
             )
-        return model
-
-    def parse(self, model: ModelVersion, body: Body, json_length: int | None) -> InferRequest:
-        """Parse a body that begins with so many bytes of JSON, or is all JSON.
-
-        May run in a thread. Raises InvalidArgument.
-        """
+        size, limit = len(body) if json_length is None else json_length, self.max_input_size
+        if size >= json_documents.LARGE_BYTES and not is_aside:
+            arguments = receiver, body, json_length, model, True
+            raise TakesLong(json_documents.aside(size, self.read, *arguments))
         if json_length is None:
-            return infer_request.read(json_documents.parse(bytes(body)), None)
-        if json_length == 0:
-            if len(body) > self.max_input_size:
-                raise too_large("raw input", len(body), self.max_input_size)
-            raw = binary.raw_request(model, body)
-            return raw, admission.Options(), OutputForm({}, default=True)
-        if json_length > self.max_input_size:
-            raise too_large("JSON", json_length, self.max_input_size)
-        tail = binary.Tail(memoryview(body)[json_length:], model.name)
-        return infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
+            parsed = infer_request.read(json_documents.parse(bytes(body)), None)
+        elif json_length == 0:
+            if len(body) > limit:
+                raise too_large("raw input", len(body), limit)
+            options, form = admission.NO_OPTIONS, OutputForm({}, default=True)
+            parsed = binary.raw_request(model, body), options, form
+        elif json_length > limit:
+            raise too_large("JSON", json_length, limit)
+        else:
+            tail = binary.Tail(memoryview(body)[json_length:], model.name)
+            parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
+        request, options, form = parsed
+        receiver.form = form
+        return make(Content, (request, options, form.places, NO_CLASSES))
 
     # ------------------------------------------------------------- requests that Falcon has
 
@@ -93,17 +112,3 @@ class Inference:
         if size - tensors_at <= INLINE_BYTES:
             return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         return await self.gateway.payload.gather(pieces, size, tensors_at, req.hold)
-
-    async def read(self, req: Request, model: ModelVersion, body: Body) -> InferRequest:
-        """Read the request of a body and of forwarded headers. Raises InvalidArgument."""
-        header = req.header(JSON_LENGTH)
-        length = None if header is None else binary.json_length(header, len(body))
-        size = len(body) if length is None else length
-        if size < json_documents.LARGE_BYTES:
-            parsed = self.parse(model, body, length)
-        else:
-            parsed = await json_documents.aside(size, self.parse, model, body, length)
-        if self.forwarding is not None:
-            self.forwarding.add(parsed[0].parameters, req.spelled_headers())
-        request, options, form = parsed
-        return request, options._replace(deadline_ns=req.deadline_ns), form

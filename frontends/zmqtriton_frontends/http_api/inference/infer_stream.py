@@ -7,20 +7,25 @@ are text, and each is sent when it comes, so they are not compressed.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.entrance.ask import Content
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.inference import infer_request, infer_response, json_documents
+from zmqtriton_frontends.http_api.inference import (
+    binary,
+    infer_request,
+    infer_response,
+    json_documents,
+)
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.generate_response import Writer
-from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.inference import admission
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.request_trace import now_ns
 
 _ALL_JSON = infer_request.OutputForm({}, default=False)
@@ -39,33 +44,37 @@ class InferWriter(Writer):
 class InferStream(Generate):
     """The responder."""
 
-    def __init__(self, gateway: Gateway, inference: Inference) -> None:
-        super().__init__(gateway)
-        self._inference = inference
-
     async def infer_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:
-            try:
-                checked = await self._check_body(req, body, (model, version), begun_ns)
-            except NotLoaded as missing:
-                await missing.load(req.deadline_ns)
-                checked = await self._check_body(req, body, (model, version), begun_ns)
+            read = partial(self._read_body, body, req.header(JSON_LENGTH))
+            ask = self._ask(req, (model, version), read, begun_ns)
+            ask = ask._replace(spelled_headers=req.spelled_headers)
+            checked = await self._inference.entrance.admit(ask)
             writer = InferWriter(checked.model, checked.body.request_id, req.wait_for_room)
             await self._send_events(req, resp, checked, writer)
 
-    async def _check_body(
-        self, req: Request, body: Any, target: tuple[str, str], begun_ns: int
-    ) -> admission.CheckedRequest:
-        find = self._gateway.catalogue.find
-        request, options, form = await self._inference.read(req, find(*target), body)
+    def _read_body(self, body: Any, header: str | None, model: ModelVersion) -> Content:
+        length = None if header is None else binary.json_length(header, len(body))
+        return self._inference.read(_AllJson(), body, length, model)
+
+
+class _AllJson:
+    """Raises InvalidArgument where a client wants other answers."""
+
+    takes_streams = True
+
+    @property
+    def form(self) -> infer_request.OutputForm:
+        return _ALL_JSON
+
+    @form.setter
+    def form(self, form: infer_request.OutputForm) -> None:
         if form.default or any(form.listed.values()) or form.places or form.classes:
             raise InvalidArgument(
                 "infer_stream answers with JSON alone: no output can be binary, classes or in "
                 "shared memory"
             )
-        # found again: while a thread read the document the model may have been reloaded
-        return self._admit(req, find(*target), request, options, begun_ns)

@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.entrance.ask import Content, TakesLong
 
 MAX_DEPTH = 100
 
@@ -69,6 +70,13 @@ async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read
     """Run work on so many bytes in a thread, one after the other, while the loop goes on."""
     lane = _lanes[size >= _VERY_LARGE_BYTES]
     return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
+
+
+def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Content:
+    """Return what work on so many bytes reads. Raises TakesLong where they are many."""
+    if size < LARGE_BYTES:
+        return work(*arguments)
+    raise TakesLong(aside(size, work, *arguments))
 
 
 def parse(text: bytes) -> Any:

@@ -194,7 +194,7 @@ class InferenceExchange(HttpInference):
         if head.coding is None and head.body_bytes is not None:
             self.begin(body)
         else:
-            self._await(self._unpack(body), self.begin)
+            self.wait(self._unpack(body), self.begin)
 
     async def _unpack(self, body: bytes | bytearray) -> Body:
         """Return a body inflated, with its tensors where the model can read them."""

@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody
 from zmqtriton_frontends.grpc_api.inference.convert import (
     parse,
-    read_body,
+    read_content,
     read_contents,
     read_options,
     read_wishes,
@@ -24,6 +24,7 @@ from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
 INPUT = REQUEST.InferInputTensor
+ANY_MODEL: Any = None
 
 
 def request_of(*inputs: Any, raw: tuple[bytes, ...] = (), **fields: Any) -> Any:
@@ -31,7 +32,7 @@ def request_of(*inputs: Any, raw: tuple[bytes, ...] = (), **fields: Any) -> Any:
 
 
 def body_of(request: Any) -> RequestBody:
-    return read_body(request, request.raw_input_contents, {})
+    return read_content(request, request.raw_input_contents, True, ANY_MODEL).body
 
 
 # ------------------------------------------------------------------ typed contents
@@ -140,10 +141,11 @@ def test_raw_contents_are_given_to_the_inputs_in_order() -> None:
         INPUT(name="B", datatype="BF16", shape=[1, 1]),
         raw=(b"ab", b"cd"),
         id="7",
+        parameters={"k": {"int64_param": 1}},
         outputs=[{"name": "O"}, {"name": "P"}],
     )
 
-    body = read_body(request, request.raw_input_contents, {"k": 1})
+    body = body_of(request)
 
     assert body == RequestBody(
         "7",
@@ -322,14 +324,14 @@ def test_parameters_of_the_scheduler_do_not_reach_the_model() -> None:
         }
     )
 
-    plain, options = read_options(request, 55)
+    plain, options = read_options(request)
 
     assert plain == {"a": -1, "b": False, "c": "", "d": 0.5}
-    assert options == Options(SEQUENCE_START | SEQUENCE_END, 2, 300, 55, 9)
+    assert options == Options(SEQUENCE_START | SEQUENCE_END, 2, 300, 0, 9)
 
 
 def test_without_parameters_only_the_deadline_is_asked_of_the_scheduler() -> None:
-    assert read_options(request_of(), 55) == ({}, Options(deadline_ns=55))
+    assert read_options(request_of()) == ({}, Options())
 
 
 @pytest.mark.parametrize(
@@ -341,7 +343,7 @@ def test_without_parameters_only_the_deadline_is_asked_of_the_scheduler() -> Non
     ],
 )
 def test_a_sequence_id_is_an_unsigned_integer_or_a_string(parameter: Any, correlation: Any) -> None:
-    _, options = read_options(request_of(parameters={"sequence_id": parameter}), 0)
+    _, options = read_options(request_of(parameters={"sequence_id": parameter}))
 
     assert options.correlation == correlation
 
@@ -413,13 +415,13 @@ def test_parameters_of_the_wrong_type_are_refused(key: str, parameter: Any, text
     request = request_of(parameters={key: parameter})
 
     with pytest.raises(InvalidArgument) as caught:
-        read_options(request, 0)
+        read_options(request)
 
     assert text is None or caught.value.text == text
 
 
 def test_a_priority_beyond_63_bits_is_the_lowest_there_is() -> None:
-    _, options = read_options(request_of(parameters={"priority": {"uint64_param": 2**64 - 1}}), 0)
+    _, options = read_options(request_of(parameters={"priority": {"uint64_param": 2**64 - 1}}))
 
     assert options.priority == 2**63 - 1
 

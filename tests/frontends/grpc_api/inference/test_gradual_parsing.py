@@ -14,19 +14,20 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing
-from zmqtriton_frontends.grpc_api.inference.convert import parse, read_body
+from zmqtriton_frontends.grpc_api.inference.convert import parse, read_content
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     LARGE_BYTES,
     MAX_FIELDS,
     MAX_GROUP_FIELDS,
+    LargeMessage,
     ParsedRequest,
-    TakesLong,
 )
 from zmqtriton_frontends.grpc_api.inference.infer_request import parse_request
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
+ANY_MODEL: Any = None
 COUNT = 36_000
 CONTENTS: dict[str, tuple[str, Any]] = {
     "BOOL": ("bool_contents", [True, False] * COUNT),
@@ -53,19 +54,19 @@ def tensor(datatype: str, name: str = "A") -> dict[str, Any]:
 
 def read(data: bytes, call: FakeCall | None = None) -> ParsedRequest:
     """Read a request that takes long."""
-    with pytest.raises(TakesLong) as caught:
+    with pytest.raises(LargeMessage) as caught:
         parse_request(data)
     return asyncio.run(caught.value.read(call or FakeCall()))
 
 
 def body_of(data: bytes, call: FakeCall | None = None) -> RequestBody:
     parsed = read(data, call)
-    return read_body(*parse_request(parsed), {})
+    return read_content(*parse_request(parsed), True, ANY_MODEL).body
 
 
 def expected(data: bytes) -> RequestBody:
     request = parse(REQUEST, data)
-    return read_body(request, request.raw_input_contents, {})
+    return read_content(request, request.raw_input_contents, True, ANY_MODEL).body
 
 
 @pytest.mark.parametrize("datatype", CONTENTS)

@@ -13,10 +13,10 @@ from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, v
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming, _Exchange
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
@@ -120,7 +120,7 @@ def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
 def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
     async def run() -> None:
         gateway = FakeGateway(version_info("m"), version_info("d", decoupled=True))
-        exchange = _Exchange(gateway, FakeCall(), Forwarding(""))
+        exchange = _Exchange(gateway, Entrance(gateway, "RECV", "SEND"), FakeCall())
         for model in ("m", "d", "nobody"):
             exchange._begin(request(model, "1").SerializeToString())
         reading = exchange._reading = asyncio.create_task(settle())

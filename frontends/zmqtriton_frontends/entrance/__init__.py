@@ -1,0 +1,19 @@
+"""The entrance of requests: all that happens to one, whatever its protocol, until it is sent.
+
+A protocol turns bytes into an `Ask`, and an answer into bytes; `Entrance` does what lies between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {"ask": "Ask Content", "entrance": "Entrance"}
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.entrance.ask import Ask, Content
+    from zmqtriton_frontends.entrance.entrance import Entrance
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

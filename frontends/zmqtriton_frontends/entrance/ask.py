@@ -1,0 +1,59 @@
+"""A request as its protocol has received it, before anybody has looked for its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, Options
+from zmqtriton_frontends.inference.catalogue import HeaderLookup, ModelVersion
+from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+
+
+class Content(NamedTuple):
+    """The content of a request, as it is to be checked against its model."""
+
+    body: RequestBody
+    options: Options = NO_OPTIONS
+    #: Outputs that are written to clients' shared memory.
+    places: Mapping[str, RegionSlice] = NO_PLACES
+    #: Outputs of which the client wants classes only.
+    classes: Classes = NO_CLASSES
+
+
+class TakesLong(Exception):
+    """Raised by Ask.read where a body is read aside, so that other clients have their turns."""
+
+    def __init__(self, reading: Coroutine[Any, Any, Content]) -> None:
+        """Set up; `reading` reads the body."""
+        super().__init__("this request takes long to read")
+        self.reading = reading
+
+
+class Step(Protocol):
+    """A feature of requests, which the entrance calls and does not know."""
+
+    def __call__(self, ask: Ask, checked: CheckedRequest, /) -> CheckedRequest:
+        """Return the request that goes on. Raises the client's errors."""
+
+
+class Ask(NamedTuple):
+    #: The name of the model and its version, "" for the one that serves.
+    target: tuple[str, str]
+    #: Reads the body for the model. Raises InvalidArgument and TakesLong.
+    read: Callable[[ModelVersion], Content]
+    #: Returns the value of a header or of metadata, by its name in lower case.
+    header: HeaderLookup | None = None
+    #: Returns all of them as the client wrote them; None if models get none.
+    spelled_headers: Callable[[], Iterable[tuple[str, str | bytes]]] | None = None
+    #: That of the client's token, where one is needed.
+    grant: Grant | None = None
+    #: When the client stops waiting, on CLOCK_MONOTONIC; 0 is never.
+    deadline_ns: int = 0
+    #: When the request began to arrive.
+    begun_ns: int = 0
+    #: Steps of this request alone: its client asks for what they add.
+    steps: tuple[Step, ...] = ()

@@ -1,0 +1,155 @@
+"""The entrance: the steps of every request, in the order in which they happen.
+
+Each protocol has one. A feature of requests is a step of its own (steps/), which `Entrance` calls
+and does not know; servers without such features have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import Any, Protocol, TypeVar
+
+from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_frontends.access.bearer_tokens import check_model
+from zmqtriton_frontends.entrance.ask import Ask, Content, Step, TakesLong
+from zmqtriton_frontends.entrance.steps.token_mark import TokenMark
+from zmqtriton_frontends.entrance.steps.tracing import Tracing
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
+from zmqtriton_frontends.inference.request_trace import followed
+from zmqtriton_frontends.process.arrivals import Arrivals
+
+_T = TypeVar("_T")
+
+
+class Sink(Protocol):
+    """The receiver of one answer: a PendingRequest."""
+
+    def start(self, checked: CheckedRequest, /) -> None:
+        """Send the request."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Take the error in place of an answer."""
+
+    def wait(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None], /) -> None:
+        """Await something, then call a function with its result."""
+
+
+class Entrance:
+    def __init__(self, gateway: Gateway, received: str, sending: str, forwards: str = "") -> None:
+        """Set up once the gateway has its settings.
+
+        `received` and `sending` name the two ends of a request in traces, `forwards` is the pattern
+        of the headers that models get.
+        """
+        self.gateway = gateway
+        self._catalogue = gateway.catalogue
+        self._sending = sending
+        has_tokens = bool(gateway.settings.access.tokens)
+        self._forwarding = Forwarding(forwards, hides_tokens=has_tokens) if forwards else None
+        self._first: tuple[Step, ...] = (TokenMark(gateway.token_marks),) if has_tokens else ()
+        self._last: tuple[Step, ...] = (Tracing(gateway.traces, received),)
+        self._steps: tuple[Step, ...] = self._first
+        gateway.traces.watch(self._arrange)
+
+    def add(self, step: Step) -> None:
+        """Have each request take one more step."""
+        self._first = (*self._first, step)
+        self._arrange(is_traced=self.gateway.traces.is_on)
+
+    def check_headers(self, headers: Iterable[tuple[str, str | bytes]]) -> None:
+        """Raise InvalidArgument for headers that models must not get."""
+        if self._forwarding is not None:
+            self._forwarding.add({}, headers)
+
+    def _arrange(self, *, is_traced: bool) -> None:
+        self._steps = self._first + self._last if is_traced else self._first
+
+    # ------------------------------------------------------------- the steps
+
+    def enter(self, ask: Ask) -> CheckedRequest:
+        """Return the request, ready to be sent.
+
+        Raises the client's errors, and where it has to wait before it enters, NotLoaded for a
+        model that is to be loaded and TakesLong for a body that is to be read aside.
+        """
+        if ask.grant is not None:
+            check_model(ask.grant, ask.target[0])
+        model = self._catalogue.find(*ask.target)
+        body, options, places, classes = ask.read(model)
+        if self._forwarding is not None and ask.spelled_headers is not None:
+            self._forwarding.add(body.parameters, ask.spelled_headers())
+        if ask.deadline_ns:
+            options = options._replace(deadline_ns=ask.deadline_ns)
+        checked = prepare(self._catalogue, model, body, options, places, ask.header)
+        if classes:
+            checked = checked._replace(classes=classes)
+        for step in self._steps + ask.steps:
+            checked = step(ask, checked)
+        return checked
+
+    # ------------------------------------------------------ three ways to it
+
+    def begin(self, ask: Ask, sink: Sink, *, was_loaded: bool = False) -> None:
+        """Begin a request with one answer, which the sink may get before this returns.
+
+        Makes no task unless the request has to wait.
+        """
+        try:
+            sink.start(self.enter(ask))
+        except NotLoaded as missing:
+            if was_loaded:
+                sink.set_exception(missing)
+                return
+            loading = missing.load(ask.deadline_ns)
+            sink.wait(loading, lambda _: self.begin(ask, sink, was_loaded=True))
+        except TakesLong as long:
+            sink.wait(long.reading, lambda content: self.begin(_with(ask, content), sink))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            sink.set_exception(error)
+
+    async def find(self, name: str, *, grant: Grant | None, deadline_ns: int = 0) -> ModelVersion:
+        """Find a model that a request has yet to be made for, if necessary after loading it.
+
+        Raises what Catalogue.find raises, and Forbidden for one that the token is not for.
+        """
+        if grant is not None:
+            check_model(grant, name)
+        return await attempt(lambda: self._catalogue.find(name), deadline_ns)
+
+    async def admit(self, ask: Ask) -> CheckedRequest:
+        """Return the request, ready to be sent in this turn of the loop. Raises its errors."""
+        was_loaded = False
+        while True:
+            try:
+                return self.enter(ask)
+            except NotLoaded as missing:
+                if was_loaded:
+                    raise
+                waiting: Coroutine[Any, Any, Content | None] = missing.load(ask.deadline_ns)
+                was_loaded = True
+            except TakesLong as long:
+                waiting, was_loaded = long.reading, False
+            content = await waiting
+            if content is not None:
+                ask = _with(ask, content)
+
+    def responses(
+        self, checked: CheckedRequest, arrivals: Arrivals | None = None
+    ) -> AsyncGenerator[StreamItem, None]:
+        """Send a request; return its responses, which are errors, too.
+
+        Its model makes as many as there is room for in `arrivals`; None: as many as are taken.
+        """
+        if arrivals is not None:
+            checked = checked.with_arrivals(arrivals)
+        return followed(self.gateway.stream(checked), checked.trace, self._sending)
+
+
+def _with(ask: Ask, content: Content) -> Ask:
+    """Return the same, whose body has been read."""
+    return ask._replace(read=lambda _: content)

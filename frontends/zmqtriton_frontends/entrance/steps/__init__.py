@@ -1,0 +1,1 @@
+"""The features of requests, each a step that the entrance calls and does not know."""
