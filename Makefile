@@ -12,6 +12,7 @@ uv := .venv-uv/bin/uv
 # Interpreters are those of this machine; a peer that has none is left out, and its tests are skipped.
 export UV_PYTHON_DOWNLOADS = never
 peer := tools/peer_environment.py
+finder := tools/editable_finder.py
 peer_pythons := '>=3.10,<3.13'
 
 # Images of containers often forbid bytecode; each process would compile all that it imports.
@@ -168,14 +169,17 @@ $(uv):
 
 .venv/server.stamp: .venv/pyvenv.cfg | $(uv)
 	$(uv) pip install --quiet --python .venv --editable .
+	$(bin)/python $(finder)
 	touch $@
 
 .venv/test.stamp: .venv/pyvenv.cfg | $(uv)
 	$(uv) pip install --quiet --python .venv --editable '.[test,dev]'
+	$(bin)/python $(finder)
 	touch $@ .venv/server.stamp
 
 .venv/docs.stamp: .venv/pyvenv.cfg | $(uv)
 	$(uv) pip install --quiet --python .venv --editable '.[docs]'
+	$(bin)/python $(finder)
 	touch $@ .venv/server.stamp
 
 .venv-bench/stamp: setup.cfg | $(uv)
@@ -197,6 +201,7 @@ $(uv):
 .venv-protobuf7/stamp: setup.cfg | $(uv) .venv/test.stamp
 	$(uv) venv --quiet --clear --python $(PYTHON) .venv-protobuf7
 	$(uv) pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
+	.venv-protobuf7/bin/python $(finder)
 	touch $@
 
 # NVIDIA's package, whose clients must work with our server; it has a numpy that newer Pythons do not.

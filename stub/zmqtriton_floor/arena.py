@@ -16,10 +16,11 @@ import operator
 import os
 import threading
 import time
-from typing import Any, Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.leases import Leases
+from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import (
     MAX_ROWS,

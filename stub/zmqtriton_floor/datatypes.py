@@ -7,7 +7,9 @@ A datatype has four names: the protocol's (FP32), the configuration's (TYPE_FP32
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Sequence
+
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 
 class Datatype(NamedTuple):

@@ -16,9 +16,10 @@ import re
 import sys
 import time
 from types import MappingProxyType
-from typing import IO, Any, Callable, Mapping, NamedTuple, Sequence, Union
+from typing import IO, Any, Callable, Mapping, Sequence, Union
 
 from zmqtriton_floor.process.line_stream import LineStream, PipeStream
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 _LEVELS = {
     logging.DEBUG: "V",

@@ -7,9 +7,10 @@ anything. Knows no series and no values.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, NamedTuple, Tuple
+from typing import Any, Iterable, Tuple
 
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 COUNTER, GAUGE, HISTOGRAM = range(3)
 

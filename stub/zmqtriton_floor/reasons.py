@@ -9,7 +9,9 @@ because its process was killed.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Dict, Iterator, NamedTuple
+from typing import Any, Dict, Iterator
+
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 Name = str  # see wire.py
 Text = str  # see wire.py

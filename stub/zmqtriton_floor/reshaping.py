@@ -6,10 +6,11 @@ checked against the clients' shapes; only shapes change here, never data.
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, Sequence
 
 from zmqtriton_floor.datatypes import count_elements
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.wire import Tensor
 
 

@@ -76,7 +76,7 @@ class Schema:
         """Set up; `schemas` has those of the rows that a list of this class may hold."""
         self.cls = cls
         self.fields: tuple[str, ...] = cls._fields
-        self.kinds: list[str] = [t.__forward_arg__ for t in cls.__annotations__.values()]
+        self.kinds: list[str] = list(cls.__annotations__.values())
         self._schemas = schemas
 
     @cached_property

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from typing import Any, Collection, NamedTuple, Sequence
+from typing import Any, Collection, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
 
 _BATCH_NOTE = (

@@ -31,11 +31,12 @@ drops it. `python -m tools.protocol_page` prints the tables as Markdown: docs/pr
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, NamedTuple, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, List, Tuple, Type, TypeVar, Union
 
 import msgpack
 
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.reasons import Reason as Reason
 from zmqtriton_floor.schemas import MAX_DOCUMENT as MAX_DOCUMENT
 from zmqtriton_floor.schemas import MAX_ROWS as MAX_ROWS

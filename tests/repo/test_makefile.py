@@ -1,4 +1,4 @@
-"""The Makefile: which environments a target makes anew."""
+"""The Makefile: which environments a target makes anew, and of what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tools import optimized_python
+from tools import editable_finder, optimized_python
 
 
 @pytest.fixture
@@ -81,3 +81,34 @@ def test_the_choice_is_a_program() -> None:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     subprocess.run([printed.rstrip("\n"), "-c", "import venv"], check=True)
+
+
+def test_packages_in_editable_form_are_found_without_other_modules(tmp_path: Path) -> None:
+    site, source = tmp_path / "site", tmp_path / "source"
+    for name in ("one/__init__.py", "one/data/inner.txt", "files/text.txt"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).touch()
+    site.mkdir()
+    mapping = {"one": str(source / "one"), "data_alone": str(source / "files")}
+    finder = site / f"__editable___{tmp_path.name}_finder.py"
+    finder.write_text(f"import pathlib\nMAPPING = {mapping}\n")
+    program = f"""
+import sys
+before = {{*sys.modules}}
+import {finder.stem} as finder
+finder.install()
+import one, one.data, data_alone
+print(*sorted({{*sys.modules}} - before), sep=",")
+from importlib.resources import files
+print(files("data_alone").joinpath("text.txt").is_file())
+"""
+
+    rewritten = [editable_finder.rewrite(site), editable_finder.rewrite(site)]
+
+    environment = {"PYTHONPATH": str(site), "PATH": os.defpath}
+    command = [sys.executable, "-S", "-c", program]
+    printed = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert [[finder], []] == rewritten
+    assert [f"{finder.stem},data_alone,one,one.data", "True"] == printed.splitlines()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
@@ -16,6 +16,7 @@ from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.reasons import Reason
 
 #: The names of models, each with the problem of all its versions, if there is one.

@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 _log = logging.getLogger(__name__)
 

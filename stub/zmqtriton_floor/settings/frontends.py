@@ -5,10 +5,11 @@ Names are those of the options; without the service's name in its own class.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
+from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.stub import Memory

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 
 class Memory(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Tuple
+from typing import Tuple
 
 from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.process.named_tuples import NamedTuple
 
 
 class Sampling(NamedTuple):
