@@ -21,7 +21,7 @@ from tests.faults.replacements.clients import (
 )
 from tests.faults.replacements.kills import KILLS, kill_under_load
 from tests.faults.replacements.libraries import library_crowd
-from tests.faults.replacements.proxied import ByEnvoy, ByHaproxy
+from tests.faults.replacements.proxied import BehindProxy, ByEnvoy, ByFixedHaproxy, ByHaproxy
 from tests.faults.replacements.ways import (
     ByCommand,
     BySystemd,
@@ -41,7 +41,8 @@ WAYS: Mapping[str, Callable[[Path], Way]] = {
     "one-by-one": OneByOne,
     "systemd": BySystemd,
     "two-servers": OnOnePort,
-    "haproxy": ByHaproxy,
+    "haproxy": ByFixedHaproxy,
+    "haproxy-follow": ByHaproxy,
     "envoy": ByEnvoy,
 }
 _PAUSE_S = 3.0
@@ -117,7 +118,7 @@ def _kill_at_each_step(times: int, numbers: Crowd, make: Callable[[Path], ByTake
 def _replace_in_way(name: str, times: int, numbers: Crowd) -> Row | None:
     """Replace the server in this way, and print what came of it; None where it cannot be had."""
     make = WAYS[name]
-    if make in (ByEnvoy, ByHaproxy) and make.program is None:
+    if isinstance(make, type) and issubclass(make, BehindProxy) and make.program is None:
         print(f"== {name}: left out, since the program is not here")
         return None
     with tempfile.TemporaryDirectory() as directory:

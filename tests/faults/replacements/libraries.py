@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
+from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import InferenceServerException
 
 from tests.faults.replacements.clients import (
@@ -57,7 +58,7 @@ class TritonClient(Client):
             for tensor in inputs:
                 tensor.set_data_from_numpy(np.full((1, 16), own, np.float32))
             values = self._client.infer("add_sub", inputs).as_numpy("OUTPUT0")
-        except InferenceServerException as error:
+        except (InferenceServerException, HTTPConnectionClosed) as error:
             raise FailedError(str(error)) from None
         check([2.0 * own] * 16 == values.ravel().tolist(), "another's answer")
 

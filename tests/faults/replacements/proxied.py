@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import MODELS, OF_SEQUENCES
@@ -82,17 +83,31 @@ class BehindProxy(SideBySide):
         return f"{super().log_text()}\n{self._log.read_text()}"
 
 
-class ByHaproxy(BehindProxy):
-    """The configuration follows the servers, and HAProxy reads it again."""
+def _count_at_haproxy(way: BehindProxy) -> int:
+    """Return how many servers HAProxy sends requests for each model to, at least."""
+    try:
+        rows = [line.split(",") for line in way.statistics("/;csv").splitlines()[1:]]
+    except OSError:  # it reloads just now
+        return 0
+    up = [row[0] for row in rows if row[1] not in ("FRONTEND", "BACKEND") and row[17] == "UP"]
+    names = [f"{kind}model:{model}" for kind in ("", "grpc:") for model in MODELS]
+    return min(up.count(name) for name in [*names, "grpc_servers"])
 
+
+class ByHaproxy(BehindProxy):
+    """The configuration follows the servers, and HAProxy reads it again.
+
+    Just after that it does not know yet where sequences are, as the guide says: they are left out.
+    """
+
+    leaves_out = OF_SEQUENCES
     program = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
     def start(self) -> None:
-        if self._processes:
-            super().start()
-            eventually(lambda: self._count() == 2, WITHIN_S, "HAProxy asks both")
-            return
         super().start()
+        if self._processes:
+            eventually(lambda: _count_at_haproxy(self) == 2, WITHIN_S, "HAProxy asks both")
+            return
         assert self.program is not None
         script = self._directory / "reload"
         pid_file = self._directory / "haproxy.pid"
@@ -106,25 +121,11 @@ class ByHaproxy(BehindProxy):
         pid_file.write_text(str(process.pid))
         eventually(self.is_ready, WITHIN_S, "HAProxy is ready")
 
-    def _count(self) -> int:
-        """Return how many servers HAProxy sends requests for each model to, at least."""
-        try:
-            rows = [line.split(",") for line in self.statistics("/;csv").splitlines()[1:]]
-        except OSError:  # it reloads just now
-            return 0
-        up = [row[0] for row in rows if row[1] not in ("FRONTEND", "BACKEND") and row[17] == "UP"]
-        names = [f"{kind}model:{model}" for kind in ("", "grpc:") for model in MODELS]
-        return min(up.count(name) for name in [*names, "grpc_servers"])
 
+class AtTwoPlaces(BehindProxy):
+    """The proxy knows both places from the start, in which servers come and go by turns."""
 
-class ByEnvoy(BehindProxy):
-    """Envoy knows both places from the start, in which servers come and go by turns.
-
-    A sequence whose server drains moves to another one, as the guide says: they are left out.
-    """
-
-    leaves_out = OF_SEQUENCES
-    program = shutil.which("envoy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH')}")
+    kind = ""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -141,18 +142,45 @@ class ByEnvoy(BehindProxy):
     def start(self) -> None:
         super().start()
         if self._processes:
-            eventually(lambda: self._count() == 2, WITHIN_S, "Envoy asks both")
+            eventually(lambda: self.count() == 2, WITHIN_S, "the proxy asks both")
             return
-        assert self.program is not None
         servers = [f"127.0.0.1:{http},grpc={grpc}" for http, grpc in self._places]
-        words = ["-m", "zmqtriton.ctl.main", "proxy", "envoy", *servers, *self.proxy_words()]
+        words = ["-m", "zmqtriton.ctl.main", "proxy", self.kind, *servers, *self.proxy_words()]
         printed = subprocess.run([sys.executable, *words], capture_output=True, check=True)
         self.configuration.write_bytes(printed.stdout)
-        options = ["--concurrency", "1", "--disable-hot-restart", "-c", str(self.configuration)]
-        self.run(self.program, *options)
-        eventually(self.is_ready, WITHIN_S, "Envoy is ready")
+        self.run(*self.command())
+        eventually(self.is_ready, WITHIN_S, "the proxy is ready")
 
-    def _count(self) -> int:
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def count(self) -> int:
+        """Return how many servers it sends requests to."""
+        raise NotImplementedError
+
+
+class ByFixedHaproxy(AtTwoPlaces):
+    kind = "haproxy"
+    program = ByHaproxy.program
+
+    def command(self) -> Sequence[str]:
+        return [str(self.program), "-W", "-f", str(self.configuration)]
+
+    def count(self) -> int:
+        return _count_at_haproxy(self)
+
+
+class ByEnvoy(AtTwoPlaces):
+    """A sequence whose server drains moves, as the guide says: they are left out."""
+
+    kind = "envoy"
+    leaves_out = OF_SEQUENCES
+    program = shutil.which("envoy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH')}")
+
+    def command(self) -> Sequence[str]:
+        options = ["--concurrency", "1", "--disable-hot-restart", "-c", str(self.configuration)]
+        return [str(self.program), *options]
+
+    def count(self) -> int:
         text = self.statistics(f"/stats?filter={_ADMIN_COUNT}")
-        counts = [int(line.rpartition(" ")[2]) for line in text.splitlines() if line]
-        return min(counts)
+        return min(int(line.rpartition(" ")[2]) for line in text.splitlines() if line)
