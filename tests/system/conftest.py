@@ -1,4 +1,4 @@
-"""The server that most modules of system tests share with all of their tests."""
+"""The servers that system tests share: those of a module, and those of all modules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import stub_user
 from tests.support.server import Server
+from tests.system.shared_server import SharedServer
 
 
 @pytest.fixture
@@ -47,3 +48,23 @@ def running(
 def server(running: Server) -> Server:
     """The module's server; modules and folders wrap it in what holds after each test."""
     return running
+
+
+@pytest.fixture(scope="session")
+def shared_server(
+    session_mark: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedServer]:
+    """One for all tests of this process that load their models themselves."""
+    server = SharedServer(tmp_path_factory.mktemp("shared"))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def shared(shared_server: SharedServer) -> Iterator[SharedServer]:
+    """A running server that has no models before and after the test."""
+    shared_server.begin()
+
+    yield shared_server
+
+    shared_server.clear()

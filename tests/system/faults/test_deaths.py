@@ -13,6 +13,7 @@ from tests.faults import stub_death, supervisor_death
 from tests.faults.load import Load
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 from zmqtriton_floor import execution_progress
 
 pytestmark = pytest.mark.system
@@ -20,21 +21,22 @@ pytestmark = pytest.mark.system
 
 @pytest.mark.parametrize(("clients", "pause_s"), [(1, 0.03), (8, 0.0)], ids=["half", "full"])
 def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
-    tmp_path: Path, clients: int, pause_s: float
+    shared: SharedServer, clients: int, pause_s: float
 ) -> None:
-    with Server(tmp_path / "s", models=["journal"], frontends=()) as server:
-        deaths = kills = 0
-        with Load(
-            server.http_port,
-            clients=clients,
-            milliseconds=stub_death.EXECUTION_MS,
-            pause_s=pause_s,
-        ) as load:
-            while deaths < 3:
-                kills += 1
-                deaths += stub_death.kill_and_measure(server, load) is not None
-                time.sleep(0.5)
-        stub_death.check(server, load.outcomes, deaths, kills)
+    server = shared
+    server.load("journal")
+    deaths = kills = 0
+    with Load(
+        server.http_port,
+        clients=clients,
+        milliseconds=stub_death.EXECUTION_MS,
+        pause_s=pause_s,
+    ) as load:
+        while deaths < 3:
+            kills += 1
+            deaths += stub_death.kill_and_measure(server, load) is not None
+            time.sleep(0.5)
+    stub_death.check(server, load.outcomes, deaths, kills)
 
 
 _SCRIBBLES = """

@@ -14,6 +14,7 @@ import pytest
 from tests.support import scripted
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -74,31 +75,34 @@ def test_nothing_outlives_its_stub(
             eventually(partial(_have_ended, pids), 10, "they are gone")
 
 
-def test_what_living_stubs_have_started_lives_on(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["scripted", "scripted_async"], frontends=()) as server:
-        pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
-        [stub] = server.stub_pids("scripted_async")
+def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
+    server = shared
+    server.load("scripted", "scripted_async")
+    pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
+    [stub] = server.stub_pids("scripted_async")
 
-        os.kill(stub, signal.SIGKILL)
+    os.kill(stub, signal.SIGKILL)
 
-        eventually(lambda: server.stub_pids("scripted_async") not in ([], [stub]), 30, "another")
-        assert all(map(_is_running, pids))
+    eventually(lambda: server.stub_pids("scripted_async") not in ([], [stub]), 30, "another")
+    assert all(map(_is_running, pids))
 
 
-def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(tmp_path: Path) -> None:
+def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(
+    shared: SharedServer,
+) -> None:
     script = "import os\nreturn [reply(os.fork())]"
-    options = ["--model-control-mode=explicit", "--load-model=scripted"]
-    with Server(tmp_path / "s", models=["scripted"], options=options, frontends=()) as server:
-        [stub] = server.stub_pids("scripted")
+    server = shared
+    server.load("scripted")
+    [stub] = server.stub_pids("scripted")
 
-        children = [int(scripted.generate(server, "scripted", script)) for _ in range(50)]
+    children = [int(scripted.generate(server, "scripted", script)) for _ in range(50)]
 
-        assert min(children) > 0, "a child has answered"
-        eventually(lambda: not any(map(_is_running, children)), 10, "the children have ended")
-        assert [stub] == server.stub_pids("scripted")
-        assert "ok" == scripted.generate(server, "scripted", "return [reply('ok')]")
-        unload(server)
-        eventually(lambda: not server.stub_pids("scripted"), 10, "the stub has ended")
+    assert min(children) > 0, "a child has answered"
+    eventually(lambda: not any(map(_is_running, children)), 10, "the children have ended")
+    assert [stub] == server.stub_pids("scripted")
+    assert "ok" == scripted.generate(server, "scripted", "return [reply('ok')]")
+    unload(server)
+    eventually(lambda: not server.stub_pids("scripted"), 10, "the stub has ended")
 
 
 def _stray_pids(server: Server) -> list[int]:

@@ -26,10 +26,9 @@ from tests.support.journal import UNTIL_RELEASED, executions, read_journal, rele
 from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
-
-EXPLICIT = ("--model-control-mode=explicit",)
 
 
 def _client(server: Server, protocol: str) -> Any:
@@ -47,25 +46,24 @@ def _states(client: Any) -> dict[str, str]:
 
 @pytest.mark.row("--model-control-mode")
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str) -> None:
-    models = ["add_sub", "string_upper"]
-    options = [*EXPLICIT, "--load-model=string_upper"]
-    with (
-        Server(tmp_path / "s", models=models, options=options, frontends=("grpc",)) as server,
-        _client(server, protocol) as client,
-    ):
-        assert {"add_sub": "", "string_upper": "READY"} == _states(client)
-        with pytest.raises(InferenceServerException, match="unknown model: 'add_sub' is not found"):
-            client.get_model_config("add_sub")
+def test_models_are_loaded_and_unloaded_on_request(shared: SharedServer, protocol: str) -> None:
+    model = f"asked_over_{protocol}"  # the server has never heard of it
+    shared.add_model("add_sub", model)
+    shared.load("string_upper")
+    with _client(shared, protocol) as client:
+        states = _states(client)
+        assert ("", "READY") == (states[model], states["string_upper"])
+        with pytest.raises(InferenceServerException, match=f"unknown model: '{model}' is not"):
+            client.get_model_config(model)
 
-        client.load_model("add_sub")
-        assert client.is_model_ready("add_sub")
-        assert 1 == len(server.stub_pids("add_sub"))
+        client.load_model(model)
+        assert client.is_model_ready(model)
+        assert 1 == len(shared.stub_pids(model))
 
-        client.unload_model("add_sub")
-        assert not client.is_model_ready("add_sub")
-        eventually(lambda: _states(client)["add_sub"] == "UNAVAILABLE", 30, "unloaded")
-        assert not server.stub_pids("add_sub")
+        client.unload_model(model)
+        assert not client.is_model_ready(model)
+        eventually(lambda: _states(client)[model] == "UNAVAILABLE", 30, "unloaded")
+        assert not shared.stub_pids(model)
         assert client.is_server_ready()
 
 
@@ -144,86 +142,83 @@ def test_an_idle_server_ends_at_once_with_a_client_connected(tmp_path: Path) -> 
         assert time.monotonic() - started < 25
 
 
-def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"], frontends=())
-    config = server.repository / "journal" / "config.pbtxt"
+def test_a_hung_execution_is_ended_at_its_bound(shared: SharedServer) -> None:
+    config = shared.add_model("journal") / "config.pbtxt"
     bound = 'parameters { key: "max_execution_seconds" value { string_value: "0.5" } }'
     config.write_text(f"{config.read_text()}\n{bound}\n")
-    with server:
-        pids = server.stub_pids("journal")
-        with Load(server.http_port, clients=1, milliseconds=60_000) as load:
-            eventually(lambda: load.outcomes, 30, "an answer")
-        first = load.outcomes[0]
+    shared.load("journal")
+    pids = shared.stub_pids("journal")
+    with Load(shared.http_port, clients=1, milliseconds=60_000) as load:
+        eventually(lambda: load.outcomes, 30, "an answer")
+    first = load.outcomes[0]
 
-        assert 503 == first.status
-        assert "execute() took longer than max_execution_seconds (0.5)" in first.text
-        eventually(lambda: set(server.stub_pids("journal")) - set(pids), 30, "a new stub")
-        # The operator is told where it hung.
-        place = r"seconds \(0.5\): Aborted\\n\\nAt:\\n  .*/journal/1/model.py\(\d+\): execute"
-        assert re.search(f"has died: .*{place}", server.log_text())
-
-
-def test_a_stopped_stub_is_replaced(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["add_sub"], frontends=()) as server:
-        (pid,) = server.stub_pids("add_sub")
-        os.kill(pid, signal.SIGSTOP)
-
-        eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
-        eventually(server.is_ready, 30, "ready")
+    assert 503 == first.status
+    assert "execute() took longer than max_execution_seconds (0.5)" in first.text
+    eventually(lambda: set(shared.stub_pids("journal")) - set(pids), 30, "a new stub")
+    # The operator is told where it hung.
+    place = r"seconds \(0.5\): Aborted\\n\\nAt:\\n  .*/journal/1/model.py\(\d+\): execute"
+    assert re.search(f"has died: .*{place}", shared.log_text())
 
 
-def test_readiness_follows_the_only_instance(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"], frontends=())
-    hold = server.block_imports("journal")
-    with server:
-        hold.touch()
-        os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
-        eventually(lambda: server.status("/v2/models/journal/ready") == 400, 30, "not ready")
+def test_a_stopped_stub_is_replaced(shared: SharedServer) -> None:
+    shared.load("add_sub")
+    (pid,) = shared.stub_pids("add_sub")
+    os.kill(pid, signal.SIGSTOP)
 
-        hold.unlink()
-
-        eventually(lambda: server.status("/v2/models/journal/ready") == 200, 30, "ready")
+    eventually(lambda: shared.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
+    eventually(shared.is_ready, 30, "ready")
 
 
-def test_ctl_tells_what_runs_and_why_something_died(tmp_path: Path) -> None:
-    runtime = tmp_path / "run"
-    options = [f"--runtime-directory={runtime}"]
-    with Server(tmp_path / "s", models=["add_sub"], options=options, frontends=()) as server:
-        (pid,) = server.stub_pids("add_sub")
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
-        eventually(server.is_ready, 30, "ready")
+def test_readiness_follows_the_only_instance(shared: SharedServer) -> None:
+    shared.add_model("journal")
+    hold = shared.block_imports("journal")
+    shared.load("journal")
+    hold.touch()
+    os.kill(shared.stub_pids("journal")[0], signal.SIGKILL)
+    eventually(lambda: shared.status("/v2/models/journal/ready") == 400, 30, "not ready")
 
-        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory", str(runtime)]
-        shown = subprocess.run(
-            [*command, "status", "--json"], capture_output=True, text=True, timeout=60, check=True
-        )
-        processes = json.loads(shown.stdout)["processes"]
-        (stub,) = [p for p in processes if p["role"] == "stub"]
+    hold.unlink()
 
-        assert server.stub_pids("add_sub") == [stub["pid"]]
-        assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
-        ours = sorted(pid for pids in server.pids().values() for pid in pids)
-        assert ours == sorted(p["pid"] for p in processes if p["role"] != "reader")
+    eventually(lambda: shared.status("/v2/models/journal/ready") == 200, 30, "ready")
 
 
-def test_a_port_in_use_is_said_at_once(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", models=["add_sub"], frontends=("grpc",)) as server:
-        for option in (f"--http-port={server.http_port}", f"--grpc-port={server.grpc_port}"):
-            second = Server(tmp_path / option.strip("-").replace("=", "_"), options=[option])
-            second.launch()
-            assert second.process is not None
-            assert 1 == second.process.wait(60)
-            assert "already in use" in second.log_text()
-        with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=30) as answer:
-            assert 200 == answer.status
+def test_ctl_tells_what_runs_and_why_something_died(shared: SharedServer) -> None:
+    shared.load("add_sub")
+    (pid,) = shared.stub_pids("add_sub")
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: shared.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
+    eventually(shared.is_ready, 30, "ready")
+
+    directory = ["--runtime-directory", str(shared.runtime_directory)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", *directory]
+    shown = subprocess.run(
+        [*command, "status", "--json"], capture_output=True, text=True, timeout=60, check=True
+    )
+    processes = json.loads(shown.stdout)["processes"]
+    (stub,) = [p for p in processes if p["role"] == "stub"]
+
+    assert shared.stub_pids("add_sub") == [stub["pid"]]
+    assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
+    ours = sorted(pid for pids in shared.pids().values() for pid in pids)
+    assert ours == sorted(p["pid"] for p in processes if p["role"] != "reader")
 
 
-def test_a_client_that_goes_away_ends_its_queued_request(tmp_path: Path) -> None:
-    with (
-        Server(tmp_path / "s", models=["journal"]) as server,
-        grpc_client.InferenceServerClient(server.grpc_address) as client,
-    ):
+def test_a_port_in_use_is_said_at_once(shared: SharedServer, tmp_path: Path) -> None:
+    for option in (f"--http-port={shared.http_port}", f"--grpc-port={shared.grpc_port}"):
+        second = Server(tmp_path / option.strip("-").replace("=", "_"), options=[option])
+        second.launch()
+        assert second.process is not None
+        assert 1 == second.process.wait(60)
+        assert "already in use" in second.log_text()
+    with urllib.request.urlopen(f"{shared.url}/v2/health/ready", timeout=30) as answer:
+        assert 200 == answer.status
+
+
+def test_a_client_that_goes_away_ends_its_queued_request(shared: SharedServer) -> None:
+    server = shared
+    server.load("journal")
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        before = cancelled_requests(server, "journal")
         client.async_infer("journal", _journal("held", UNTIL_RELEASED), lambda result, error: None)
         eventually(lambda: read_journal(server.journal), 30, "an execution")
 
@@ -231,7 +226,7 @@ def test_a_client_that_goes_away_ends_its_queued_request(tmp_path: Path) -> None
             # the client says it, or the server, whoever notices first
             with pytest.raises(InferenceServerException, match=r"(?i)deadline"):
                 client.infer("journal", _journal("gone", 1), client_timeout=0.2)
-            return cancelled_requests(server, "journal") > 0
+            return cancelled_requests(server, "journal") > before
 
         # A client that is slow may give up before the server has heard of it.
         eventually(has_expired, 60, "the server has dropped it")

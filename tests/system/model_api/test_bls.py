@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
@@ -191,12 +192,11 @@ def test_an_exception_of_the_other_model_comes_as_a_response(server: Server) -> 
     assert "message: ValueError: on purpose" in response["error"]
 
 
-def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(tmp_path: Path) -> None:
+def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(shared: SharedServer) -> None:
     ask = {"ID": ["bytes", [["a"]]], "MS": ["int32", [[30_000]]]}
-    with (
-        Server(tmp_path / "s", models=["journal", "bls_report"], frontends=()) as server,
-        ThreadPoolExecutor(1) as threads,
-    ):
+    server = shared
+    server.load("journal", "bls_report")
+    with ThreadPoolExecutor(1) as threads:
         future = threads.submit(_report, server, model_name="journal", inputs=ask)
         eventually(lambda: "start" in _text(server.journal), 30, "the model has begun")
         [stub] = server.stub_pids("journal")
@@ -327,37 +327,32 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
     assert more_memory < memory + (4 << 20)
 
 
-def test_the_pipeline_of_the_demonstration(tmp_path: Path) -> None:
-    models = [DEMO_MODELS / name for name in ("pipeline", "string_upper", "add_sub")]
+def test_the_pipeline_of_the_demonstration(shared: SharedServer) -> None:
+    models = ("string_upper", "add_sub", "pipeline")
+    for name in models:
+        shared.add_model(DEMO_MODELS / name)
+    shared.load(*models)
 
-    with Server(tmp_path / "s", models=models, frontends=()) as server:
-        outputs = _infer(
-            server,
-            "pipeline",
-            TEXT=("BYTES", [2], ["ab", "é"]),
-            LEFT=("FP32", [16], [1] * 16),
-            RIGHT=("FP32", [16], [2] * 16),
-        )
+    outputs = _infer(
+        shared,
+        "pipeline",
+        TEXT=("BYTES", [2], ["ab", "é"]),
+        LEFT=("FP32", [16], [1] * 16),
+        RIGHT=("FP32", [16], [2] * 16),
+    )
 
     assert {"UPPER": ["AB", "É"], "SUM": [3] * 16} == outputs
 
 
-def test_outside_of_execute_a_model_may_not_ask(tmp_path: Path) -> None:
-    model = tmp_path / "early"
+def test_outside_of_execute_a_model_may_not_ask(shared: SharedServer) -> None:
+    model = shared.repository / "early"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text('backend: "python"\n')
     (model / "1" / "model.py").write_text(_EARLY)
 
-    server = Server(tmp_path / "s", models=[model], options=["--exit-on-error=false"], frontends=())
-    server.launch()
-    try:
-        eventually(
-            lambda: "BLS is only supported during the 'execute' function." in server.log_text(),
-            60,
-            "the model has failed",
-        )
-    finally:
-        server.stop()
+    error = shared.control_model("load", "early")
+
+    assert "BLS is only supported during the 'execute' function." in error
 
 
 _EARLY = """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +16,7 @@ from tests.support.scripted import (
 )
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -204,7 +203,7 @@ def test_a_coroutine_that_never_looks_is_told_of_while_it_waits(server: Server) 
 
 
 @pytest.mark.row("A26", "A27")
-def test_the_event_loop_ends_before_finalize(tmp_path: Path) -> None:
+def test_the_event_loop_ends_before_finalize(shared: SharedServer) -> None:
     script = """
         import asyncio
         async def background():
@@ -215,26 +214,22 @@ def test_the_event_loop_ends_before_finalize(tmp_path: Path) -> None:
         self.task = asyncio.create_task(background())
         return [reply("on")]
     """
-    server = Server(tmp_path / "s", frontends=())
-    add_model(server, "scripted_async", "ending")
-    with server:
-        assert "on" == generate(server, "ending", script)
+    add_model(shared, "scripted_async", "ending")
+    shared.load("ending")
+    assert "on" == generate(shared, "ending", script)
 
-    log = server.log_text()
+    assert "" == shared.control_model("unload", "ending")
+
+    eventually(lambda: '"finalized ending"' in shared.log_text(), 30, "its end")
+    log = shared.log_text()
     assert 0 < log.index('"stopped"') < log.index('"finalized ending"')
 
 
-def test_a_max_inflight_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    values = ["0", "many", "1025"]
-    server = Server(tmp_path / "s", options=["--exit-on-error=false"], frontends=())
-    for value in values:
-        add_model(
-            server, "scripted_async", f"wrong_{value}", string_parameter("MAX_INFLIGHT", value)
-        )
-    server.launch()
-    try:
-        for value in values:
-            text = f"parameter MAX_INFLIGHT must be a number from 1 to 1024, got '{value}'"
-            eventually(partial(_is_logged, server, text), 60, text)
-    finally:
-        server.stop()
+def test_a_max_inflight_that_makes_no_sense_is_refused(shared: SharedServer) -> None:
+    for value in ("0", "many", "1025"):
+        model = f"wrong_{value}"
+        add_model(shared, "scripted_async", model, string_parameter("MAX_INFLIGHT", value))
+
+        error = shared.control_model("load", model)
+
+        assert f"parameter MAX_INFLIGHT must be a number from 1 to 1024, got '{value}'" in error

@@ -20,6 +20,7 @@ from tests.support.scripted import (
 )
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -155,9 +156,9 @@ def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> No
     assert ["1", "0"] == generate_stream(server, "streams", _COUNT, "2")
 
 
-def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", frontends=())
-    add_model(server, "scripted", "steps", ITERATIVE)
+def test_what_was_executed_once_dies_with_its_stub(shared: SharedServer) -> None:
+    add_model(shared, "scripted", "steps", ITERATIVE)
+    shared.load("steps")
     script = f"""
         import os, signal
         if not request.flags():
@@ -166,11 +167,11 @@ def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
         {_AGAIN}
         return [None]
     """
-    with server:
-        text = generate(server, "steps", script)
 
-        assert text.endswith("(killed by SIGKILL)")
-        assert 1 == server.log_text().count('"first step"')
+    text = generate(shared, "steps", script)
+
+    assert text.endswith("(killed by SIGKILL)")
+    assert 1 == shared.log_text().count('"first step"')
 
 
 def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_path: Path) -> None:

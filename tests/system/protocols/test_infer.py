@@ -7,7 +7,6 @@ import concurrent.futures
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import tritonclient.http.aio as http_aio
 from tritonclient.utils import InferenceServerException
 
 from tests.support.server import Server
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -209,23 +209,22 @@ def _post(server: Server, path: str, body: dict[str, Any]) -> Any:
 
 
 def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
-    tmp_path: Path,
+    shared: SharedServer,
 ) -> None:
-    with Server(tmp_path / "s", models=["raising"], frontends=("grpc",)) as server:
-        pids = server.stub_pids("raising")
-        with grpc_client.InferenceServerClient(server.grpc_address) as client:
-            for _ in range(2):
-                inputs = _inputs(grpc_client, INPUT0=(np.ones(1, np.float32), "FP32"))
-                with pytest.raises(InferenceServerException) as error:
-                    client.infer("raising", inputs)
-                message = str(error.value.message())
-                assert (
-                    "Failed to process the request(s) for model 'raising_0_0', message: " in message
-                )
-                assert "ValueError: on purpose\n\nAt:\n" in message
-                assert "model.py(" in message
-                assert "StatusCode.INTERNAL" == error.value.status()
-        assert pids == server.stub_pids("raising")
+    server = shared
+    server.load("raising")
+    pids = server.stub_pids("raising")
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        for _ in range(2):
+            inputs = _inputs(grpc_client, INPUT0=(np.ones(1, np.float32), "FP32"))
+            with pytest.raises(InferenceServerException) as error:
+                client.infer("raising", inputs)
+            message = str(error.value.message())
+            assert "Failed to process the request(s) for model 'raising_0_0', message: " in message
+            assert "ValueError: on purpose\n\nAt:\n" in message
+            assert "model.py(" in message
+            assert "StatusCode.INTERNAL" == error.value.status()
+    assert pids == server.stub_pids("raising")
 
 
 def test_processes_say_what_they_are(server: Server) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.support.journal import read_journal
-from tests.support.server import Server
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -27,17 +26,18 @@ def _inputs(name: str) -> list[triton.InferInput]:
 
 
 @pytest.mark.row("D31", "D38")
-def test_small_requests_do_not_overtake_large_ones(tmp_path: Path) -> None:
+def test_small_requests_do_not_overtake_large_ones(shared: SharedServer) -> None:
     answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-    with Server(tmp_path / "s", models=["journal"], frontends=("grpc",)) as server:
-        with triton.InferenceServerClient(server.grpc_address) as client:
-            client.start_stream(lambda result, error: answers.put((result, error)))
-            for name in NAMES:
-                client.async_stream_infer("journal", _inputs(name))
-            got = [answers.get(timeout=60) for _ in NAMES]
-            client.stop_stream()
+    server = shared
+    server.load("journal")
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for name in NAMES:
+            client.async_stream_infer("journal", _inputs(name))
+        got = [answers.get(timeout=60) for _ in NAMES]
+        client.stop_stream()
 
-        assert [None] * len(NAMES) == [error for _, error in got]
-        assert NAMES == [result.as_numpy("ID").ravel()[0].decode() for result, _ in got]
-        begun = [record.id for record in read_journal(server.journal) if record.event == "start"]
-        assert [name[0] for name in NAMES] == [name[0] for name in begun]
+    assert [None] * len(NAMES) == [error for _, error in got]
+    assert NAMES == [result.as_numpy("ID").ravel()[0].decode() for result, _ in got]
+    begun = [record.id for record in read_journal(server.journal) if record.event == "start"]
+    assert [name[0] for name in NAMES] == [name[0] for name in begun]

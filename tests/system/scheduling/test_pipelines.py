@@ -25,6 +25,7 @@ from tests.support.journal import (
 )
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -191,67 +192,67 @@ def _ask_twice_journal(server: Server, name: str, milliseconds: int) -> tuple[in
 
 
 def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
-    tmp_path: Path,
+    shared: SharedServer,
 ) -> None:
-    server = Server(tmp_path / "s", models=["twice_journal", "journal"], frontends=())
+    server = shared
+    server.add_model("journal")
     hold = server.block_imports("journal")
-    with server:
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            answering = pool.submit(_ask_twice_journal, server, "a", 60_000)
-            eventually(lambda: read_journal(server.journal), 30, "the first step begins")
-            hold.touch()
-            os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
-            status, answer = answering.result(timeout=30)
-        ready = "/v2/models/twice_journal/ready"
-        eventually(lambda: server.status(ready) == 400, 30, "not ready")
-        hold.unlink()
-        eventually(lambda: server.status(ready) == 200, 30, "ready")
+    server.load("twice_journal")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(_ask_twice_journal, server, "a", 60_000)
+        eventually(lambda: read_journal(server.journal), 30, "the first step begins")
+        hold.touch()
+        os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
+        status, answer = answering.result(timeout=30)
+    ready = "/v2/models/twice_journal/ready"
+    eventually(lambda: server.status(ready) == 400, 30, "not ready")
+    hold.unlink()
+    eventually(lambda: server.status(ready) == 200, 30, "ready")
 
-        assert 503 == status
-        assert "in ensemble 'twice_journal', Failed to process the request(s)" in answer["error"]
-        assert "killed by SIGKILL" in answer["error"]
-        assert 200 == _ask_twice_journal(server, "b", 1)[0]
-        executed = [record.id for record in read_journal(server.journal) if record.event == "end"]
-        assert ["b", "b"] == executed
+    assert 503 == status
+    assert "in ensemble 'twice_journal', Failed to process the request(s)" in answer["error"]
+    assert "killed by SIGKILL" in answer["error"]
+    assert 200 == _ask_twice_journal(server, "b", 1)[0]
+    executed = [record.id for record in read_journal(server.journal) if record.event == "end"]
+    assert ["b", "b"] == executed
 
 
-def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Path) -> None:
-    models = ["twice_journal", "journal"]
-    with Server(tmp_path / "s", models=models, frontends=("grpc",)) as server:
-        module: Any = grpc_client
-        with module.InferenceServerClient(server.grpc_address) as client:
-            [name] = infer_inputs(module, ID=np.array([[b"a"]], dtype=np.object_))
-            [pause] = infer_inputs(module, MS=np.array([[UNTIL_RELEASED]], np.int32))
-            call = client.async_infer("twice_journal", [name, pause], lambda result, error: None)
-            eventually(lambda: read_journal(server.journal), 30, "the first step begins")
-            call.cancel()
+def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(shared: SharedServer) -> None:
+    server = shared
+    server.load("journal", "twice_journal")
+    module: Any = grpc_client
+    with module.InferenceServerClient(server.grpc_address) as client:
+        [name] = infer_inputs(module, ID=np.array([[b"a"]], dtype=np.object_))
+        [pause] = infer_inputs(module, MS=np.array([[UNTIL_RELEASED]], np.int32))
+        call = client.async_infer("twice_journal", [name, pause], lambda result, error: None)
+        eventually(lambda: read_journal(server.journal), 30, "the first step begins")
+        call.cancel()
 
-        eventually(lambda: has_seen_cancellation(server.journal, "a"), 30, "all know")
-        release_execution(server.journal, "a")
-        eventually(lambda: len(read_journal(server.journal)) == 2, 30, "the first step ends")
-        assert 200 == _ask_twice_journal(server, "b", 1)[0]
-        records = [(record.event, record.id) for record in read_journal(server.journal)]
-        assert [("start", "a"), ("end", "a")] == records[:2]
-        assert ["b"] * 4 == [name for _, name in records[2:]]
+    eventually(lambda: has_seen_cancellation(server.journal, "a"), 30, "all know")
+    release_execution(server.journal, "a")
+    eventually(lambda: len(read_journal(server.journal)) == 2, 30, "the first step ends")
+    assert 200 == _ask_twice_journal(server, "b", 1)[0]
+    records = [(record.event, record.id) for record in read_journal(server.journal)]
+    assert [("start", "a"), ("end", "a")] == records[:2]
+    assert ["b"] * 4 == [name for _, name in records[2:]]
 
 
 # -------------------------------------------------------------- explicit load
 
 
 @pytest.mark.row("E52")
-def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> None:
-    options = ["--model-control-mode=explicit"]
-    with Server(
-        tmp_path / "s", models=["doubled", "add_sub"], options=options, frontends=()
-    ) as server:
-        ready = ["/v2/models/doubled/ready", "/v2/models/add_sub/ready"]
+def test_an_explicit_load_of_an_ensemble_brings_its_members(shared: SharedServer) -> None:
+    server = shared
+    for model in ("doubled", "add_sub"):
+        server.add_model(model)
+    ready = ["/v2/models/doubled/ready", "/v2/models/add_sub/ready"]
 
-        assert 200 == server.request_json("/v2/repository/models/doubled/load", {})[0]
-        assert [200, 200] == [server.status(path) for path in ready]
+    assert 200 == server.request_json("/v2/repository/models/doubled/load", {})[0]
+    assert [200, 200] == [server.status(path) for path in ready]
 
-        parameters = {"parameters": {"unload_dependents": True}}
-        assert 200 == server.request_json("/v2/repository/models/doubled/unload", parameters)[0]
-        assert [400, 400] == [server.status(path) for path in ready]
+    parameters = {"parameters": {"unload_dependents": True}}
+    assert 200 == server.request_json("/v2/repository/models/doubled/unload", parameters)[0]
+    assert [400, 400] == [server.status(path) for path in ready]
 
 
 @pytest.mark.row("E52")
