@@ -31,12 +31,14 @@ CTL = "zmqtriton.ctl"
 HTTP = "zmqtriton.http"
 #: Modules that are run as processes of the server.
 PROCESSES = "zmqtriton.processes"
+#: Functions that take a gateway and return a step, which each request of a frontend takes.
+STEPS = "zmqtriton.steps"
 #: Packages with a `model.py`, which runs models whose configuration names the backend.
 BACKENDS = "zmqtriton.backends"
 #: Functions that take a client, a model and a version and return why that is not ready.
 EXPLANATIONS = "zmqtriton.explanations"
 #: What other packages may add to.
-TABLES = (COMMANDS, CTL, HTTP, PROCESSES, BACKENDS, EXPLANATIONS)
+TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)
 
 #: The package of the distribution's own add-ons.
 OWN_PACKAGE = "zmqtriton_addons"

@@ -24,11 +24,11 @@ from zmqtriton.broker.hellos import Hellos
 from zmqtriton.broker.idle_checks import IdleChecks
 from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
-from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
+from zmqtriton_floor import endpoints, logs, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.process import named_places
+from zmqtriton_floor.process import named_places, wall_clock
 from zmqtriton_floor.process.loop_turns import LoopTurns
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode

@@ -17,7 +17,6 @@ _NAMES = {
     "model": "Model",
     "requests": "InferenceRequest InferenceResponse",
     "server": "Server command_words",
-    "tensors": "to_arrays to_tensors",
 }
 
 if TYPE_CHECKING:
@@ -26,6 +25,5 @@ if TYPE_CHECKING:
     from zmqtriton.embedded.model import Model
     from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
     from zmqtriton.embedded.server import Server, command_words
-    from zmqtriton.embedded.tensors import to_arrays, to_tensors
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

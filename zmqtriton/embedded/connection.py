@@ -18,6 +18,7 @@ from zmqtriton.embedded.guest_channel import GuestChannel
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.shared_arrays import array_in, size_of
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.metrics_api.scraper import Scraper
@@ -190,11 +191,13 @@ class Connection:
         self._guest.hosting.replace(name)
 
 
-def connect(id: str = "", *, path: str = "") -> Connection:
+def connect(id: str = "", *, path: str = "", lifeline: int | None = None) -> Connection:
     """Connect to a server of this user: the newest, or the one with this id, pid or port.
 
-    `path` is its runtime directory, if that is neither named nor in the usual place. Raises
-    NoServerError if there is none.
+    `path` is its runtime directory, if that is neither named nor in the usual place. A process of
+    an add-on has a `lifeline` from its server. Raises NoServerError if there is none.
     """
+    if lifeline is not None:
+        return Connection(Guest(Lifeline.inherited(lifeline), is_invited=True))
     server = client.connect(client.ServerSelector(path, id))
     return Connection(Guest(server.line))

@@ -48,9 +48,13 @@ class _GuestGateway(Gateway):
 class Guest:
     """Joins the server behind a control connection. To be closed."""
 
-    def __init__(self, lifeline: Lifeline) -> None:
-        """Join. Raises the server's error if it refuses, and Unavailable if it ends."""
+    def __init__(self, lifeline: Lifeline, *, is_invited: bool = False) -> None:
+        """Join. Raises the server's error if it refuses, and Unavailable if it ends.
+
+        A process that the server has started with this lifeline is invited and need not ask.
+        """
         self._lifeline = lifeline
+        self._is_invited = is_invited
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
         #: Why nothing more is taken; "" while all is well.
@@ -188,12 +192,13 @@ class Guest:
         gateway = self.gateway
         starting = asyncio.ensure_future(gateway.start())
         await asyncio.sleep(0)  # the lifeline is open now
-        joining = asyncio.ensure_future(gateway.call("join", {}))
-        await asyncio.wait((starting, joining), return_when=asyncio.FIRST_COMPLETED)
-        if joining.done():
-            starting.cancel()
-            joining.result()
-        joining.cancel()
+        if not self._is_invited:
+            joining = asyncio.ensure_future(gateway.call("join", {}))
+            await asyncio.wait((starting, joining), return_when=asyncio.FIRST_COMPLETED)
+            if joining.done():
+                starting.cancel()
+                joining.result()
+            joining.cancel()
         await starting
         self.entrance = Entrance(gateway, "GUEST_RECV", "GUEST_SEND")
         # its answer comes after everything that was sent before, the models among it

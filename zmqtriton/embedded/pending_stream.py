@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from zmqtriton.embedded.reading import read_body, read_options
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
-from zmqtriton.embedded.tensors import to_arrays
+from zmqtriton_floor.arrays import to_arrays
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.entrance.ask import Ask, Content

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton.embedded.requests import InferenceRequest
-from zmqtriton.embedded.tensors import to_tensors
+from zmqtriton_floor.arrays import to_tensors
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody
 from zmqtriton_frontends.inference.admission import Options, check_parameter_name

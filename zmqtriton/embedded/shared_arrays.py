@@ -25,21 +25,3 @@ def array_in(arena: Arena, room: Allocation, shape: Sequence[int], dtype: Any) -
     whole = np.frombuffer(room.view, np.uint8)  # a block begins with a page
     weakref.finalize(whole, arena.leases.end, [room.reference.block])
     return whole.view(dtype).reshape(shape)
-
-
-def view_of(array: Any) -> memoryview | None:
-    """Return the bytes of an array over other memory, which may be the arena's; None for others."""
-    memory = array.base
-    while isinstance(memory, np.ndarray):
-        memory = memory.base
-    if type(memory) is not memoryview or not array.flags.c_contiguous:
-        return None
-    if memory.format != "B" or memory.ndim != 1:
-        return None
-    start = _address(array) - _address(np.frombuffer(memory, np.uint8))
-    return memory[start : start + array.nbytes]
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqtriton.options import TraceOptions
-from zmqtriton.supervisor.server_processes.roles import ANNOUNCER, BROKER
+from zmqtriton.supervisor.server_processes.roles import ANNOUNCER, BROKER, GUEST
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.broker import BrokerSettings
@@ -32,6 +32,8 @@ class Settings:
     #: By the role that checks clients.
     access: Mapping[str, Access]
     announcing: Announcing
+    #: References to the steps of requests that other packages declare.
+    steps: tuple[str, ...] = ()
     #: Of the keys in the response cache, by role; empty without a cache.
     cache_secrets: Mapping[str, str] = field(default_factory=dict)
     #: The supervisor's own.
@@ -73,4 +75,6 @@ class Settings:
             memory=frontend.memory._replace(cache_secret=secret),
             access=self.access.get(role, Access()),
             announcing=self.announcing if role == ANNOUNCER else Announcing(),
+            # the Python of a guest need not have these packages
+            steps=() if role == GUEST else self.steps,
         )

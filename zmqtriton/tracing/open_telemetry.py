@@ -17,7 +17,8 @@ from zmqtriton.tracing import otlp
 from zmqtriton.tracing.backlog import SpanBacklog
 from zmqtriton.tracing.destination import Destination
 from zmqtriton.tracing.gathering import RequestSpan
-from zmqtriton_floor import __version__, wall_clock
+from zmqtriton_floor import __version__
+from zmqtriton_floor.process import wall_clock
 
 _log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.request_trace import followed
+from zmqtriton_frontends.process import references
 from zmqtriton_frontends.process.arrivals import Arrivals
 
 _T = TypeVar("_T")
@@ -51,15 +52,12 @@ class Entrance:
         self._sending = sending
         has_tokens = bool(gateway.settings.access.tokens)
         self._forwarding = Forwarding(forwards, hides_tokens=has_tokens) if forwards else None
-        self._first: tuple[Step, ...] = (TokenMark(gateway.token_marks),) if has_tokens else ()
+        marks = (TokenMark(gateway.token_marks),) if has_tokens else ()
+        others = (references.load(step)(gateway) for step in gateway.settings.steps)
+        self._first: tuple[Step, ...] = (*marks, *others)
         self._last: tuple[Step, ...] = (Tracing(gateway.traces, received),)
         self._steps: tuple[Step, ...] = self._first
         gateway.traces.watch(self._arrange)
-
-    def add(self, step: Step) -> None:
-        """Have each request take one more step."""
-        self._first = (*self._first, step)
-        self._arrange(is_traced=self.gateway.traces.is_on)
 
     def check_headers(self, headers: Iterable[tuple[str, str | bytes]]) -> None:
         """Raise InvalidArgument for headers that models must not get."""

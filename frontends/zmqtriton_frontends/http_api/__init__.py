@@ -19,6 +19,7 @@ _NAMES = {
     "control.openapi_text": "Example Operation RouteDescriptions",
     "extension": "EndpointParts HttpExtension",
     "inference.binary": "JSON_LENGTH_HEADER",
+    "inference.http_entrance": "HttpEntrance",
     "inference.json_tensors": "json_to_bytes",
     "inference.response_encoding": "size_of_response",
     "inference.server_sent_events": "Events",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
     from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
+    from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance
     from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
     from zmqtriton_frontends.http_api.inference.response_encoding import size_of_response
     from zmqtriton_frontends.http_api.inference.server_sent_events import Events

@@ -6,7 +6,6 @@ server's settings.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -16,6 +15,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control.openapi_text import RouteDescriptions
+from zmqtriton_frontends.process import references
 from zmqtriton_frontends.process.ledger import Application
 
 
@@ -59,10 +59,4 @@ class HttpExtension(NamedTuple):
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:
     """Return those of all add-ons that this server has, in their order."""
-    return [_load(reference) for reference in gateway.settings.http.addons]
-
-
-def _load(reference: str) -> HttpExtension:
-    module, _, name = reference.partition(":")
-    extension: HttpExtension = getattr(importlib.import_module(module), name)
-    return extension
+    return [references.load(reference) for reference in gateway.settings.http.addons]

@@ -144,7 +144,7 @@ class Clouds(NamedTuple):
 
 
 class FrontendSettings(NamedTuple):
-    """All of these; every frontend has the same, but for the last two."""
+    """All of these; every frontend has the same, but for the last three."""
 
     log: LogOptions
     memory: Memory
@@ -158,6 +158,8 @@ class FrontendSettings(NamedTuple):
     tracing: Tracing = Tracing()
     access: Access = Access()
     announcing: Announcing = Announcing()
+    #: References to the steps that requests take, of other packages.
+    steps: Tuple[str, ...] = ()
 
     @classmethod
     def decode(cls, document: str) -> FrontendSettings:

@@ -8,14 +8,21 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
@@ -24,24 +31,20 @@ GUIDE = ROOT / "docs" / "guides" / "extending.md"
 FILE = re.compile(r"^`([\w./]+)`:\n\n<!--.*?-->\n\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONFIGURATION = re.compile(r"^```\n(# models/seven.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: A process of somebody else's: it hears of the server's models and writes their names.
-MIRROR = """
-import asyncio, pathlib, sys
-from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.gateway import Gateway
+#: A step of somebody else's, in one file: how many requests wait for the model of an answer.
+QUEUE_LENGTH = """
+from zmqtriton_floor.wire import LOAD
 
-async def run():
-    gateway = Gateway(Lifeline.inherited(int(sys.argv[sys.argv.index("--lifeline") + 1])))
-    stopped = asyncio.Event()
-    gateway.on_stop = lambda within_ms: stopped.set()
-    await gateway.start()
-    names = [version.name for version in gateway.catalogue.newest()]
-    pathlib.Path(gateway.settings.server.runtime_directory, "mirror").write_text(" ".join(names))
-    await stopped.wait()
-    gateway.close()
-
-asyncio.run(run())
+def queue_length(gateway):
+    def step(ask, request):
+        async def report():
+            model = request.model
+            answer = await gateway.statistics(model.name, model.version, kind=LOAD)
+            return [("x-queue-length", str(answer["loads"][0]["queued"]))]
+        return request.with_report(report)
+    return step
 """
+TOKEN, OF_OTHERS = "zmqt_a-secret-of-all-0123456789", "zmqt_a-secret-of-some-0123456789"
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +53,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     files = dict(FILE.findall(GUIDE.read_text("utf-8")))
     files["model_ages/constant/__init__.py"] = ""
-    files["model_ages/mirror.py"] = MIRROR
-    row = '[project.entry-points."zmqtriton.processes"]\nmirror = "model_ages.mirror"\n\n'
-    files["pyproject.toml"] = files["pyproject.toml"].replace("[tool.", f"{row}[tool.", 1)
+    files["model_ages/queue_length.py"] = QUEUE_LENGTH
+    steps = '[project.entry-points."zmqtriton.steps"]\n'
+    row = 'queue_length = "model_ages.queue_length:queue_length"\n'
+    files["pyproject.toml"] = files["pyproject.toml"].replace(steps, steps + row)
     for name, text in files.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,8 +72,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server")
     roots = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
-    run = f"--runtime-directory={directory}/run"
-    server = Server(directory, options=[run], environment={"PYTHONPATH": roots}, frontends=())
+    options = [f"--runtime-directory={directory}/run", f"--tokens={directory}/tokens"]
+    grants = [
+        Grant("all", token_file.digest(TOKEN), token_file.parse_scopes("infer"), ALL_MODELS),
+        Grant("others", token_file.digest(OF_OTHERS), token_file.parse_scopes("infer"), ("x*",)),
+    ]
+    tokens = directory / "tokens"
+    tokens.write_text("".join(grant.line() + "\n" for grant in grants))
+    tokens.chmod(0o600)
+    server = Server(
+        directory, options=options, environment={"PYTHONPATH": roots}, frontends=("grpc",)
+    )
     model = server.repository / "seven"
     (model / "1").mkdir(parents=True)
     [configuration] = CONFIGURATION.findall(GUIDE.read_text("utf-8"))
@@ -96,28 +109,62 @@ def test_its_command_speaks_to_the_server(server: Server, installed: Path) -> No
     assert "Print the age of each instance" in ctl(server, installed, "--help")
 
 
+def ask(
+    server: Server, path: str, token: str = TOKEN, document: Any = None
+) -> tuple[int, Any, Message]:
+    body = None if document is None else json.dumps(document).encode()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(server.url + path, body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer), answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error), error.headers
+
+
 def test_its_route_is_served(server: Server) -> None:
-    status, document = server.request_json("/ages")
+    status, document, _ = ask(server, "/ages")
 
     assert (200, ["seven"]) == (status, document["models"])
 
 
-def test_its_backend_runs_a_model(server: Server) -> None:
-    status, answer = server.request_json("/v2/models/seven/infer", {"inputs": []})
+@pytest.mark.parametrize(("token", "status"), [(TOKEN, 200), (OF_OTHERS, 403), ("", 401)])
+def test_its_route_infers_as_far_as_the_token_of_its_client_goes(
+    server: Server, token: str, status: int
+) -> None:
+    answer, document, _ = ask(server, "/sum", token)
 
+    assert status == answer
+    assert 14 == document.get("sum", 14)
+
+
+def test_its_backend_runs_a_model_and_its_steps_report_beside_the_answer(server: Server) -> None:
+    infer, generate = "/v2/models/seven/infer", "/v2/models/seven/generate"
+
+    status, answer, headers = ask(server, infer, document={"inputs": []})
     assert (200, [7.0]) == (status, answer["outputs"][0]["data"])
+    assert "0" == headers["x-queue-length"]
+    assert 0 <= int(headers["x-model-age"])
+    assert "0" == ask(server, generate, document={})[2]["x-queue-length"]
+
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        request = message("inference.ModelInferRequest")(model_name="seven").SerializeToString()
+        _, rpc = call.with_call(request, metadata=[("authorization", f"Bearer {TOKEN}")])
+        assert ("x-queue-length", "0") in rpc.trailing_metadata()
 
 
-def test_its_process_hears_of_models_and_is_replaced(server: Server, installed: Path) -> None:
-    def mirror() -> dict[str, Any]:
+def test_its_process_asks_models_and_is_replaced(server: Server, installed: Path) -> None:
+    def watcher() -> dict[str, Any]:
         status = json.loads(ctl(server, installed, "status", "-o", "json"))
-        [process] = [p for p in status["processes"] if p["role"] == "add-on:mirror"]
+        [process] = [p for p in status["processes"] if p["role"] == "add-on:watcher"]
         return dict(process)
 
-    names = server.directory / "run" / "0" / "mirror"
-    eventually(names.exists, 60)
-    names.unlink()
-    os.kill(mirror()["pid"], signal.SIGKILL)
+    sevens = server.directory / "sevens"
+    eventually(lambda: sevens.exists() and sevens.read_text().startswith("7.0"), 60)
+    sevens.unlink()
+    os.kill(watcher()["pid"], signal.SIGKILL)
 
-    eventually(lambda: names.exists() and names.read_text() == "seven", 60)
-    assert 1 == mirror()["restarts"]
+    eventually(sevens.exists, 60)
+    assert 1 == watcher()["restarts"]

@@ -74,7 +74,7 @@ class ControlSocket:
                     {pid, group, *ancestors}
                 ):
                     return True
-                reason = "a model's"
+                reason = "this server, or a model of it, has started it"
             except OSError:
                 return False  # it has gone already
         _log.warning("refused process %d of user %d on the control socket: %s", pid, uid, reason)

@@ -78,6 +78,8 @@ class Machine(NamedTuple):
     environment: Mapping[str, str] = {}
     #: References to the extensions of HTTP.
     http_addons: tuple[str, ...] = ()
+    #: References to the steps of requests.
+    steps: tuple[str, ...] = ()
 
 
 def process_settings(
@@ -100,6 +102,7 @@ def process_settings(
         http_bound_address=http.address if http else "",
         environment=os.environ,
         http_addons=tuple(addons.rows(addons.HTTP).values()),
+        steps=tuple(addons.rows(addons.STEPS).values()),
     )
     return settings_of(options, machine)
 
@@ -135,6 +138,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
         frontend=_frontend(options, machine, log, memory, metrics, on_demand),
         access=access_by_role(options),
+        steps=machine.steps,
         announcing=frontends.Announcing(
             places=options.announce,
             token_file=options.announce_token_file,

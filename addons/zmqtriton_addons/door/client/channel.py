@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.embedded import InferenceRequest, InferenceResponse, to_arrays, to_tensors
+from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton_addons.door.client.conversation import LATE, Conversation, Inbox, Message
 from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER
 from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.wire import Tensor

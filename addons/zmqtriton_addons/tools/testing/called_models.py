@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.embedded import to_arrays, to_tensors
 from zmqtriton_floor import wire
+from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings

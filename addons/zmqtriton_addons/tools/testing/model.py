@@ -19,13 +19,14 @@ from types import TracebackType
 from typing import Any
 
 from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.embedded import InferenceRequest, InferenceResponse, to_arrays, to_tensors
+from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton_addons.tools.testing.batch import Batch
 from zmqtriton_addons.tools.testing.called_models import Answer, CalledModels
 from zmqtriton_addons.tools.testing.imports import ModelImports
 from zmqtriton_addons.tools.testing.outputs import check_names, check_tensors
 from zmqtriton_addons.tools.testing.reading import read_model
 from zmqtriton_floor import wire
+from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InvalidArgument, from_number
 from zmqtriton_floor.execution_progress import SIZE, Progress
 from zmqtriton_floor.logs import LEVEL_NUMBERS

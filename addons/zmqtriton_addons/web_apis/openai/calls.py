@@ -15,9 +15,9 @@ from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
 from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
-from zmqtriton_frontends.entrance import Ask, Content, Entrance
+from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import Request
+from zmqtriton_frontends.http_api import HttpEntrance, Request
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion
 
@@ -29,7 +29,7 @@ class Calls:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._entrance = Entrance(gateway, "HTTP_RECV", "HTTP_SEND")
+        self._entrance = HttpEntrance(gateway)
         self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def read(self, req: Request, reader: Callable[[Any], _T]) -> _T:

@@ -11,7 +11,6 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.wire import make
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
-from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.entrance.steps.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
@@ -22,6 +21,7 @@ from zmqtriton_frontends.http_api.inference import (
     infer_request,
     json_documents,
 )
+from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -49,8 +49,7 @@ class Inference:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.max_input_size: int = gateway.settings.http.max_input_size
-        pattern = gateway.settings.http.header_forward_pattern
-        self.entrance = Entrance(gateway, "HTTP_RECV", "HTTP_SEND", pattern)
+        self.entrance = HttpEntrance(gateway)
         #: The steps of requests whose clients want to be told more.
         self.reports = (Reports(gateway),)
 

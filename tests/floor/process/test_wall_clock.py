@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from zmqtriton_floor import wall_clock
+from zmqtriton_floor.process import wall_clock
 
 _WALL_NS = 1_700_000_000_000_000_000
 

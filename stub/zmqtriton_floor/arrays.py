@@ -7,12 +7,10 @@ theirs until they are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
-from zmqtriton.embedded.shared_arrays import view_of
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.errors import InvalidArgument
@@ -20,7 +18,7 @@ from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
 
 
-def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> list[Tensor]:
+def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> List[Tensor]:
     """Return the inputs of a request to the model with this configuration."""
     dtypes = {entry["name"]: entry.get("data_type", "") for entry in config.get("input", ())}
     return [_tensor(name, value, dtypes.get(name, "")) for name, value in inputs.items()]
@@ -54,7 +52,7 @@ def _array(name: str, value: Any, data_type: str) -> Any:
         raise InvalidArgument(f"input '{name}' is not an array: {error}") from None
 
 
-def to_arrays(tensors: list[Tensor]) -> dict[str, Any]:
+def to_arrays(tensors: List[Tensor]) -> Dict[str, Any]:
     """Return outputs by name. Large ones are views that cannot be written to."""
     return {tensor.name: _output(tensor) for tensor in tensors}
 
@@ -64,3 +62,21 @@ def _output(tensor: Tensor) -> Any:
     if datatype in WITHOUT_NUMPY or (type(data) is memoryview and datatype != BYTES):
         return np.frombuffer(data, dtype=BY_NUMBER[datatype].numpy_bits).reshape(shape)
     return to_numpy(datatype, shape, data)
+
+
+def view_of(array: Any) -> Optional[memoryview]:
+    """Return the bytes of an array over other memory, which may be the arena's; None for others."""
+    memory = array.base
+    while isinstance(memory, np.ndarray):
+        memory = memory.base
+    if type(memory) is not memoryview or not array.flags.c_contiguous:
+        return None
+    if memory.format != "B" or memory.ndim != 1:
+        return None
+    start = _address(array) - _address(np.frombuffer(memory, np.uint8))
+    return memory[start : start + array.nbytes]
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
