@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == [_PROGRAM]:
         words = words[1:]
-    if words and words[0].isidentifier():
+    if words and not words[0].startswith("-"):
         reference = _COMMANDS.get(words[0]) or addons.find(addons.COMMANDS, words[0])
         if reference is not None:
             return _run(addons.load(reference), words[1:])

@@ -74,15 +74,16 @@ def test_of_two_copies_of_a_package_the_first_of_the_path_counts(
     assert {"one": "earlier:one"} == addons.rows_of_others(addons.CTL)
 
 
+@pytest.mark.parametrize("name", ["count", "count-all"])
 def test_a_command_of_a_package_runs_and_is_in_the_help(
-    path: Path, capsys: pytest.CaptureFixture[str]
+    path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    install(path, "package", "[zmqtriton.commands]\ncount = package_of_test:count\n")
+    install(path, "package", f"[zmqtriton.commands]\n{name} = package_of_test:count\n")
     (path / "package_of_test.py").write_text("def count(words):\n    return len(words)\n")
 
-    assert 2 == main(["count", "a", "b"])
+    assert 2 == main([name, "a", "b"])
     assert 0 == main(["--help"])
-    assert "zmqtriton count\n" in capsys.readouterr().out
+    assert f"zmqtriton {name}\n" in capsys.readouterr().out
 
 
 def test_a_backend_whose_package_is_not_there_is_left_out(
