@@ -9,30 +9,35 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_frontends.process.task_turns import Effort, TaskTurn, TaskTurns
-from zmqtriton_frontends.process.turns import ROUND_S
+from zmqtriton_frontends.process.turns import ROUND_S, Cost, TaskTurn, Turns, WorkTurn
 
 
 class World:
     def __init__(self) -> None:
         self.now = 1000.0
-        self.turns = TaskTurns(lambda: self.now)
+        later = asyncio.get_running_loop().call_soon
+        self.turns = Turns(later, lambda: self.now, lambda: self.now)
         #: Who has worked, in this order, a millisecond each.
         self.worked: list[str] = []
 
-    def turn(self, address: str) -> TaskTurn:
-        return TaskTurn(self.turns, Effort(address))
+    def turn(self, address: str, spent_s: float = 0.002) -> TaskTurn:
+        """Turns of a client for which so much was done lately."""
+        cost = Cost(address, self.now)
+        cost.seconds = spent_s
+        return TaskTurn(self.turns, cost)
 
     async def work(self, name: str, turn: TaskTurn, milliseconds: int) -> str:
-        for _ in range(milliseconds):
+        for left in reversed(range(milliseconds)):
             self.worked.append(name)
             self.now += 0.001
-            if turn.is_over:
+            if left and turn.is_over:
                 await asyncio.sleep(0)
         return name
 
-    def begin(self, name: str, milliseconds: int, address: str = "a") -> asyncio.Task[str]:
-        turn = self.turn(address)
+    def begin(
+        self, name: str, milliseconds: int, address: str = "a", spent_s: float = 0.002
+    ) -> asyncio.Task[str]:
+        turn = self.turn(address, spent_s)
         work = turn.take(self.work, name, turn, milliseconds)
         return asyncio.get_running_loop().create_task(work)
 
@@ -62,7 +67,7 @@ def test_all_tasks_of_a_turn_of_the_loop_together_work_for_a_round() -> None:
 
 def test_a_task_that_has_cost_little_comes_before_those_that_have_cost_much() -> None:
     async def test(world: World) -> None:
-        tasks = [world.begin("much", 50) for _ in range(50)]
+        tasks = [world.begin("much", 50, spent_s=0.05) for _ in range(50)]
         while len(world.worked) < 50 * 10:
             await asyncio.sleep(0)
         before = len(world.worked)
@@ -128,5 +133,31 @@ def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits() -> None:
         assert 1 in ended
         assert 3 not in ended
         await asyncio.gather(*others)
+
+    run(test)
+
+
+def test_work_that_is_no_task_waits_for_its_turn_and_may_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(world: World) -> None:
+        tasks = [world.begin("much", 20) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.turns.is_crowded
+        ended = asyncio.Event()
+
+        def fail() -> None:
+            raise ValueError("a defect")
+
+        costly = Cost("b", world.now)
+        costly.seconds = 0.04
+        for work in (fail, ended.set):
+            WorkTurn(world.turns, costly).take(work)
+        assert not ended.is_set()
+        await ended.wait()
+
+        await asyncio.gather(*tasks)
+        assert "a defect" in caplog.text
 
     run(test)

@@ -5,7 +5,6 @@ While some are kept no more is received, so the client waits, too.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -69,16 +68,9 @@ class Inbox:
 
     async def wait_for_turn(self, begun: float) -> None:
         """Wait for a turn, after something was done for this client since then."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.turns.spend(self._cost, max(begun, self.turns.clock() - ROUND_S))
-
-        def go_on(_until: float) -> bool:
-            if not turn.done():
-                turn.set_result(None)
-            return False
-
-        self.turns.wait(self._cost, go_on)
-        await turn
+        turns = self.turns
+        turns.spend_task(self._cost, max(begun, turns.clock() - ROUND_S))
+        await turns.turn_of_task(self._cost)
 
     def work(self, step: Callable[[], bool]) -> None:
         """Have steps done in this client's turns, until one returns False."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from zmqtriton_frontends.inference import request_timeout
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
 from zmqtriton_frontends.process.peer_user import Place, place_of
-from zmqtriton_frontends.process.task_turns import Effort, TaskTurn, TaskTurns
+from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
 MAX_PIECES = 65_536
@@ -160,7 +161,7 @@ class Request(falcon.asgi.Request):
     def turn(self) -> TaskTurn:
         """Return the turns of the request's tasks at the loop."""
         if self.connection is None:
-            return TaskTurn(TaskTurns(), Effort())
+            return TaskTurn(Turns(asyncio.get_running_loop().call_soon), Cost())
         turn: TaskTurn = self.connection.turn
         return turn
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.http_api.inference.generate_response import as_event, error_document
-from zmqtriton_frontends.process.task_turns import TaskTurn
+from zmqtriton_frontends.process.turns import TaskTurn
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")

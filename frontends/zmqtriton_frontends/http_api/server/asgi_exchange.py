@@ -19,7 +19,7 @@ from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
-from zmqtriton_frontends.process.task_turns import TaskTurn, TaskTurns
+from zmqtriton_frontends.process.turns import TaskTurn, Turns
 
 #: How much of a body waits for the application before no more is read.
 _MAX_WAITING_BYTES = 64 << 10
@@ -38,7 +38,7 @@ class AsgiExchange:
         head: Head,
         application: Application,
         ledger: Ledger,
-        turns: TaskTurns,
+        turns: Turns,
     ) -> None:
         self._owner = owner
         self._channel = owner.channel
@@ -63,7 +63,7 @@ class AsgiExchange:
         self._is_stream = False
         #: What of the announced length is to be written; None if none was announced.
         self._left_bytes: int | None = None
-        self.turn = TaskTurn(turns, owner.effort)
+        self.turn = TaskTurn(turns, owner.cost)
         work = self.turn.take(self._run, application)
         self._task: asyncio.Task[None] | None = self._loop.create_task(work)
 

@@ -28,7 +28,7 @@ from zmqtriton_frontends.inference.catalogue import STOPPING
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.client_progress import Progress
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
-from zmqtriton_frontends.process.task_turns import Effort, TaskTurns, WorkTurn
+from zmqtriton_frontends.process.turns import Cost, Turns, WorkTurn
 
 #: From the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
@@ -48,7 +48,7 @@ class Host(Protocol):
     """The common part of all connections of a process."""
 
     ledger: Ledger
-    turns: TaskTurns
+    turns: Turns
     #: The next answer on each connection is its last, unless a sequence is open there; and later
     #: in any case.
     is_leaving: bool
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         #: The client, for what is held for it; what has been done for it lately; and where it is,
         #: or the proxy that it comes by.
         self.client: Client
-        self.effort: Effort
+        self.cost: Cost
         self.turn: WorkTurn
         self.sequences = OpenSequences()
         self._address = ""
@@ -109,8 +109,9 @@ class Connection(asyncio.Protocol):
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
         self._address = address = place[0] if isinstance(place, tuple) else ""
-        self.effort = Effort(address)
-        self.turn = WorkTurn(self._host.turns, self.effort)
+        turns = self._host.turns
+        self.cost = Cost(address, turns.clock())
+        self.turn = WorkTurn(turns, self.cost)
         channel, reader = self.channel, self._reader
         self.client = Client(
             self._host.ledger,

@@ -6,6 +6,7 @@ for new ones; while all do, nothing is accepted, and those who connect wait.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process.descriptors import max_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room
-from zmqtriton_frontends.process.task_turns import TaskTurns
+from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listener
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Connections:
         self._application = application
         self._inferences = inferences
         self.ledger = ledger
-        self.turns = TaskTurns()
+        self.turns = Turns(asyncio.get_running_loop().call_soon)
         self.now = now
         self.is_leaving = self.is_ending = False
         self.room: Room[Connection] = Room(max_connections(), now)

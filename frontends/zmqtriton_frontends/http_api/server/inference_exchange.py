@@ -32,7 +32,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
-from zmqtriton_frontends.process.task_turns import Effort, WorkTurn
+from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
@@ -49,7 +49,7 @@ class Owner(Protocol):
     #: The client, for what is held for it.
     client: Client
     #: What has been done for it lately.
-    effort: Effort
+    cost: Cost
     #: Its turns at the loop.
     turn: WorkTurn
     #: Those that it has begun.

@@ -13,7 +13,7 @@ from zmqtriton_frontends.http_api.inference.generate_request import read
 from zmqtriton_frontends.http_api.inference.generate_response import Writer
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
 from zmqtriton_frontends.inference import admission
-from zmqtriton_frontends.process.task_turns import Effort, TaskTurn, TaskTurns
+from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
 
 def follow(
@@ -27,7 +27,10 @@ def follow(
         model = gateway.catalogue.find("decoupled")
         body = read({"id": "a", "INPUT0": 1}, model.signature.inputs)
         request = admission.prepare(gateway.catalogue, model, body, admission.Options())
-        items, turn = gateway.stream(request), TaskTurn(TaskTurns(), Effort())
+        items, turn = (
+            gateway.stream(request),
+            TaskTurn(Turns(asyncio.get_running_loop().call_soon), Cost()),
+        )
         events = Events(b"first", items, write or Writer(model, "a", room_for_all).event, turn=turn)
         try:
             await asyncio.wait_for(test(events, gateway), 10)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import connect_narrow, raw_request
-from zmqtriton_frontends.process.task_turns import TaskTurns
+from zmqtriton_frontends.process.turns import Turns
 
 CLIENTS, MOST = 40, 8
 TENSOR = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [0.5]}
@@ -36,7 +36,8 @@ def test_a_turn_of_the_loop_ends_after_some_inferences(data: bytes, number: int)
                 turn[0] += 1
                 begun[turn[0]] = len(requests) - before
 
-        harness.connections.connections.turns = TaskTurns(clock)
+        later = asyncio.get_running_loop().call_soon
+        harness.connections.connections.turns = Turns(later, clock, clock)
         counting = asyncio.create_task(count_turns())
         with ExitStack() as stack:
             port = harness.connections.address[1]
