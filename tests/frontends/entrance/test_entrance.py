@@ -1,0 +1,331 @@
+"""The steps of a request before it is sent, with a catalogue and without processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.fakes import version_info
+from tests.supervisor.settings import frontend_settings
+from zmqtriton_floor.access.token_file import INFER, Grant
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.tracing import Sampling, Tracing
+from zmqtriton_floor.wire import BYTE_WINDOW, RequestBody, Tensor
+from zmqtriton_frontends.access.refusals import Forbidden
+from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
+from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.gateway.token_marks import TokenMarks
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
+from zmqtriton_frontends.inference.trace_sampling import Traces
+from zmqtriton_frontends.process.arrivals import Arrivals
+
+NAMES: list[str] = []
+
+
+def named_step(name: str, gateway: Any) -> Callable[[Ask, CheckedRequest], CheckedRequest]:
+    """A step that writes down its name."""
+
+    def step(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        NAMES.append(name)
+        return checked
+
+    return step
+
+
+one, two = partial(named_step, "one"), partial(named_step, "two")
+
+
+class World:
+    """A frontend: its gateway, and an entrance."""
+
+    def __init__(self, *, forwards: str = "", steps: tuple[str, ...] = (), **settings: Any) -> None:
+        NAMES.clear()
+        self.calls: list[Any] = []
+        self.sent: list[CheckedRequest] = []
+        self.catalogue, self.traces = Catalogue(), Traces()
+        self.catalogue.update(version_info("m"))
+        gateway: Any = SimpleNamespace(
+            settings=frontend_settings("http", **settings)._replace(
+                steps=tuple(f"{__name__}:{step}" for step in steps)
+            ),
+            catalogue=self.catalogue,
+            traces=self.traces,
+            token_marks=TokenMarks(self.calls.append),
+            stream=self._stream,
+        )
+        self.gateway = gateway
+        self.entrance = Entrance(gateway, "RECV", "SEND", forwards)
+
+    async def _stream(self, checked: CheckedRequest) -> AsyncIterator[Any]:
+        self.sent.append(checked)
+        yield SimpleNamespace(error=None)
+
+    def trace(self, rate: int) -> None:
+        """Trace one of so many requests; 0: none."""
+        levels = ("TIMESTAMPS",) if rate else ()
+        sampling = Sampling("", levels, rate, -1, 0, "all")
+        self.traces.change(encode(Tracing("triton", (sampling,))))
+
+
+def content(**fields: Any) -> Content:
+    tensor = Tensor("INPUT0", 11, [1], b"abcd")
+    return Content(RequestBody("7", {"own": 1}, [], [tensor]), **fields)
+
+
+def ask(model: str = "m", read: Callable[[ModelVersion], Any] | None = None, **more: Any) -> Ask:
+    return Ask((model, ""), read or (lambda _: content()), **more)
+
+
+class Sink:
+    """Gets the answer of one request."""
+
+    def __init__(self) -> None:
+        self.started: list[CheckedRequest] = []
+        self.errors: list[Exception] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self, checked: CheckedRequest) -> None:
+        self.started.append(checked)
+
+    def set_exception(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def wait(self, awaited: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
+        async def work() -> None:
+            then(await awaited)
+
+        self.tasks.append(asyncio.get_running_loop().create_task(work()))
+
+
+def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
+    world = World()
+    options = Options(priority=2)
+
+    checked = world.entrance.enter(
+        ask(read=lambda _: content(options=options, classes={"OUTPUT0": 3}), deadline_ns=9)
+    )
+
+    assert "m" == checked.model.name
+    assert {"own": 1} == checked.body.parameters
+    assert options._replace(deadline_ns=9) == checked.options
+    assert {"OUTPUT0": 3} == checked.classes
+
+
+def test_the_body_is_read_for_the_model_that_is_found_and_not_without_one() -> None:
+    world, read_for = World(), []
+
+    def read(model: ModelVersion) -> Content:
+        read_for.append(model.name)
+        return content()
+
+    world.entrance.enter(ask("m", read))
+    with pytest.raises(InvalidArgument, match="unknown model: 'gone'"):
+        world.entrance.enter(ask("gone", read))
+
+    assert ["m"] == read_for
+
+
+def test_models_get_the_headers_that_match_and_names_of_the_server_are_refused() -> None:
+    world = World(forwards="x-.*|timeout")
+    headers = [("X-One", b"1"), ("other", b"2")]
+
+    checked = world.entrance.enter(ask(spelled_headers=lambda: headers))
+    assert {"own": 1, "X-One": "1"} == checked.body.parameters
+
+    assert {"own": 1} == world.entrance.enter(ask()).body.parameters
+    world.entrance.check_headers(headers)
+    for refuse in (
+        lambda: world.entrance.check_headers([("timeout", "1")]),
+        lambda: world.entrance.enter(ask(spelled_headers=lambda: [("timeout", "1")])),
+    ):
+        with pytest.raises(InvalidArgument, match="cannot be forwarded"):
+            refuse()
+
+
+def test_without_a_pattern_no_header_is_looked_at() -> None:
+    world = World()
+
+    world.entrance.check_headers([("timeout", "1")])
+    checked = world.entrance.enter(ask(spelled_headers=lambda: [("timeout", b"1")]))
+
+    assert {"own": 1} == checked.body.parameters
+
+
+def test_a_token_counts_for_its_models_and_marks_requests_where_tokens_are_needed() -> None:
+    grant = Grant("someone", b"", frozenset({INFER}), ("m",), requests_per_second=5.0)
+    world = World(tokens="/tokens")
+
+    assert 1 == world.entrance.enter(ask(grant=grant)).options.token
+    assert 0 == world.entrance.enter(ask()).options.token
+    assert 1 == len(world.calls)
+    with pytest.raises(Forbidden):
+        world.entrance.enter(ask("n", grant=grant))
+    assert 0 == World().entrance.enter(ask(grant=grant)).options.token
+
+
+def test_steps_of_packages_come_in_their_order_and_then_those_of_the_request() -> None:
+    world = World(steps=("one", "two"))
+
+    world.entrance.enter(ask(steps=(named_step("own", None),)))
+
+    assert ["one", "two", "own"] == NAMES
+
+
+def test_requests_are_traced_while_some_are_to_be() -> None:
+    world = World(steps=("one",))
+    assert world.entrance.enter(ask()).trace is None
+
+    world.trace(1)
+    assert world.entrance.enter(ask(begun_ns=5)).trace is not None
+    world.trace(0)
+    assert world.entrance.enter(ask()).trace is None
+
+    assert ["one"] * 3 == NAMES
+    world.trace(1)
+    later = Entrance(world.gateway, "RECV", "SEND")
+    assert later.enter(ask()).trace is not None, "the settings were there before"
+
+
+def test_a_request_begins_at_once_or_its_sink_gets_the_error() -> None:
+    world, sink = World(), Sink()
+
+    world.entrance.begin(ask(), sink)
+    world.entrance.begin(ask("gone"), sink)
+    world.entrance.begin(ask(read=lambda _: 1 // 0), sink)
+
+    assert ["m"] == [checked.model.name for checked in sink.started]
+    assert [InvalidArgument, ZeroDivisionError] == [type(error) for error in sink.errors]
+    assert not sink.tasks
+
+
+class Demand:
+    """Models that are loaded on demand."""
+
+    def __init__(self, world: World, *, comes: bool = True) -> None:
+        self.loads: list[str] = []
+        self._catalogue = world.catalogue
+        self._comes = comes
+        self._catalogue.demand = OnDemandLoader(self._call, 60.0)
+
+    async def _call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        self.loads.append(arguments["model"])
+        if self._comes:
+            self._catalogue.update(version_info(arguments["model"], version=2))
+
+
+@pytest.mark.parametrize("way", ["begin", "admit"])
+def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
+    async def test() -> None:
+        world, sink = World(), Sink()
+        demand = Demand(world)
+        if way == "begin":
+            world.entrance.begin(ask("late"), sink)
+            await asyncio.gather(*sink.tasks)
+            [checked] = sink.started
+        else:
+            checked = await world.entrance.admit(ask("late"))
+        assert ["late"] == demand.loads
+        assert "late" == checked.model.name
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("way", ["begin", "admit"])
+def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:
+    async def test() -> None:
+        world, sink = World(), Sink()
+        demand = Demand(world, comes=False)
+        if way == "begin":
+            world.entrance.begin(ask("late"), sink)
+            await asyncio.gather(*sink.tasks)
+            [error] = sink.errors
+        else:
+            with pytest.raises(Exception, match="late") as caught:
+                await world.entrance.admit(ask("late"))
+            error = caught.value
+        assert ["late"] == demand.loads
+        assert "late" in str(error)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("way", ["begin", "admit"])
+def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str) -> None:
+    async def test() -> None:
+        world, sink = World(), Sink()
+
+        async def aside() -> Content:
+            world.catalogue.update(version_info("m", version=3))
+            return content()
+
+        def read(model: ModelVersion) -> Content:
+            raise TakesLong(aside())
+
+        if way == "begin":
+            world.entrance.begin(ask(read=read), sink)
+            assert not sink.started
+            await asyncio.gather(*sink.tasks)
+            [checked] = sink.started
+        else:
+            checked = await world.entrance.admit(ask(read=read))
+        assert 3 == checked.model.version
+        assert "7" == checked.body.request_id
+
+    asyncio.run(test())
+
+
+def test_a_model_is_found_before_there_is_a_request_as_far_as_the_token_goes() -> None:
+    async def test() -> None:
+        world = World()
+        demand = Demand(world)
+        grant = Grant("someone", b"", frozenset({INFER}), ("late",))
+        assert "late" == (await world.entrance.find("late", grant=grant)).name
+        assert ["late"] == demand.loads
+        with pytest.raises(Forbidden):
+            await world.entrance.find("m", grant=grant)
+        assert "m" == (await world.entrance.find("m", grant=None)).name
+
+    asyncio.run(test())
+
+
+def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
+    async def test() -> None:
+        world = World()
+        world.trace(1)
+        checked = world.entrance.enter(ask())
+        arrivals = Arrivals()
+        assert 1 == len([item async for item in world.entrance.responses(checked, arrivals)])
+        assert 1 == len([item async for item in world.entrance.responses(checked)])
+        with_room, without = world.sent
+        assert arrivals is with_room.arrivals
+        assert with_room.options.flags & BYTE_WINDOW
+        assert without.arrivals is None
+        assert not without.options.flags & BYTE_WINDOW
+        assert checked.trace is not None
+        assert any("SEND_START" == name for name, _ in checked.trace._marks)
+
+    asyncio.run(test())
+
+
+def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() -> None:
+    async def test() -> None:
+        world = World()
+
+        async def aside() -> Content:
+            raise Unavailable("no memory")
+
+        def read(model: ModelVersion) -> Content:
+            raise TakesLong(aside())
+
+        with pytest.raises(Unavailable, match="no memory"):
+            await world.entrance.admit(ask(read=read))
+
+    asyncio.run(test())
