@@ -86,6 +86,7 @@ else:
                 (tuple,),
                 {
                     **_METHODS,
+                    "__annotations__": {},  # before CPython 3.10 a class without some has none
                     **namespace,
                     **{field: _Field(place, "") for place, field in enumerate(fields)},
                     **{"__slots__": (), "__new__": make, "__match_args__": fields},

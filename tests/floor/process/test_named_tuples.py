@@ -56,6 +56,7 @@ def test_classes_are_as_those_of_python() -> None:
     for name in ("_fields", "_field_defaults", "__match_args__", "__doc__", "__bases__"):
         assert getattr(Early, name) == getattr(Late, name)
     assert typing.get_type_hints(Early) == typing.get_type_hints(Late)
+    assert {} == vars(Empty)["__annotations__"]
     assert type(Late) is type
 
 
