@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -63,12 +63,13 @@ def _ask(server: Server) -> list[str]:
     return data
 
 
-def test_what_stubs_sent_while_the_broker_slept_is_delivered(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", frontends=())
+def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServer) -> None:
+    server = shared
     (server.repository / "last" / "1").mkdir(parents=True)
     (server.repository / "last" / "config.pbtxt").write_text(_CONFIG)
     (server.repository / "last" / "1" / "model.py").write_text(_LAST)
-    with server, ThreadPoolExecutor(4) as clients:
+    server.load("last")
+    with ThreadPoolExecutor(4) as clients:
         [broker] = server.pids()["broker"]
         stubs = set(server.stub_pids("last"))
         answers = [clients.submit(_ask, server) for _ in stubs]

@@ -20,6 +20,7 @@ from tests.stub import interpreters
 from tests.support import stub_user
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -234,14 +235,15 @@ def test_what_is_being_prepared_ends_with_the_server(
 
 @pytest.mark.row("A30", "B18")
 def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
-    tmp_path: Path,
+    shared: SharedServer,
 ) -> None:
-    with Server(tmp_path / "s", models=["passport"], frontends=()) as server:
-        answer = ask(server, "passport", "die")
-        eventually(lambda: "OUT" in ask(server, "passport"), 30, "the model is back")
+    shared.load("passport")
+
+    answer = ask(shared, "passport", "die")
+    eventually(lambda: "OUT" in ask(shared, "passport"), 30, "the model is back")
 
     assert "Stub process 'passport_0_0' is not healthy. (exited with status 3)" in answer["error"]
-    lines = [line for line in server.log_text().splitlines() if "the last " in line]
+    lines = [line for line in shared.log_text().splitlines() if "the last " in line]
     assert [True, True] == ["passport_0_0:" in line for line in lines]
 
 
