@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,8 @@ from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.arrivals import Arrivals
 
 NAMES: list[str] = []
+#: Those of a test, which are ended after it.
+TRACES: list[Traces] = []
 
 
 def named_step(name: str, gateway: Any) -> Callable[[Ask, CheckedRequest], CheckedRequest]:
@@ -43,6 +45,13 @@ def named_step(name: str, gateway: Any) -> Callable[[Ask, CheckedRequest], Check
 one, two = partial(named_step, "one"), partial(named_step, "two")
 
 
+@pytest.fixture(autouse=True)
+def ends() -> Iterator[None]:
+    yield
+    while TRACES:
+        TRACES.pop().end()
+
+
 class World:
     """A frontend: its gateway, and an entrance."""
 
@@ -51,6 +60,7 @@ class World:
         self.calls: list[Any] = []
         self.sent: list[CheckedRequest] = []
         self.catalogue, self.traces = Catalogue(), Traces()
+        TRACES.append(self.traces)
         self.catalogue.update(version_info("m"))
         gateway: Any = SimpleNamespace(
             settings=frontend_settings("http", **settings)._replace(
