@@ -131,10 +131,15 @@ class AsgiExchange:
 
     # --------------------------------------------------------------- the answer
 
+    @property
+    def _is_wanted(self) -> bool:
+        """False once the client has gone."""
+        return not (self._is_cancelled or self._owner.is_closed)
+
     async def _run(self, application: Application) -> None:
         try:
             await application(self._scope(), self._receive, self._send)
-            if not self._is_answered:
+            if not self._is_answered and self._is_wanted:
                 raise RuntimeError("it was left without an answer")
         except Exception as error:  # noqa: BLE001 - an edge: the client is told, whatever it is
             status, body = problems.fault(self._head.method, self._path(), error)
@@ -186,8 +191,8 @@ class AsgiExchange:
         self._owner.leave()
 
     async def _send(self, event: Event) -> None:
-        if self._is_cancelled or self._is_answered or self._owner.is_closed:
-            return  # nobody wants it, or something else was answered instead
+        if self._is_answered or not self._is_wanted:
+            return  # something else was answered instead
         if event["type"] == "http.response.start":
             self._take_start(event)
             return

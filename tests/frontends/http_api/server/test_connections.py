@@ -111,6 +111,29 @@ class Held:
         await self._answer(scope, receive, send)
 
 
+def test_an_answer_that_is_ready_when_its_client_goes_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        answer, has_answered = party.application, asyncio.Event()
+
+        async def serve(scope: Any, receive: Any, send: Any) -> None:
+            [connection] = party.connections.room
+            connection.channel.abort()
+            connection.connection_lost(None)
+            await answer(scope, receive, send)
+            has_answered.set()
+
+        party.application = serve  # type: ignore[method-assign]
+        _, writer = await party.connect(POST % 2 + b"ab")
+        await has_answered.wait()
+        await asyncio.sleep(0)
+        writer.close()
+
+    play(scenario)
+    assert "left without an answer" not in caplog.text
+
+
 def test_a_client_that_closes_its_half_and_is_gone_leaves_no_error_behind() -> None:
     errors: list[dict[str, Any]] = []
 
