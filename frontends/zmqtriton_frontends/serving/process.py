@@ -130,8 +130,10 @@ class ServingProcess:
         gateway = self._gateway
         is_taken_over = service.shares_port or gateway.has_successor
         gateway.begins_sequences_s = math.inf if is_taken_over else NEW_SEQUENCES_S
+        # made before clients wait for the loop: it opens the C library
+        report = report_of(service, gateway.call)
         listening = await service.open()
-        checking = asyncio.ensure_future(check(service, gateway.call))
+        checking = asyncio.ensure_future(check(service, report))
         # what exists now lives as long as the process; the collector need not look at it again
         gc.collect()
         gc.freeze()
@@ -148,15 +150,19 @@ class ServingProcess:
         checking.cancel()
 
 
-async def check(service: Service, call: Call) -> None:
-    """Do the work of each second until cancelled; `call` tells the supervisor of clients."""
-    report = None
-    if service.role:
-        report = ClientReport(
-            *(call, service.role, service.ledger),
-            connections=service.count_connections,
-            counts=service.counts,
-        )
+def report_of(service: Service, call: Call) -> ClientReport | None:
+    """Make the report on a service's clients, if it has one; `call` asks the supervisor."""
+    if not service.role:
+        return None
+    return ClientReport(
+        *(call, service.role, service.ledger),
+        connections=service.count_connections,
+        counts=service.counts,
+    )
+
+
+async def check(service: Service, report: ClientReport | None) -> None:
+    """Do the work of each second until cancelled."""
     while True:
         try:
             service.check()

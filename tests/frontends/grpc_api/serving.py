@@ -18,7 +18,7 @@ from zmqtriton.supervisor.machine import listeners
 from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
-from zmqtriton_frontends.serving.process import Service, check, end
+from zmqtriton_frontends.serving.process import Service, check, end, report_of
 
 #: What can serve the table of RPCs, and what does unless a test says else.
 SERVERS: dict[str, type[Server] | type[NativeServer]] = {"grpcio": Server, "native": NativeServer}
@@ -49,7 +49,9 @@ class GrpcServerThread:
             [(_, address)] = await self._server.open()
             port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"
-        self._checking = asyncio.ensure_future(check(self._server, self.gateway.call))
+        self._checking = asyncio.ensure_future(
+            check(self._server, report_of(self._server, self.gateway.call))
+        )
 
     def _bind(self) -> socket.socket:
         host = self.gateway.settings.grpc.address
