@@ -182,7 +182,7 @@ def test_nothing_that_a_model_starts_commands_the_server(tmp_path: Path) -> None
 
         eventually(lambda: out.exists() and "over" in out.read_text(), 60, "it has tried")
         assert 200 == server.status("/v2/models/add_sub/ready")
-        assert "on the control socket: a model's" in server.log_text()
+        assert "this server, or a model of it, has started it" in server.log_text()
         assert (
             0
             == subprocess.run(

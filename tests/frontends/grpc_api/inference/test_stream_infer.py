@@ -117,6 +117,22 @@ def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
     converse(test)
 
 
+def test_a_fault_amid_one_request_is_its_error_and_the_stream_goes_on() -> None:
+    async def test(conversation: Conversation) -> None:
+        catalogue: Any = conversation.gateway.catalogue
+        find = catalogue.find
+        catalogue.find = lambda *target: find(*target) if target[0] == "m" else 1 // 0
+        conversation.send(request("n", "1"), request("m", "2"))
+        conversation.half_close()
+
+        failed, answered = await conversation.rest()
+
+        assert "the server failed to answer" in failed.error_message
+        assert "2" == answered.infer_response.id
+
+    converse(test)
+
+
 def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
     async def run() -> None:
         gateway = FakeGateway(version_info("m"), version_info("d", decoupled=True))
