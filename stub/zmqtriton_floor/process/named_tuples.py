@@ -17,6 +17,8 @@ else:
 
     _Field = type(namedtuple("_Model", "field").field)
 
+    _UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
+
     class _Methods:
         """The methods of each class, beside its own."""
 
@@ -32,7 +34,7 @@ else:
             """Return another one with these values for fields."""
             result = self._make(map(values.pop, self._fields, self))
             if values:
-                raise ValueError(f"Got unexpected field names: {list(values)!r}")
+                raise _UNEXPECTED(f"Got unexpected field names: {list(values)!r}")
             return result
 
         def _asdict(self) -> dict[str, Any]:
