@@ -253,7 +253,7 @@ class Server(Service):
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                answering.begin()
+                answering.active += 1
                 answer = await answered(
                     begin, data, GrpcCall(context, answering.ledger, self._port)
                 )
@@ -294,7 +294,7 @@ class Server(Service):
             if self._compression is not None and rpc.category == INFERENCE:
                 context.set_compression(self._compression)
             try:
-                self._answering.begin()
+                self._answering.active += 1
                 call = GrpcCall(context, self._answering.ledger, self._port)
                 async with aclosing(handle(requests, call)) as responses:
                     async for response in responses:

@@ -72,11 +72,8 @@ class RpcLifecycle:
         at, size = tensors_at(memoryview(message)[:_HEAD_BYTES]), len(message)
         return await self.gateway.payload.gather([message], size, at, hold)
 
-    def begin(self) -> None:
-        """Count an RPC; ended() must be called."""
-        self.active += 1
-
     def ended(self) -> None:
+        """Note the end of an RPC, which its transport has counted in `active`."""
         self.active -= 1
         if not self.active and self._last_answered is not None:
             self._last_answered.set()

@@ -287,7 +287,7 @@ class NativeCall(Stream):
     async def _survive(self, *request: Any) -> None:
         """Answer in a task; to be called once."""
         try:
-            self.context.answering.begin()
+            self.context.answering.active += 1
             await self._answer(*request)
             if not self.has_ended:
                 by_status[OK] += 1
