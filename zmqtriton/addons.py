@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -82,15 +82,6 @@ def rows(table: str) -> dict[str, str]:
 def find(table: str, name: str) -> str | None:
     """Return the reference of one row; other packages are looked at only if it is not our own."""
     return own_rows().get(table, {}).get(name) or _foreign_rows().get(table, {}).get(name)
-
-
-def load(reference: str) -> Any:
-    """Import what a reference names."""
-    module, _, attribute = reference.partition(":")
-    value: Any = importlib.import_module(module)
-    for name in filter(None, attribute.split(".")):
-        value = getattr(value, name)
-    return value
 
 
 def directory_of(reference: str) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from zmqtriton import addons, standard_output
 from zmqtriton.command_line import read_options
 from zmqtriton_floor import prctl
+from zmqtriton_floor.process import references
 
 #: The core's subcommands. A module is imported with its command: the others need not wait for it.
 _COMMANDS = {
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     if words and not words[0].startswith("-"):
         reference = _COMMANDS.get(words[0]) or addons.find(addons.COMMANDS, words[0])
         if reference is not None:
-            return _run(addons.load(reference), words[1:])
+            return _run(references.load(reference), words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

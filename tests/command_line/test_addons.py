@@ -15,6 +15,7 @@ from zmqtriton import addons
 from zmqtriton.ctl.main import cli
 from zmqtriton.main import main
 from zmqtriton.options import Options
+from zmqtriton_floor.process import references
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
 def test_each_row_of_our_own_names_something() -> None:
     for table in (addons.COMMANDS, addons.CTL, addons.HTTP):
         for reference in addons.own_rows()[table].values():
-            assert addons.load(reference) is not None
+            assert references.load(reference) is not None
 
 
 def test_each_local_service_has_a_process_and_options() -> None:

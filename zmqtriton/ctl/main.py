@@ -15,6 +15,7 @@ from zmqtriton.commit import full_version
 from zmqtriton.control_client.client import ServerSelector
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton_floor import prctl
+from zmqtriton_floor.process import references
 
 #: The module of each command of the core, which is imported with its command: the others need not
 #: wait for it. Add-ons have theirs in a table.
@@ -57,7 +58,7 @@ class _Commands(ServerGroup):
             reference: str | None = f"zmqtriton.ctl.{_MODULES[cmd_name]}:{name}"
         else:
             reference = addons.find(addons.CTL, cmd_name)
-        command: click.Command | None = addons.load(reference) if reference else None
+        command: click.Command | None = references.load(reference) if reference else None
         return command
 
 

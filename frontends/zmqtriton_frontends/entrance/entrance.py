@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.process import references
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import Ask, Content, Step, TakesLong
 from zmqtriton_frontends.entrance.steps.token_mark import TokenMark
@@ -21,7 +22,6 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.request_trace import followed
-from zmqtriton_frontends.process import references
 from zmqtriton_frontends.process.arrivals import Arrivals
 
 _T = TypeVar("_T")

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.process import references
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control.openapi_text import RouteDescriptions
-from zmqtriton_frontends.process import references
 from zmqtriton_frontends.process.ledger import Application
 
 
