@@ -380,9 +380,12 @@ def test_stopping_finishes_what_is_under_way_and_sends_clients_away(
 
 
 def is_unavailable(client: Any) -> bool:
-    """Return whether nobody listens; grpc itself cancels what comes before its clients hear."""
+    """Return whether nobody listens; grpc itself cancels what comes before its clients hear.
+
+    Or has it wait until the server has ended.
+    """
     try:
-        client.is_server_live()
+        client.is_server_live(client_timeout=5)
     except InferenceServerException as error:
         return error.status() == "StatusCode.UNAVAILABLE"
     return False
