@@ -83,6 +83,7 @@ def _gateway() -> Any:
         catalogue=SimpleNamespace(regions=None),
         traces=Traces(),
         token_marks=None,
+        steps=(),
     )
 
 

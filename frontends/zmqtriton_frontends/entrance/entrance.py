@@ -52,9 +52,11 @@ class Entrance:
         self._sending = sending
         has_tokens = bool(gateway.settings.access.tokens)
         self._forwarding = Forwarding(forwards, hides_tokens=has_tokens) if forwards else None
+        if gateway.steps is None:
+            makers = map(references.load, gateway.settings.steps)
+            gateway.steps = tuple(make(gateway) for make in makers)
         marks = (TokenMark(gateway.token_marks),) if has_tokens else ()
-        others = (references.load(step)(gateway) for step in gateway.settings.steps)
-        self._first: tuple[Step, ...] = (*marks, *others)
+        self._first: tuple[Step, ...] = (*marks, *gateway.steps)
         self._last: tuple[Step, ...] = (Tracing(gateway.traces, received),)
         self._steps: tuple[Step, ...] = self._first
         gateway.traces.watch(self._arrange)

@@ -79,6 +79,8 @@ class Gateway:
 
     #: Another server has the sockets, and serves them.
     has_successor = False
+    #: Those that packages declare; made by the first entrance, for all of the process.
+    steps: tuple[Any, ...] | None = None
 
     def __init__(self, lifeline: Lifeline, on_lost: Callable[[], None] = _exit) -> None:
         """Set up; `on_lost` is called when the supervisor is gone."""

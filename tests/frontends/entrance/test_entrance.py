@@ -42,6 +42,11 @@ def named_step(name: str, gateway: Any) -> Callable[[Ask, CheckedRequest], Check
     return step
 
 
+def counted(gateway: Any) -> Callable[[Ask, CheckedRequest], CheckedRequest]:
+    NAMES.append("made")
+    return named_step("counted", gateway)
+
+
 one, two = partial(named_step, "one"), partial(named_step, "two")
 
 
@@ -69,6 +74,7 @@ class World:
             catalogue=self.catalogue,
             traces=self.traces,
             token_marks=TokenMarks(self.calls.append),
+            steps=None,
             stream=self._stream,
         )
         self.gateway = gateway
@@ -187,6 +193,13 @@ def test_steps_of_packages_come_in_their_order_and_then_those_of_the_request() -
     world.entrance.enter(ask(steps=(named_step("own", None),)))
 
     assert ["one", "two", "own"] == NAMES
+
+
+def test_steps_of_packages_are_made_once_for_all_entrances_of_a_process() -> None:
+    world = World(steps=("counted",))
+    Entrance(world.gateway, "RECV", "SEND")
+
+    assert ["made"] == NAMES
 
 
 def test_requests_are_traced_while_some_are_to_be() -> None:
