@@ -34,6 +34,8 @@ from tests.faults.replacements.clients import (
 _ROOT = Path(__file__).parents[3]
 _NODE_MODULES = _ROOT / ".venv-clients/node/node_modules"
 _PATH = "/v2/models/add_sub/infer"
+_TENSOR = {"datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
+_BODY = json.dumps({"inputs": [{"name": name, **_TENSOR} for name in ("INPUT0", "INPUT1")]})
 
 
 class TritonClient(Client):
@@ -101,13 +103,9 @@ class CurlClient(Client):
     pause_s = 0.5
 
     async def ask(self) -> None:
-        inputs = [
-            {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
-            for name in ("INPUT0", "INPUT1")
-        ]
         url = f"http://127.0.0.1:{self.http_port}{_PATH}"
         words = ["-sS", "-w", "%{http_code} ", "--rate", "10/s"]
-        words += ["--data-binary", json.dumps({"inputs": inputs}), *["-o", "/dev/null", url] * 10]
+        words += ["--data-binary", _BODY, *["-o", "/dev/null", url] * 10]
         process = await asyncio.create_subprocess_exec(
             *("curl", *words),
             stdout=asyncio.subprocess.PIPE,
@@ -162,9 +160,7 @@ class NodeHttpClient(NodeClient):
     protocol = "http"
 
     def _arguments(self) -> Sequence[str]:
-        tensor = {"datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
-        inputs = [{"name": name, **tensor} for name in ("INPUT0", "INPUT1")]
-        return str(self.http_port), _PATH, json.dumps({"inputs": inputs})
+        return str(self.http_port), _PATH, _BODY
 
 
 class NodeGrpcClient(NodeClient):

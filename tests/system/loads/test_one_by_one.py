@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -17,11 +16,16 @@ from typing import Any
 import pytest
 
 from tests.faults.replacements import clients
-from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import InOneDirectory, OneByOne
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.test_replacements import begin_stream, load_with_code, output_of
+from tests.system.operations.test_replacements import (
+    begin_stream,
+    load_with_code,
+    lost_in,
+    output_of,
+    replace_once,
+)
 
 pytestmark = pytest.mark.system
 
@@ -31,20 +35,11 @@ _FEW = dict.fromkeys(clients.CROWD, 1)
 def test_no_request_fails_while_models_move_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for streaming in (clients.EventsClient, clients.DecoupledClient):
-        monkeypatch.setattr(streaming, "count", 8)
-    monkeypatch.setattr(clients.TalkClient, "requests", 8)
-    monkeypatch.setattr(clients.GrpcClient, "retries", 1)
     way = OneByOne(tmp_path)
-    way.start()
-    try:
-        crowd, _ = asyncio.run(replace_under_load(way, 1, _FEW, pause_s=1.0))
-    finally:
-        way.close()
 
-    assert [] == [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
-    assert [] == [each.label for each in crowd if not each.right]
-    assert 0 == sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
+    crowd = replace_once(way, _FEW, monkeypatch)
+
+    assert 0 == lost_in(crowd)
     assert "not taken over" not in way.log_text()
 
 

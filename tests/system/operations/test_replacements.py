@@ -37,29 +37,41 @@ pytestmark = pytest.mark.system
 _FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
 
 
-@pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
-@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory])
-def test_a_server_is_replaced_without_a_failed_request(
-    tmp_path: Path, kind: type[Way], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Replace a server once under a few clients, of which none fails, and return these."""
     for streaming in (clients.EventsClient, clients.DecoupledClient):
         monkeypatch.setattr(streaming, "count", 8)
     monkeypatch.setattr(clients.TalkClient, "requests", 8)
     # gRPC's clients repeat by themselves what no server has begun; without that they lose a call
     # that they are about to send when they hear that they should go
     monkeypatch.setattr(clients.GrpcClient, "retries", 1)
-    way = kind(tmp_path)
     way.start()
     try:
-        crowd, _ = asyncio.run(replace_under_load(way, 1, _FEW, pause_s=1.0))
+        crowd, _ = asyncio.run(replace_under_load(way, 1, numbers, pause_s=1.0))
     finally:
         way.close()
 
     assert [] == [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
     assert [] == [each.label for each in crowd if not each.right]
+    return crowd
+
+
+def lost_in(crowd: list[Any]) -> int:
+    """Return how often clients missed shared memory that they had registered."""
+    return sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
+
+
+@pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
+@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory])
+def test_a_server_is_replaced_without_a_failed_request(
+    tmp_path: Path, kind: type[Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = kind(tmp_path)
+
+    crowd = replace_once(way, _FEW, monkeypatch)
+
     assert "Traceback" not in way.log_text()
-    lost = sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
-    assert lost == 0 or kind is not InOneDirectory
+    assert lost_in(crowd) == 0 or kind is not InOneDirectory
 
 
 @pytest.mark.parametrize(
