@@ -19,12 +19,12 @@ pytestmark = [
 LIMITS = {
     "http binary": (59, 60, 48),
     "http json": (58, 60, 48),
-    "grpc unary": (75, 60, 48),
-    "grpc stream": (79, 60, 48),
+    "grpc unary": (72, 60, 48),
+    "grpc stream": (78, 60, 48),
     "http binary 600 KB": (130, 76, 70),
-    "grpc 600 KB": (215, 76, 70),
+    "grpc 600 KB": (212, 76, 70),
     "shared memory 600 KB": (95, 60, 64),
-    "grpc shared memory 600 KB": (114, 60, 64),
+    "grpc shared memory 600 KB": (111, 60, 64),
 }
 #: What runs by the clock adds a little.
 SLACK = 2
