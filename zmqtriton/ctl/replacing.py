@@ -73,31 +73,26 @@ def replace(
     """
     began_s = time.monotonic()
 
-    once = ["--take-over", *(["--one-by-one"] if one_by_one else [])]
-
     def question(client: Client) -> dict[str, Any]:
-        return _replace(client, program, options, once, timeout)
+        return _replace(client, program, options, timeout, one_by_one=one_by_one)
 
     document = run_with_client(context, question, to_change=True)
     seconds = round(time.monotonic() - began_s, 1)
-    text = (
-        f"pid {document['pid']} serves after {seconds} s; pid {document['before']} ends when its "
-        "requests have"
-    )
+    pid, before = document["pid"], document["before"]
     if one_by_one:
-        text = (
-            f"pid {document['pid']} has the ports after {seconds} s, and loads the models when pid "
-            f"{document['before']} has ended"
-        )
-    print_result(form, {**document, "seconds": seconds}, text)
+        text = f"has the ports after {seconds} s, and loads the models when pid {before} has ended"
+    else:
+        text = f"serves after {seconds} s; pid {before} ends when its requests have"
+    print_result(form, {**document, "seconds": seconds}, f"pid {pid} {text}")
 
 
 def _replace(
     client: Client,
     program: str,
     options: Sequence[str],
-    once: Sequence[str],
     timeout_s: float | None,
+    *,
+    one_by_one: bool,
 ) -> dict[str, Any]:
     """Replace the server; return the pids of both. Raises ZmqTritonError."""
     client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
@@ -107,8 +102,8 @@ def _replace(
     environment = _environment(start, os.environ)
     print_note(f"the running server is {client.identity.describe()}, {client.identity.version}")
     _check([*words, "check", "--json", "--", *options], start["directory"], environment)
-    is_one_by_one = len(once) > 1
-    print_note(_forecast(client) if is_one_by_one else _LOADS)
+    print_note(_forecast(client) if one_by_one else _LOADS)
+    once = ["--take-over", *(["--one-by-one"] if one_by_one else [])]
     log = _Log(output[-1])
     process = subprocess.Popen(
         [*words, *options, *once],

@@ -117,8 +117,7 @@ class Entrance:
 
         Raises what Catalogue.find raises, and Forbidden for one that the token is not for.
         """
-        if grant is not None:
-            check_model(grant, name)
+        check_model(grant, name)
         return await attempt(lambda: self._catalogue.find(name), deadline_ns)
 
     async def admit(self, ask: Ask) -> CheckedRequest:

@@ -221,7 +221,7 @@ class _Exchange:
             checked = checked._replace(on_asked=partial(_settle, sending))
         encoder = StreamEncoder(request.id, model.name, model.version, request.model_version)
         if not model.signature.is_decoupled:
-            self._take_turn(encoder, data, kept).ask(checked)
+            self._take_turn(encoder, data, kept).start(checked)
             return
         wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
@@ -410,7 +410,7 @@ class _Turn(PendingRequest):
         #: The answer; None if there is none, or not yet.
         self.message: Message | None = None
 
-    def ask(self, checked: CheckedRequest) -> None:
+    def start(self, checked: CheckedRequest) -> None:
         # and not its tensors, which need not be kept until it is answered
         self._model, self._classes = checked.model, checked.classes
         try:

@@ -28,17 +28,15 @@ class HttpEntrance(Entrance):
         req: Request,
         model: str,
         inputs: Mapping[str, Any],
-        *,
-        version: str = "",
         **more: Any,
     ) -> dict[str, Any]:
         """Ask a model for a client, as far as its token goes; return the outputs by name.
 
-        Inputs are arrays, or what numpy makes arrays of. `more` may be `outputs`, the names of
-        those that are wanted, `parameters` and `request_id`. Raises the errors that the client of
-        `/infer` is told.
+        Inputs are arrays, or what numpy makes arrays of. `more` may be `version`, `outputs`, the
+        names of those that are wanted, `parameters` and `request_id`. Raises the errors that the
+        client of `/infer` is told.
         """
-        answers = self.stream(req, model, inputs, version=version, **more)
+        answers = self.stream(req, model, inputs, **more)
         async with aclosing(answers) as stream:
             async for outputs in stream:
                 return outputs
