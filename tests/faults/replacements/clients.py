@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import mmap
 import os
 import struct
@@ -58,8 +59,10 @@ class Client(ABC):
     def __init__(self, http_port: int, grpc_port: int) -> None:
         self.http_port, self.grpc_port = http_port, grpc_port
         self.right = 0
-        #: When each request began, and what became of it.
+        #: When each request began, or the connection on which it was made, and what became of it.
         self.failures: list[tuple[float, str]] = []
+        #: Of the connection, if it is kept.
+        self.connected_s = math.inf
         #: The longest that one request took.
         self.longest_s = 0.0
         #: Between two requests of a sequence.
@@ -73,7 +76,8 @@ class Client(ABC):
                 await asyncio.wait_for(self.ask(), PATIENCE_S)
                 self.right += 1
             except (FailedError, OSError, EOFError, grpc.RpcError, asyncio.TimeoutError) as error:
-                self.failures.append((begun_s, f"{time.monotonic():.3f} {_text_of(error)}"))
+                text = f"{time.monotonic():.3f} {_text_of(error)}"
+                self.failures.append((min(begun_s, self.connected_s), text))
                 await self.close()
             self.longest_s = max(self.longest_s, time.monotonic() - begun_s)
             await asyncio.sleep(self.pause_s)
@@ -116,7 +120,9 @@ class HttpClient(Client):
             if self._reader.at_eof() or self._reader.exception() is not None:
                 await self.close()
         if self._writer is None:
+            self.connected_s = math.inf
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.http_port)
+            self.connected_s = time.monotonic()
 
     async def close(self) -> None:
         if self._writer is not None:

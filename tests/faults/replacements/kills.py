@@ -36,7 +36,9 @@ _STEPS = {
     "it listens": (False, "Started GRPCInferenceService"),
     "the old one leaves": (True, "this one leaves"),
 }
-KILLS = [Kill(True, step) for step in _STEPS] + [Kill(False, step) for step in [*_STEPS][:-2]]
+#: Where the new one is held: soon afterwards it would listen, and the old one leave.
+_BEFORE_IT_LISTENS = [*_STEPS][:-2]
+KILLS = [Kill(True, step) for step in _STEPS] + [Kill(False, step) for step in _BEFORE_IT_LISTENS]
 
 
 def kill_during(way: ByTakeOver, kill: Kill) -> float:
@@ -48,13 +50,30 @@ def kill_during(way: ByTakeOver, kill: Kill) -> float:
     sayer, victim = old if is_of_old else new, old if kill.is_old else new
     said = sayer.log_text().count(text)
     new.launch()
+    held = _hold(new) if kill.step in _BEFORE_IT_LISTENS else None
     eventually(lambda: sayer.log_text().count(text) > said, _WITHIN_S, kill.step)
     gone_s = _kill(victim)
     if kill.is_old:
+        if held is not None:
+            held.resume()
         _await_listening(new)
     else:
         way.servers.remove(new)
     return gone_s
+
+
+def _hold(server: Server) -> psutil.Process:
+    """Stop the server's process for HTTP as soon as it is there, and return it."""
+    assert server.process is not None
+    supervisor = psutil.Process(server.process.pid)
+
+    def first() -> psutil.Process | None:
+        children = supervisor.children()
+        return next((p for p in children if "zmqtriton_frontends.http_api" in p.cmdline()), None)
+
+    process = eventually(first, _WITHIN_S, "it has a process for HTTP")
+    process.suspend()
+    return process
 
 
 def _kill(server: Server) -> float:
@@ -80,7 +99,8 @@ async def kill_under_load(
 ) -> tuple[list[Client], list[str]]:
     """Return the clients, and what may not be: failures of what the killed one never had.
 
-    Those are of requests, sequences and streams that began when all its processes were gone.
+    Those are of requests, sequences and streams that began when all its processes were gone, and
+    on a connection that did.
     """
     async with crowd(way.http_port, way.grpc_port, numbers) as clients:
         await asyncio.sleep(pause_s)
