@@ -204,7 +204,13 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_frontends.entrance",
-        (_FLOOR, "zmqtriton_frontends.access", "zmqtriton_frontends.entrance", *_REQUESTS),
+        (
+            _FLOOR,
+            "zmqtriton_frontends.access",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.tensors.comparing",
+            *_REQUESTS,
+        ),
         (),
         "knows what every request goes through, and no protocol of clients",
     ),

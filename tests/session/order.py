@@ -30,7 +30,7 @@ SLOW = (
     *("command_line/", "environments/", "floor/test_mappings.py", "repository/test_scan.py"),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
     "frontends/process/test_imports.py",
-    *("frontends/gateway/test_shadows.py", "frontends/http1/test_other_parsers.py"),
+    *("frontends/entrance/test_shadows.py", "frontends/http1/test_other_parsers.py"),
     *("frontends/grpc_api/test_", "frontends/grpc_api/transport/"),
     "frontends/http_api/control/test_description.py",
     "frontends/http_api/control/test_pages.py",

@@ -21,6 +21,7 @@ from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import need_of_route
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control.description import all_operations
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 
 _ABOUT = """\
@@ -80,10 +81,10 @@ def _gateway() -> Any:
     settings = settings_of(options, machine).document("http")
     return SimpleNamespace(
         settings=decode(FrontendSettings, settings),
-        catalogue=SimpleNamespace(regions=None),
+        catalogue=Catalogue(),
         traces=Traces(),
         token_marks=None,
-        steps=(),
+        entrances=None,
     )
 
 

@@ -33,6 +33,15 @@ class TakesLong(Exception):
         self.reading = reading
 
 
+class Choice(Protocol):
+    """A feature that decides before the check what a request asks, or which version."""
+
+    def __call__(
+        self, ask: Ask, model: ModelVersion, content: Content, /
+    ) -> tuple[ModelVersion, Content]:
+        """Return the version and the content that go on. Raises the client's errors."""
+
+
 class Step(Protocol):
     """A feature of requests, which the entrance calls and does not know."""
 

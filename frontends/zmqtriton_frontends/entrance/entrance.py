@@ -7,19 +7,20 @@ and does not know; servers without such features have none.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.process import references
 from zmqtriton_frontends.access.bearer_tokens import check_model
-from zmqtriton_frontends.entrance.ask import Ask, Content, Step, TakesLong
+from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Step, TakesLong
+from zmqtriton_frontends.entrance.steps.canaries import Canaries
+from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
 from zmqtriton_frontends.entrance.steps.token_mark import TokenMark
 from zmqtriton_frontends.entrance.steps.tracing import Tracing
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
 from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.request_trace import followed
 from zmqtriton_frontends.process.arrivals import Arrivals
@@ -40,6 +41,19 @@ class Sink(Protocol):
         """Await something, then call a function with its result."""
 
 
+class _Shared(NamedTuple):
+    """The part of the entrances that is one for a process."""
+
+    canaries: Canaries
+    #: Those that packages declare.
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def make(cls, gateway: Gateway) -> _Shared:
+        makers = map(references.load, gateway.settings.steps)
+        return cls(Canaries(gateway), tuple(make(gateway) for make in makers))
+
+
 class Entrance:
     def __init__(self, gateway: Gateway, received: str, sending: str, forwards: str = "") -> None:
         """Set up once the gateway has its settings.
@@ -50,26 +64,36 @@ class Entrance:
         self.gateway = gateway
         self._catalogue = gateway.catalogue
         self._sending = sending
+        if gateway.entrances is None:
+            gateway.entrances = _Shared.make(gateway)
+        self._shared: _Shared = gateway.entrances
         has_tokens = bool(gateway.settings.access.tokens)
-        self._forwarding = Forwarding(forwards, hides_tokens=has_tokens) if forwards else None
-        if gateway.steps is None:
-            makers = map(references.load, gateway.settings.steps)
-            gateway.steps = tuple(make(gateway) for make in makers)
-        marks = (TokenMark(gateway.token_marks),) if has_tokens else ()
-        self._first: tuple[Step, ...] = (*marks, *gateway.steps)
-        self._last: tuple[Step, ...] = (Tracing(gateway.traces, received),)
-        self._steps: tuple[Step, ...] = self._first
-        gateway.traces.watch(self._arrange)
+        self._marks = (TokenMark(gateway.token_marks),) if has_tokens else ()
+        self._forwarding = Forwarding(forwards, hides_tokens=has_tokens)
+        self._tracing = Tracing(gateway.traces, received)
+        self._choices: tuple[Choice, ...] = ()
+        self._steps: tuple[Step, ...] = ()
+        for changes in (gateway.traces.on_change, gateway.catalogue.on_division):
+            changes.append(self._arrange)
+        self._arrange()
 
     def check_headers(self, headers: Iterable[tuple[str, str | bytes]]) -> None:
         """Raise InvalidArgument for headers that models must not get."""
-        if self._forwarding is not None:
-            self._forwarding.add({}, headers)
-
-    def _arrange(self, *, is_traced: bool) -> None:
-        self._steps = self._first + self._last if is_traced else self._first
+        self._forwarding.add({}, headers)
 
     # ------------------------------------------------------------- the steps
+
+    def _arrange(self) -> None:
+        """Choose the steps that requests need by now, and their order."""
+        canaries = self._shared.canaries
+        choices: list[Choice] = [self._forwarding] if self._forwarding else []
+        steps: list[Step] = [*self._marks, *self._shared.steps]
+        if self._catalogue.is_divided:
+            choices.append(canaries.choose)
+            steps.append(canaries.copy)
+        if self.gateway.traces.is_on:
+            steps.append(self._tracing)
+        self._choices, self._steps = tuple(choices), tuple(steps)
 
     def enter(self, ask: Ask) -> CheckedRequest:
         """Return the request, ready to be sent.
@@ -80,12 +104,13 @@ class Entrance:
         if ask.grant is not None:
             check_model(ask.grant, ask.target[0])
         model = self._catalogue.find(*ask.target)
-        body, options, places, classes = ask.read(model)
-        if self._forwarding is not None and ask.spelled_headers is not None:
-            self._forwarding.add(body.parameters, ask.spelled_headers())
+        content = ask.read(model)
+        for choice in self._choices:
+            model, content = choice(ask, model, content)
+        body, options, places, classes = content
         if ask.deadline_ns:
             options = options._replace(deadline_ns=ask.deadline_ns)
-        checked = prepare(self._catalogue, model, body, options, places, ask.header)
+        checked = prepare(self._catalogue, model, body, options, places)
         if classes:
             checked = checked._replace(classes=classes)
         for step in self._steps + ask.steps:

@@ -21,7 +21,6 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.shadows import SKIPPED, Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
@@ -79,8 +78,8 @@ class Gateway:
 
     #: Another server has the sockets, and serves them.
     has_successor = False
-    #: Those that packages declare; made by the first entrance, for all of the process.
-    steps: tuple[Any, ...] | None = None
+    #: What the entrances of the process share; made by the first.
+    entrances: Any = None
 
     def __init__(self, lifeline: Lifeline, on_lost: Callable[[], None] = _exit) -> None:
         """Set up; `on_lost` is called when the supervisor is gone."""
@@ -106,9 +105,6 @@ class Gateway:
             *(self._replies, self._broker.grant, self.cancel),
             lambda body: self.payload.discard(body),
         )
-        self._shadows = Shadows(self)
-        #: Returns a request whose sending sends a copy to the canary, and that copy.
-        self.copy = self._shadows.copy
         #: The server stops; and later, no sequence is open any more.
         self.is_stopping = self.is_ending = False
         #: Requests are taken until the process ends, since it tells its clients to go: for so long
@@ -160,7 +156,6 @@ class Gateway:
         self.catalogue.regions.close()
         self._supervisor.close()
         self.streams.close()
-        self._shadows.close()
         if self.serial:
             self.payload.close()
         self._broker.close()
@@ -203,8 +198,8 @@ class Gateway:
                     async for item in items:
                         yield item.changed(claim.store)
             return
-        if request.canary is not None:
-            self._shadows.count(request.canary, SKIPPED)  # an answer in parts is not compared
+        if request.copy is not None:
+            request.copy.skip()
         own_id = await self._send(request)
         has_places = request.claim is not None
         stream = ResponseStream(self._loop, own_id, request.arrivals, has_places=has_places)
@@ -276,6 +271,8 @@ class Gateway:
         self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
+        if request.copy is not None:
+            request.copy.send()
         if request.stages is not None:
             self._stages.add(own_id, request.stages)
         return own_id

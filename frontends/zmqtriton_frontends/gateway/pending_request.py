@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from zmqtriton_floor.wire import ResponseBody, decode_response
-from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.admission import CheckedRequest, Copy
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Trace
@@ -22,16 +22,6 @@ from zmqtriton_frontends.tensors.placement import KeptBlocks
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 _T = TypeVar("_T")
-
-
-class Copy(Protocol):
-    """The copy of a request, whose answer is compared with the request's."""
-
-    def take_stable(self, response: ResponseBody, /) -> None:
-        """Take the answer that the client gets."""
-
-    def drop(self) -> None:
-        """Cancel it: there is nothing to compare with."""
 
 
 class Sender(Protocol):
@@ -45,9 +35,6 @@ class Sender(Protocol):
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest, /) -> int:
         """Begin it when there is memory."""
-
-    def copy(self, request: CheckedRequest, /) -> tuple[CheckedRequest, Copy]:
-        """Return the request whose sending sends a copy to the canary, and that copy."""
 
     def cancel(self, own_id: int, /) -> None:
         """Cancel a request."""
@@ -83,8 +70,7 @@ class PendingRequest:
         if checked.places:
             self._claim = self._gateway.catalogue.regions.claim(checked.places)
             checked = checked.with_claim(self._claim)
-        if checked.canary is not None:
-            checked, self._copy = self._gateway.copy(checked)
+        self._copy = checked.copy
         try:
             own_id = self._gateway.begin(checked, self)
         except BaseException:

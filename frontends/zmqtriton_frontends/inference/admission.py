@@ -6,16 +6,21 @@ HTTP and gRPC requests both pass here, so that neither can lack a check.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.signature import Admission
-from zmqtriton_floor.wire import BYTE_WINDOW, SEQUENCE_START, WANT_STAGES, RequestBody, make
+from zmqtriton_floor.wire import (
+    BYTE_WINDOW,
+    SEQUENCE_START,
+    WANT_STAGES,
+    RequestBody,
+    ResponseBody,
+    make,
+)
 from zmqtriton_frontends.inference.catalogue import (
-    Canary,
     Catalogue,
-    HeaderLookup,
     ModelVersion,
 )
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
@@ -70,6 +75,22 @@ class Options(NamedTuple):
 NO_OPTIONS = Options()
 
 
+class Copy(Protocol):
+    """The copy of a request, whose answer is compared with the request's."""
+
+    def send(self) -> None:
+        """Send it; the request was sent."""
+
+    def skip(self) -> None:
+        """Take no copy; the request is about to be sent."""
+
+    def take_stable(self, response: ResponseBody, /) -> None:
+        """Take the answer that the client gets."""
+
+    def drop(self) -> None:
+        """Cancel it: there is nothing to compare with."""
+
+
 class CheckedRequest(NamedTuple):
     """A request that fits its model; the gateway sends it as it is."""
 
@@ -89,8 +110,8 @@ class CheckedRequest(NamedTuple):
     trace: Trace | None = None
     #: Takes the times of its stages, if its client wants them.
     stages: Stages | None = None
-    #: Gets a copy of it, whose answer is compared.
-    canary: Canary | None = None
+    #: Its copy to a canary, whose answer is compared.
+    copy: Copy | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None
     #: What is told beside its answer.
@@ -109,10 +130,10 @@ class CheckedRequest(NamedTuple):
         after the answer, or if others want its answer, too. To a GPU in any case, and then its
         answer is nobody else's.
         """
-        is_early = self.options.deadline_ns or self.canary is not None or self.model.is_hashed
+        is_early = self.options.deadline_ns or self.copy is not None or self.model.is_hashed
         claim.lends_files = lends_files and not is_early
         if claim.is_on_gpu:
-            return self._replace(claim=claim, canary=None, cache_key=b"")
+            return self._replace(claim=claim, copy=None, cache_key=b"")
         if not claim.lends_files:
             return self
         return make(CheckedRequest, (*self[:-1], claim))  # as _replace(), by fewer calls
@@ -148,11 +169,8 @@ def prepare(
     body: RequestBody,
     options: Options,
     places: Mapping[str, RegionSlice] = NO_PLACES,
-    header: HeaderLookup | None = None,
 ) -> CheckedRequest:
     """Check a request to a version that the catalogue has found, in this turn of the loop.
-
-    If that has a canary, the request may be the canary's, or be copied to it.
 
     Raises what Regions.fill and Signature.check raise, and InvalidArgument for numbers and names
     that the wire does not carry.
@@ -160,9 +178,6 @@ def prepare(
     try:
         if options != NO_OPTIONS:
             _check_options(options)
-        canary = model.canary
-        if canary is not None and canary.takes(options.correlation, header, body.request_id):
-            model, canary = canary.version, None
         if body.parameters:
             _check_parameters(body.parameters)
         for tensor in body.inputs:
@@ -177,8 +192,6 @@ def prepare(
         prepared = _describe(model, body, admission, options)
         request_log.log_admission(body.request_id, prepared)
     request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
-    if canary is not None and canary.takes_copy():
-        request = request._replace(canary=canary)
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))
     return request

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
@@ -22,11 +22,10 @@ from zmqtriton_floor.errors import (
     closest_match,
 )
 from zmqtriton_floor.reasons import Kind
-from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
+from zmqtriton_floor.routing import inside
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import (
-    Correlation,
     ForgetModel,
     RepositoryState,
     ServerDraining,
@@ -57,36 +56,11 @@ _WHY_NOT_LOADED = {
 HeaderLookup = Callable[[bytes], str | None]
 
 
-class Canary:
-    """A version that is tried, and which requests it gets that name no version."""
+class Canary(NamedTuple):
+    """A version that is tried, and how it shares requests that name no version."""
 
-    def __init__(self, split: TrafficSplit, version: ModelVersion) -> None:
-        self._split = split
-        self._header = split.header.encode()
-        self._sticky = split.sticky.encode()
-        self.version = version
-        #: By which numbers in the answers to a copied request may differ.
-        self.tolerance = float(split.tolerance)
-
-    def takes(
-        self, correlation: Correlation, header: HeaderLookup | None, request_id: str = ""
-    ) -> bool:
-        """Choose whether a request is the canary's: by its header, its sequence, or by chance."""
-        if self._header and header is not None:
-            value = header(self._header)
-            if value is not None and self._split.header_value in ("", value):
-                return True
-        key = correlation
-        if self._sticky and not key:
-            if self._sticky == b"id":
-                key = request_id
-            elif header is not None:
-                key = header(self._sticky) or ""
-        return goes_to_canary(self._split, key)
-
-    def takes_copy(self) -> bool:
-        """Choose whether the canary gets a copy of a request of the stable version."""
-        return bool(self._split.shadow) and is_copied(self._split)
+    split: TrafficSplit
+    version: ModelVersion
 
 
 #: What is made of a configuration at its first use: it may be large, and all clients wait for it.
@@ -207,6 +181,9 @@ class Catalogue:
         self._ensembles: dict[tuple[str, int], ModelVersion] = {}
         #: The models whose requests are divided between two versions.
         self._splits: dict[str, TrafficSplit] = {}
+        self.is_divided = False
+        #: Called when these have changed.
+        self.on_division: list[Callable[[], None]] = []
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
 
@@ -246,6 +223,9 @@ class Catalogue:
             self._splits.pop(split.model, None)
             self._choose_newest(split.model)
         self._replace_newest(split.model)
+        self.is_divided = bool(self._splits)
+        for tell in self.on_division:
+            tell()
 
     def _choose_newest(self, name: str) -> None:
         loaded = [v for v in self._models.get(name, {}).values() if v.is_loaded]
@@ -288,6 +268,9 @@ class Catalogue:
         self._models.pop(name, None)
         self._newest.pop(name, None)
         self._splits.pop(name, None)
+        self.is_divided = bool(self._splits)
+        for tell in self.on_division:
+            tell()
 
     def versions(self) -> dict[str, list[ModelVersion]]:
         """Return all versions of each model, by name; a model that cannot be read has none."""

@@ -7,7 +7,8 @@ lost rather than waited for.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.settings.codec import decode
@@ -48,10 +49,6 @@ class _Choice(NamedTuple):
     log_frequency: int
 
 
-class Watcher(Protocol):
-    def __call__(self, *, is_traced: bool) -> object: ...
-
-
 class Traces:
     def __init__(self) -> None:
         #: Any request may be traced.
@@ -61,12 +58,8 @@ class Traces:
         self._seen: dict[str, int] = {}
         self._taken: dict[str, int] = {}
         self._sender = Sender("")
-        self._watchers: list[Watcher] = []
-
-    def watch(self, watcher: Watcher) -> None:
-        """Have it called with whether any request may be traced: now, and at each change."""
-        self._watchers.append(watcher)
-        watcher(is_traced=self.is_on)
+        #: Called when `is_on` may have changed.
+        self.on_change: list[Callable[[], None]] = []
 
     def begin(self, directory: str, tracing: Tracing) -> None:
         self._sender = Sender(directory)
@@ -84,8 +77,8 @@ class Traces:
             for sampling in tracing.models
         }
         self.is_on = any(choice.is_on for choice in self._choices.values())
-        for watcher in self._watchers:
-            watcher(is_traced=self.is_on)
+        for tell in self.on_change:
+            tell()
         counters = {choice.counter for choice in self._choices.values()}
         self._seen = {
             model: self._seen[model] if before.get(model) == choice else 0

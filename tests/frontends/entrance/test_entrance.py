@@ -74,7 +74,7 @@ class World:
             catalogue=self.catalogue,
             traces=self.traces,
             token_marks=TokenMarks(self.calls.append),
-            steps=None,
+            entrances=None,
             stream=self._stream,
         )
         self.gateway = gateway

@@ -65,7 +65,6 @@ class FakeGateway:
         self.late = 0
         #: Awaited where there is no room.
         self.memory: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.copies: list[Copied] = []
 
     def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
         if self.refusal is not None:
@@ -85,10 +84,6 @@ class FakeGateway:
             self.cancelled.append(0)
             raise
 
-    def copy(self, request: CheckedRequest) -> tuple[CheckedRequest, Copied]:
-        self.copies.append(Copied())
-        return request._replace(canary=None), self.copies[-1]
-
 
 class Copied:
     """A copy that knows what it is compared with."""
@@ -96,6 +91,12 @@ class Copied:
     def __init__(self) -> None:
         self.stable: list[ResponseBody] = []
         self.is_dropped = False
+
+    def send(self) -> None:
+        raise AssertionError("the gateway sends it")
+
+    def skip(self) -> None:
+        raise AssertionError("its answer is whole")
 
     def take_stable(self, response: ResponseBody) -> None:
         self.stable.append(response)
@@ -114,12 +115,12 @@ class Noted(PendingRequest):
         self.answers: list[ResponseBody | Exception] = []
         self.is_hashed, self.deadline_ns = False, 0
 
-    def ask(self, canary: Any = None, **places: RegionSlice) -> None:
+    def ask(self, copy: Copied | None = None, **places: RegionSlice) -> None:
         model: Any = SimpleNamespace(is_hashed=self.is_hashed)
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
         options = Options(deadline_ns=self.deadline_ns)
         checked = CheckedRequest(model, body, Admission(0, 0), options, places)
-        self._send(checked._replace(canary=canary))
+        self._send(checked._replace(copy=copy))
 
     def work(self, work: Awaitable[ResponseBody]) -> None:
         async def done() -> ResponseBody:
@@ -303,13 +304,14 @@ def test_what_was_sent_when_there_was_memory_is_answered_like_any_other() -> Non
 def test_what_cannot_be_sent_for_lack_of_memory_is_an_error() -> None:
     async def scenario(world: World) -> None:
         world.gateway.has_room = False
-        world.one.ask(canary="one")
+        copy = Copied()
+        world.one.ask(copy)
         problem = Unavailable("no memory")
         world.gateway.memory.set_exception(problem)
         await world.turn()
 
         assert [problem] == world.one.answers
-        assert world.gateway.copies[0].is_dropped
+        assert copy.is_dropped
 
     play(scenario)
 
@@ -317,12 +319,13 @@ def test_what_cannot_be_sent_for_lack_of_memory_is_an_error() -> None:
 @pytest.mark.parametrize("end", ["answered", "answered late", "failed", "cancelled", "refused"])
 def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(end: str) -> None:
     async def scenario(world: World) -> None:
+        copy = Copied()
         if end == "refused":
             world.gateway.refusal = Unavailable("Server exiting")
             with pytest.raises(Unavailable):
-                world.one.ask(canary="one")
+                world.one.ask(copy)
         else:
-            world.one.ask(canary="one")
+            world.one.ask(copy)
         if end == "answered":
             world.one.set_result(encode_body(SMALL))
         elif end == "answered late":
@@ -333,7 +336,6 @@ def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(end: str) -> 
         elif end == "cancelled":
             world.one.cancel()
 
-        [copy] = world.gateway.copies
         assert {"answered": [SMALL], "answered late": [OPENED]}.get(end, []) == copy.stable
         assert copy.is_dropped == (not copy.stable)
 
@@ -416,7 +418,7 @@ def test_a_stub_writes_outputs_unless_another_answer_may_come_first_or_others_ne
         world.one.deadline_ns = 10**18 if why == "deadline" else 0
         world.one.is_hashed = why == "cache"
 
-        world.one.ask("a canary" if why == "canary" else None, OUTPUT0=RegionSlice("r", 0, 8))
+        world.one.ask(Copied() if why == "canary" else None, OUTPUT0=RegionSlice("r", 0, 8))
 
         assert [is_lent] == [claim is not None for claim in world.gateway.claims]
 

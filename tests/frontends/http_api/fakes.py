@@ -96,7 +96,7 @@ class FakeGateway:
         self.traces = Traces()
         self.token_marks = TokenMarks(lambda call: None)
         self.is_stopping = self.is_ending = False
-        self.steps = None
+        self.entrances = None
         for message in MODELS:
             self.catalogue.update(message)
         self.respond: Respond = echo

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.frontends.entrance.test_canaries import news
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
-from tests.frontends.inference.test_divided_models import news
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor, TrafficSplit, encode_body
-from zmqtriton_frontends.gateway import shadows
+from zmqtriton_frontends.entrance import shadows
+from zmqtriton_frontends.entrance.shadows import Shadows
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.shadows import Shadows
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 
 
@@ -31,7 +31,6 @@ class FakeGateway:
     def __init__(self) -> None:
         self.payload: Any = None
         self.catalogue: Any = None
-        self.shadows: Shadows
         self.order: list[str] = []
         #: Requests of clients, and copies.
         self.requests: list[PendingRequest] = []
@@ -40,17 +39,14 @@ class FakeGateway:
         self.reports: list[dict[str, Any]] = []
         self.has_room = True
 
-    def copy(self, request: CheckedRequest) -> Any:
-        return self.shadows.copy(request)
-
     def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
-        assert request.canary is None
         if isinstance(reply, AwaitedRequest):
             self.order.append(f"version {request.model.version}")
             self.requests.append(reply)
-            assert request.on_asked is not None
-            request.on_asked()
+            assert request.copy is not None
+            request.copy.send()
             return 1000 + len(self.requests)
+        assert request.copy is None
         self.order.append(f"copy to version {request.model.version}")
         self.copies.append(reply)
         return len(self.copies) if self.has_room else None
@@ -75,17 +71,21 @@ class FakeGateway:
 class Scene:
     def __init__(self) -> None:
         self.gateway = FakeGateway()
-        self.gateway.shadows = self.shadows = Shadows(self.gateway)
+        self.shadows = Shadows(self.gateway)
         catalogue = Catalogue()
         catalogue.apply(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
         catalogue.apply(news(1))
         catalogue.apply(news(2))
-        self.request = prepare(
-            catalogue, catalogue.find("m"), RequestBody("r", {}, [], []), Options()
-        )
+        self.model = catalogue.find("m")
+        self.request = prepare(catalogue, self.model, RequestBody("r", {}, [], []), Options())
+
+    def copy(self) -> Copy:
+        assert self.model.canary is not None
+        return self.shadows.copy(self.request, self.model.canary)
 
     def ask(self) -> asyncio.Task[ResponseBody]:
-        return asyncio.ensure_future(infer(self.gateway, self.request))
+        request = self.request._replace(copy=self.copy())
+        return asyncio.ensure_future(infer(self.gateway, request))
 
     async def results(self) -> dict[str, Any]:
         """Return what the supervisor is told next."""
@@ -99,11 +99,8 @@ class Scene:
 def run(test: Callable[[Scene], Awaitable[None]]) -> None:
     async def scene() -> None:
         made = Scene()
-        try:
-            await asyncio.wait_for(test(made), 20)
-            assert (0, 0) == (made.shadows.copies, made.shadows._bytes)
-        finally:
-            made.shadows.close()
+        await asyncio.wait_for(test(made), 20)
+        assert (0, 0) == (made.shadows.copies, made.shadows._bytes)
 
     asyncio.run(scene())
 
@@ -209,6 +206,18 @@ def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch)
         scene.gateway.answer(answer(1.0))
         await answering
         scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
+        assert {"skipped": 1, "differences": []} == await scene.results()
+
+    run(test)
+
+
+def test_a_copy_that_is_skipped_is_never_sent() -> None:
+    async def test(scene: Scene) -> None:
+        copy = scene.copy()
+        copy.skip()
+        copy.send()
+        copy.drop()
+        assert [] == scene.gateway.copies
         assert {"skipped": 1, "differences": []} == await scene.results()
 
     run(test)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import pending_request
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.admission import CheckedRequest, Copy
 from zmqtriton_frontends.inference.catalogue import Canary
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.comparing import find_difference
@@ -48,23 +47,12 @@ class Shadows:
         self._results: dict[tuple[str, int], _Results] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_report_due = False
-        #: Compares what would hold up the loop.
-        self._thread: ThreadPoolExecutor | None = None
+        #: One after the other: of those that would hold up the loop.
+        self._comparing = asyncio.Lock()
 
-    def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def copy(self, request: CheckedRequest) -> tuple[CheckedRequest, _Copy]:
-        """Return the request to the stable version, and a copy, which is sent after that."""
-        copy, callback = _Copy(self, self._gateway, request), request.on_asked
-
-        def on_asked() -> None:
-            if callback is not None:
-                callback()
-            copy.send()
-
-        return request._replace(canary=None, on_asked=on_asked), copy
+    def copy(self, request: CheckedRequest, canary: Canary) -> Copy:
+        """Return a copy of a request to the stable version."""
+        return _Copy(self, self._gateway, request, canary)
 
     # ------------------------------------------------------------- for copies
 
@@ -87,12 +75,8 @@ class Shadows:
         self, expected: ResponseBody, actual: ResponseBody, tolerance: float
     ) -> str:
         """Compare in a thread, while the loop goes on."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "comparing")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._thread, find_difference, expected, actual, tolerance
-        )
+        async with self._comparing:
+            return await asyncio.to_thread(find_difference, expected, actual, tolerance)
 
     def count(self, canary: Canary, result: str, text: str = "") -> None:
         """Count the outcome of a copy."""
@@ -126,11 +110,12 @@ class _Copy(PendingRequest):
         *("_answer", "_canary", "_held", "_is_over", "_label", "_request", "_shadows", "_stable"),
     )
 
-    def __init__(self, shadows: Shadows, gateway: Sender, request: CheckedRequest) -> None:
-        assert request.canary is not None
+    def __init__(
+        self, shadows: Shadows, gateway: Sender, request: CheckedRequest, canary: Canary
+    ) -> None:
         super().__init__(gateway)
         self._shadows = shadows
-        self._canary = request.canary
+        self._canary = canary
         self._request: CheckedRequest | None = request
         self._label = request.body.request_id
         self._held = 0
@@ -191,6 +176,11 @@ class _Copy(PendingRequest):
         self.cancel()
         self._end(SKIPPED)
 
+    def skip(self) -> None:
+        """Take no copy: a response in parts is not compared."""
+        self._is_over = True
+        self._shadows.count(self._canary, SKIPPED)
+
     # ------------------------------------------------------------- comparing
 
     def _respond(self, response: ResponseBody) -> None:
@@ -212,11 +202,16 @@ class _Copy(PendingRequest):
         if _size(stable) > INLINE_BYTES:
             self._shadows.run(self._compare_aside(stable, answer))
         else:
-            self._judge(find_difference(stable, answer, self._canary.tolerance))
+            self._judge(find_difference(stable, answer, self._tolerance))
 
     async def _compare_aside(self, stable: ResponseBody, answer: ResponseBody) -> None:
-        tolerance = self._canary.tolerance
-        self._judge(await self._shadows.find_difference(stable, answer, tolerance))
+        difference = await self._shadows.find_difference(stable, answer, self._tolerance)
+        self._judge(difference)
+
+    @property
+    def _tolerance(self) -> float:
+        """Return by what numbers may differ."""
+        return float(self._canary.split.tolerance)
 
     def _judge(self, difference: str) -> None:
         self._end("different" if difference else "equal", difference)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
 
 
 def forwarded(pattern: str, *headers: tuple[str, str | bytes]) -> dict[str, Any]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.supervisor.settings import frontend_settings
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.trace_sampling import Traces
 
 NO_INPUTS = RequestBody("", {}, [], [])
 OVER = TrafficSplit("m", 0, 0, 0)
@@ -34,13 +40,20 @@ def catalogue() -> Catalogue:
     return filled
 
 
+def entrance_of(catalogue: Catalogue) -> Entrance:
+    gateway: Any = SimpleNamespace(
+        settings=frontend_settings("http"), catalogue=catalogue, traces=Traces(), entrances=None
+    )
+    return Entrance(gateway, "RECV", "SEND")
+
+
 def ask(
-    catalogue: Catalogue, version: str = "", correlation: int = 0, **headers: str
+    catalogue: Catalogue, version: str = "", correlation: int = 0, name: str = "", **headers: str
 ) -> CheckedRequest:
-    options = Options(correlation=correlation)
-    model = catalogue.find("m", version)
+    content = Content(RequestBody(name, {}, [], []), Options(correlation=correlation))
     by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
-    return prepare(catalogue, model, NO_INPUTS, options, header=by_name.get)
+    request = Ask(("m", version), lambda _: content, by_name.get)
+    return entrance_of(catalogue).enter(request)
 
 
 def chosen(catalogue: Catalogue, version: str = "", correlation: int = 0, **headers: str) -> int:
@@ -84,8 +97,7 @@ def test_a_request_that_is_asked_again_by_its_id_keeps_its_version(catalogue: Ca
     catalogue.apply(split(ALL // 2)._replace(sticky="id"))
 
     def version_of(request_id: str) -> int:
-        body = NO_INPUTS._replace(request_id=request_id)
-        return prepare(catalogue, catalogue.find("m"), body, Options()).model.version
+        return ask(catalogue, name=request_id).model.version
 
     assert all(len({version_of(str(number)) for _ in range(5)}) == 1 for number in range(1, 50))
     assert {1, 2} == {version_of(str(number)) for number in range(1, 50)}
@@ -125,16 +137,36 @@ def test_a_version_that_does_not_serve_gets_nothing(catalogue: Catalogue) -> Non
 
 
 def test_a_share_of_what_the_stable_version_answers_is_copied(catalogue: Catalogue) -> None:
-    assert ask(catalogue).canary is None
+    assert ask(catalogue).copy is None
 
     catalogue.apply(split(0, shadow=ALL))
     checked = ask(catalogue)
-    assert checked.canary is not None
-    assert (1, 2, 0.5) == (checked.model.version, checked.canary.version.version, 0.5)
-    assert ask(catalogue, "1").canary is None
+    assert checked.copy is not None
+    assert 1 == checked.model.version
+    assert ask(catalogue, "1").copy is None
 
     catalogue.apply(split(ALL, shadow=ALL))
-    assert ask(catalogue).canary is None
+    assert ask(catalogue).copy is None
+
+
+def test_an_entrance_hears_when_requests_are_divided_and_no_longer(catalogue: Catalogue) -> None:
+    catalogue.apply(OVER)
+    entrance = entrance_of(catalogue)
+    request = Ask(("m", ""), lambda _: Content(NO_INPUTS))
+
+    def version() -> int:
+        return entrance.enter(request).model.version
+
+    seen = [version()]
+    for change in (split(0), split(ALL), split(0), OVER):
+        catalogue.apply(change)
+        seen.append(version())
+    assert [2, 1, 2, 1, 2] == seen
+
+    catalogue.apply(split(0))
+    catalogue.forget("m")
+    catalogue.apply(news(1))
+    assert 1 == version()
 
 
 def test_a_model_that_is_forgotten_is_not_divided_when_it_comes_back(catalogue: Catalogue) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 #: Names that mean something to the server as parameters, so a client's header may not set them.
 _RESERVED = frozenset(
@@ -37,6 +39,13 @@ class Forwarding:
 
     def __bool__(self) -> bool:
         return self._pattern is not None
+
+    def __call__(
+        self, ask: Ask, model: ModelVersion, content: Content
+    ) -> tuple[ModelVersion, Content]:
+        if ask.spelled_headers is not None:
+            self.add(content.body.parameters, ask.spelled_headers())
+        return model, content
 
     def add(self, parameters: dict[str, Any], headers: Iterable[tuple[str, str | bytes]]) -> None:
         """Add those that match, anywhere in their name.

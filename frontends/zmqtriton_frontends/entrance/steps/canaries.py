@@ -1,0 +1,51 @@
+"""Canaries: which requests go to a version that is tried, and of which it gets copies.
+
+Steps only while the requests to some model are divided.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_floor.routing import goes_to_canary, is_copied
+from zmqtriton_floor.wire import TrafficSplit
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.shadows import Shadows
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+
+
+class Canaries:
+    def __init__(self, gateway: Gateway) -> None:
+        self._shadows = Shadows(gateway)
+
+    def choose(
+        self, ask: Ask, model: ModelVersion, content: Content
+    ) -> tuple[ModelVersion, Content]:
+        """Pass a request on to the canary; before it is checked, since versions differ in that."""
+        canary = model.canary
+        if canary is not None and _goes_there(canary.split, ask, content):
+            model = canary.version
+        return model, content
+
+    def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        """Have the canary get a copy of a request of the stable version."""
+        canary = checked.model.canary
+        if canary is None or not (canary.split.shadow and is_copied(canary.split)):
+            return checked
+        return checked._replace(copy=self._shadows.copy(checked, canary))
+
+
+def _goes_there(split: TrafficSplit, ask: Ask, content: Content) -> bool:
+    """Choose by a header, by the sequence or another key that stays the same, or by chance."""
+    header = ask.header
+    if split.header and header is not None:
+        value = header(split.header.encode())
+        if value is not None and split.header_value in ("", value):
+            return True
+    key = content.options.correlation
+    if split.sticky and not key:
+        if split.sticky == "id":
+            key = content.body.request_id
+        elif header is not None:
+            key = header(split.sticky.encode()) or ""
+    return goes_to_canary(split, key)
