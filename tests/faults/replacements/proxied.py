@@ -95,12 +95,8 @@ def _count_at_haproxy(way: BehindProxy) -> int:
 
 
 class ByHaproxy(BehindProxy):
-    """The configuration follows the servers, and HAProxy reads it again.
+    """The configuration follows the servers, and HAProxy has them by commands."""
 
-    Just after that it does not know yet where sequences are, as the guide says: they are left out.
-    """
-
-    leaves_out = OF_SEQUENCES
     program = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
     def start(self) -> None:
@@ -114,6 +110,7 @@ class ByHaproxy(BehindProxy):
         script.write_text(f'#!/bin/sh\n[ ! -e {pid_file} ] || kill -USR2 "$(cat {pid_file})"\n')
         script.chmod(0o755)
         follow = ["--follow", f"--write={self.configuration}", f"--reload={script}"]
+        follow.append(f"--socket={self._directory / 'haproxy'}")
         words = ["-m", "zmqtriton.ctl.main", "proxy", "haproxy", str(self.announcements)]
         self.run(sys.executable, *words, *follow, *self.proxy_words())
         eventually(self.configuration.exists, WITHIN_S, "the configuration")

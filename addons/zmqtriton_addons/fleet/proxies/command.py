@@ -14,6 +14,7 @@ from zmqtriton.control_client import parse_headers
 from zmqtriton.ctl import exit_on_error
 from zmqtriton_addons.fleet.proxies import envoy, haproxy
 from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
+from zmqtriton_addons.fleet.proxies.haproxy_commands import HaproxyCommands
 from zmqtriton_addons.fleet.proxies.layout import Layout, is_plain, split_address
 from zmqtriton_addons.fleet.servers import sources
 from zmqtriton_addons.fleet.servers.nodes import Node
@@ -118,6 +119,13 @@ def _option(
     metavar="COMMAND",
     help="The command after each change, such as 'systemctl reload haproxy'.",
 )
+@click.option(
+    "--socket",
+    default="",
+    metavar="PATH",
+    help="With --follow, a socket of HAProxy (2.5 or newer), by which it has servers without a "
+    "reload.",
+)
 @_option(
     "receive",
     "",
@@ -154,6 +162,8 @@ def proxy(
         raise click.UsageError("--follow and --write go together")
     if receive and not follow:
         raise click.UsageError("--receive needs --follow")
+    if options["socket"] and (kind != "haproxy" or not follow):
+        raise click.UsageError("--socket is for haproxy with --follow")
     if not server and not receive:
         raise click.UsageError("name servers, or where they announce themselves by --receive")
     with exit_on_error():
@@ -164,7 +174,9 @@ def proxy(
             nodes = sources.present(sources.find_nodes(server, of_probes), _tell)
             click.echo(render(nodes), nl=False)
             return
-        follower = Follower(server, of_probes, Target(output, reload_command), render, _tell)
+        change = HaproxyCommands(Path(socket)).change if (socket := options["socket"]) else None
+        target = Target(output, reload_command, change)
+        follower = Follower(server, of_probes, target, render, _tell)
         if receive:
             token = receive_token_file.read_text("utf-8").strip() if receive_token_file else ""
             host, port = split_address(receive)

@@ -32,10 +32,13 @@ _MEMORY_SUFFIX = ".servers"
 
 
 class Target(NamedTuple):
-    """The file of the configuration, and the command after each change of it."""
+    """The file of the configuration, and how the proxy hears of each change of it."""
 
     path: Path
+    #: The command that has the proxy read it again.
     reload: str = ""
+    #: Does without that, from one configuration to another. Raises InvalidArgument and OSError.
+    change: Callable[[str, str], None] | None = None
 
 
 class Follower:
@@ -127,10 +130,23 @@ class Follower:
     def _write(self, text: str, nodes: Sequence[Node]) -> None:
         _replace(self._target.path, text)
         _replace(self._memory, json.dumps([_document(node) for node in nodes]))
-        self._text = text
+        before, self._text = self._text, text
         self._tell(f"{self._target.path}: {len(nodes)} servers")
-        if not self._target.reload:
-            return
+        if not (before and self._is_changed(before, text)) and self._target.reload:
+            self._reload()
+
+    def _is_changed(self, before: str, after: str) -> bool:
+        """Change the running proxy; False if it has to read its configuration again."""
+        if self._target.change is None:
+            return False
+        try:
+            self._target.change(before, after)
+        except (InvalidArgument, OSError) as error:
+            self._tell(f"it is reloaded: {error}")
+            return False
+        return True
+
+    def _reload(self) -> None:
         try:
             done = subprocess.run(
                 shlex.split(self._target.reload),

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from zmqtriton_addons.fleet.proxies.layout import AUTHORITY, Group, Layout, split_address
 from zmqtriton_addons.fleet.servers.nodes import Node
 
-_HEAD = """\
+#: How servers are checked; one that is added by a command has no defaults.
+CHECKS = "check inter 500ms fall 2 rise 1"
+
+_GLOBAL = """\
 # Who is not ready gets nothing new, and what it has begun goes on to its end.
 global
     maxconn 4000
-    localpeer self
-
+    localpeer self"""
+_DEFAULTS = f"""
 defaults
     mode http
     timeout connect 2s
@@ -22,11 +25,11 @@ defaults
     timeout http-keep-alive 1m
     # After a reload a client hears that its connection ends with an answer, not with silence.
     option idle-close-on-response
-    default-server check inter 500ms fall 2 rise 1
+    default-server {CHECKS}
     # Else a server that is only busy has as little time as lies between two checks.
     timeout check 2s
     # Nobody has begun with the request, so a client may send it again.
-    http-error status 503 content-type application/json string '{"error":"no server is ready"}' \
+    http-error status 503 content-type application/json string '{{"error":"no server is ready"}}' \
 hdr Retry-After 1
     retries 2
     option redispatch 1"""
@@ -48,10 +51,11 @@ _RETRY_ALL = """\
     http-request wait-for-body time 10m if METH_POST !{ path_end /ModelStreamInfer } \
 !{ path_beg /grpc. }"""
 
-_OWN_HOST = """\
+#: Before the address of a server.
+OWN_HOST = "    http-request set-header Host "
+_WHY_OWN_HOST = """\
     # A server on loopback refuses the names that clients have for this proxy (421). Web pages that
-    # change it through the proxy need --http-allowed-origin there.
-    http-request set-header Host """
+    # change it through the proxy need --http-allowed-origin there."""
 
 
 def render(layout: Layout) -> str:
@@ -59,7 +63,11 @@ def render(layout: Layout) -> str:
 
 
 def _lines(layout: Layout) -> Iterator[str]:
-    yield _HEAD
+    yield _GLOBAL
+    if layout.socket:
+        yield "    # By it servers come and go without a reload."
+        yield f"    stats socket {_quote(layout.socket)} mode 600 level admin"
+    yield _DEFAULTS
     if layout.sequence_header:
         # an abstract socket: one for each proxy of this machine, and no file
         yield _PEERS + (layout.http or layout.grpc or layout.statistics)
@@ -83,7 +91,8 @@ def _http(layout: Layout) -> Iterator[str]:
         yield f"\nbackend {_backend_name(group)}"
         yield from _backend(layout, group)
         if group.own_host:
-            yield _OWN_HOST + group.own_host
+            yield _WHY_OWN_HOST
+            yield OWN_HOST + group.own_host
         for node in group.nodes:
             yield f"    server {node.name} {node.http}{_server_tls(layout, node)}{_weight(node)}"
 

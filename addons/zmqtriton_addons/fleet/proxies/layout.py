@@ -78,6 +78,8 @@ class Layout(NamedTuple):
     probe_headers: tuple[tuple[str, str], ...] = ()
     #: A request may be executed twice, if the server that had it has died.
     may_repeat: bool = False
+    #: The socket on which the proxy takes commands; "" for none.
+    socket: str = ""
 
     def model_groups(self) -> Iterator[Group]:
         """Return a group of each model: the servers that should have it."""

@@ -6,7 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
 from zmqtriton_addons.fleet.servers.membership import MISSES
 from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
 
 
 @contextmanager
@@ -49,10 +50,16 @@ def announcement(http: str, at_s: float = 1.0, state: str = "ready") -> dict[str
 class Following:
     """A follower of a directory, looked after by hand."""
 
-    def __init__(self, directory: Path, *words: str, reload: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *words: str,
+        reload: str = "",
+        change: Callable[[str, str], None] | None = None,
+    ) -> None:
         self.path = directory / "proxy.cfg"
         self.lines: list[str] = []
-        target = Target(self.path, reload)
+        target = Target(self.path, reload, change)
         self.follower = Follower(words, {}, target, self._render, self.lines.append)
 
     @staticmethod
@@ -130,6 +137,41 @@ def test_the_proxy_is_told_of_changes_alone_and_again_if_it_did_not_hear(
     for _ in range(2):
         later.look()
     assert 4 == log.read_text().count("told"), "the earlier run may have ended amid its change"
+
+
+def test_the_proxy_is_reloaded_if_it_does_not_take_a_change(
+    announced: Path, tmp_path: Path
+) -> None:
+    changes: list[tuple[str, str]] = []
+    problems: list[Exception] = []
+
+    def change(before: str, after: str) -> None:
+        changes.append((before, after))
+        if problems:
+            raise problems.pop()
+
+    log = tmp_path / "log"
+    script = tmp_path / "reload"
+    script.write_text(f"#!/bin/sh\necho told >> {log}\n")
+    script.chmod(0o755)
+    following = Following(tmp_path, str(announced), reload=str(script), change=change)
+
+    def look(server: str) -> int:
+        announce(announced, server, f"127.0.0.1:{server}")
+        following.look()
+        return log.read_text().count("told")
+
+    assert 1 == look("1"), "what it has before is not known"
+    first = following.path.read_text()
+    assert 1 == look("2")
+    assert [(first, following.path.read_text())] == changes
+    problems.append(InvalidArgument("a name"))
+    assert 2 == look("3")
+    problems.append(ConnectionRefusedError("nobody is there"))
+    assert 3 == look("4")
+    assert ["it is reloaded: a name", "it is reloaded: nobody is there"] == [
+        line for line in following.lines if line.startswith("it is reloaded")
+    ]
 
 
 def post(port: int, document: Any, token: str) -> int:

@@ -1,0 +1,161 @@
+"""Servers that a real HAProxy has by commands, without a reload."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from tests.addons.fleet.proxies.programs import run_command
+from tests.support.server import free_ports, status_of
+from tests.support.waiting import eventually
+from zmqtriton_addons.fleet.proxies import haproxy
+from zmqtriton_addons.fleet.proxies.haproxy_commands import HaproxyCommands
+from zmqtriton_addons.fleet.proxies.layout import Layout
+from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
+
+pytestmark = pytest.mark.system
+
+
+class _Named(ThreadingHTTPServer):
+    """Answers with its address, POST when it may."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.address = f"127.0.0.1:{self.server_port}"
+        self.has_request, self.may_answer = Event(), Event()
+        self.may_answer.set()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Named
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = self.server.address.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.has_request.set()
+        self.server.may_answer.wait(60)
+        self.do_GET()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+class _Haproxy:
+    """One that runs, and the configuration that it has."""
+
+    def __init__(self, directory: Path) -> None:
+        self.http_port, self._grpc_port = free_ports(2)
+        self._socket = directory / "socket"
+        self.file = directory / "haproxy.cfg"
+        self._commands = HaproxyCommands(self._socket)
+        self._text = ""
+
+    def layout(self, *servers: str, models: tuple[str, ...] = ("m",)) -> Layout:
+        http, grpc = (f"127.0.0.1:{port}" for port in (self.http_port, self._grpc_port))
+        nodes = tuple(Node(http=each, grpc=each) for each in servers)
+        return Layout(nodes, models, http, grpc, "", "X-Sequence", socket=str(self._socket))
+
+    def start_with(self, *servers: str) -> None:
+        self._text = haproxy.render(self.layout(*servers))
+        self.file.write_text(self._text)
+
+    def change(self, layout: Layout) -> None:
+        before, self._text = self._text, haproxy.render(layout)
+        self._commands.change(before, self._text)
+
+    def ask(self, sequence: str = "", body: bytes | None = None) -> str:
+        """Return the address of the server that has answered."""
+        headers = {"X-Sequence": sequence} if sequence else {}
+        url = f"http://127.0.0.1:{self.http_port}/v2/models/m/infer"
+        request = urllib.request.Request(url, body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def answering(self) -> set[str]:
+        return {self.ask() for _ in range(10)}
+
+
+@contextmanager
+def _serving() -> Iterator[_Named]:
+    with _Named() as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.may_answer.set()
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def _running(proxy: _Haproxy, *servers: str) -> Iterator[subprocess.Popen[bytes]]:
+    proxy.start_with(*servers)
+    command = run_command("haproxy", proxy.file)
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{proxy.http_port}/v2"
+            eventually(lambda: status_of(url) == 200, 60, "HAProxy answers")
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_servers_come_and_go_without_a_reload(tmp_path: Path) -> None:
+    proxy = _Haproxy(tmp_path)
+    with ExitStack() as ends:
+        old, new = (ends.enter_context(_serving()) for _ in range(2))
+        ends.enter_context(_running(proxy, old.address))
+        old.may_answer.clear()
+        begun: list[str] = []
+        first = Thread(target=lambda: begun.append(proxy.ask("7", b"begins")))
+        first.start()
+        assert old.has_request.wait(60)
+
+        proxy.change(proxy.layout(old.address, new.address))
+        assert {new.address} == proxy.answering(), "the one with the fewest requests"
+
+        # a sequence whose first answer comes after the change stays, as no reload could have it
+        old.may_answer.set()
+        first.join(60)
+        assert [old.address] * 6 == begun + [proxy.ask("7", b"goes on") for _ in range(5)]
+
+        proxy.change(proxy.layout(new.address))
+        assert {new.address} == proxy.answering()
+        proxy.change(proxy.layout(new.address, old.address))
+        assert {old.address, new.address} == proxy.answering()
+
+
+def test_haproxy_reads_its_configuration_again_for_all_else(tmp_path: Path) -> None:
+    proxy = _Haproxy(tmp_path)
+    with _serving() as server, _running(proxy, server.address):
+        for layout, text in (
+            (proxy.layout(server.address, models=("m", "n")), "more than servers has changed"),
+            (
+                proxy.layout(server.address, "a.example:1", models=("m", "n")),
+                "looks up 'a.example'",
+            ),
+        ):
+            with pytest.raises(InvalidArgument, match=text):
+                proxy.change(layout)
+        assert {server.address} == proxy.answering()
+
+    with pytest.raises(OSError, match=r"refused|No such file"):
+        proxy.change(proxy.layout(server.address, "127.0.0.1:1", models=("m", "n")))
