@@ -13,14 +13,21 @@ from typing import NamedTuple
 from tests.faults.replacements.clients import (
     CROWD,
     LONG_CROWD,
+    OF_SEQUENCES,
     OF_STREAMS,
     Client,
     Crowd,
     SharedMemoryClient,
+    UploadingClient,
     crowd,
 )
 from tests.faults.replacements.kills import KILLS, kill_under_load
-from tests.faults.replacements.libraries import library_crowd
+from tests.faults.replacements.libraries import (
+    CurlClient,
+    H2loadClient,
+    library_crowd,
+    missing_programs,
+)
 from tests.faults.replacements.proxied import BehindProxy, ByEnvoy, ByFixedHaproxy, ByHaproxy
 from tests.faults.replacements.ways import (
     ByCommand,
@@ -46,6 +53,8 @@ WAYS: Mapping[str, Callable[[Path], Way]] = {
     "envoy": ByEnvoy,
 }
 _PAUSE_S = 3.0
+#: Clients of which one round is several requests, or takes its time.
+_LENGTHY = (*OF_SEQUENCES, UploadingClient, CurlClient, H2loadClient)
 
 
 class Row(NamedTuple):
@@ -56,12 +65,16 @@ class Row(NamedTuple):
     requests: int
     failed: int
     cut: int
+    #: But for clients of streams and uploads, which wait for what they ask for.
+    longest_s: float
 
     @staticmethod
     def of(name: str, times: int, clients: Sequence[Client]) -> Row:
         failed = sum(map(_failed, clients))
         cut = sum(_failed(client) for client in clients if isinstance(client, OF_STREAMS))
-        return Row(name, times, failed + sum(client.right for client in clients), failed, cut)
+        requests = failed + sum(client.right for client in clients)
+        waits = [c.longest_s for c in clients if not isinstance(c, (*OF_STREAMS, *_LENGTHY))]
+        return Row(name, times, requests, failed, cut, round(max(waits), 1))
 
     def text(self) -> str:
         way, *numbers = self
@@ -147,12 +160,14 @@ def main() -> int:
     parser.add_argument("--kills", action="store_true", help="kill a server at each step instead")
     options = parser.parse_args()
     numbers = {**(LONG_CROWD if options.long else CROWD), **library_crowd()}
+    for name in missing_programs():
+        print(f"left out, since it is not here: {name}")
     if options.kills:
         make = InOneDirectory if options.ways == ["one-directory"] else ByTakeOver
         return _kill_at_each_step(options.times, numbers, make)
     results = [_replace_in_way(name, options.times, numbers) for name in options.ways or WAYS]
     rows = [row for row in results if row is not None]
-    words = ("replacements", "requests", "failed", "streams cut")
+    words = ("replacements", "requests", "failed", "streams cut", "longest wait")
     print(f"{'way':20}" + "".join(f"{word:>14}" for word in words))
     print("\n".join(row.text() for row in rows))
     return int(any(row.failed for row in rows))

@@ -1,6 +1,6 @@
-"""Clients that people use: tritonclient, curl, Node. Each repeats what it repeats by itself.
+"""Clients that people use: tritonclient, curl, h2load, Node.
 
-curl and Node are left out where they are missing.
+Each repeats what it repeats by itself. Programs are left out where they are missing.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import asyncio
 import base64
 import json
 import os
+import re
 import shutil
+import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,7 @@ from tests.faults.replacements.clients import (
 _ROOT = Path(__file__).parents[3]
 _NODE_MODULES = _ROOT / ".venv-clients/node/node_modules"
 _PATH = "/v2/models/add_sub/infer"
+_RPC = "/inference.GRPCInferenceService/ModelInfer"
 _TENSOR = {"datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
 _BODY = json.dumps({"inputs": [{"name": name, **_TENSOR} for name in ("INPUT0", "INPUT1")]})
 
@@ -118,6 +122,46 @@ class CurlClient(Client):
         """Do nothing: each process has closed its connection."""
 
 
+class H2loadClient(Client):
+    """Each h2load calls ten times over one connection, and repeats nothing.
+
+    What it has not begun when it is told to go it gives up, and counts as failed. Here counts what
+    it has begun, and that it was connected.
+    """
+
+    label = "h2load, ten gRPC calls over a connection"
+    pause_s = 0.5
+    _NUMBERS = re.compile(r"(\d+) started, .* (\d+) succeeded, .*\((\d+)\) data\n", re.DOTALL)
+
+    #: Of each right answer, as the first has it: an error comes with status 200, and no data.
+    _answer_bytes = 0
+
+    async def ask(self) -> None:
+        message = add_sub(1).SerializeToString()
+        words = ["-v", "-n", "10", "-c", "1", "-m", "1", "--rps", "20"]
+        words += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+        with NamedTemporaryFile() as body:
+            body.write(struct.pack(">?I", False, len(message)) + message)
+            body.flush()
+            process = await asyncio.create_subprocess_exec(
+                *("h2load", *words, "-d", body.name),
+                f"http://127.0.0.1:{self.grpc_port}{_RPC}",
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            text = (await process.communicate())[0].decode()
+        numbers = self._NUMBERS.search(text)
+        check(numbers is not None and "Application protocol: h2c" in text, text[-500:])
+        assert numbers is not None
+        started, succeeded, size = map(int, numbers.groups())
+        self._answer_bytes = self._answer_bytes or size // max(1, succeeded)
+        check(started == succeeded, f"{succeeded} of {started} calls")
+        check(size == started * self._answer_bytes, f"{started} answers of {size} bytes: {text}")
+
+    async def close(self) -> None:
+        """Do nothing: each process has closed its connection."""
+
+
 class NodeClient(Client):
     """A program of Node that asks until its input ends, with a line for each request."""
 
@@ -169,7 +213,13 @@ class NodeGrpcClient(NodeClient):
 
     def _arguments(self) -> Sequence[str]:
         body = base64.b64encode(add_sub(1).SerializeToString()).decode()
-        return str(self.grpc_port), "/inference.GRPCInferenceService/ModelInfer", body
+        return str(self.grpc_port), _RPC, body
+
+
+def missing_programs() -> list[str]:
+    """Return the names of clients that cannot be had here."""
+    names = [name for name in ("curl", "h2load", "node") if shutil.which(name) is None]
+    return names if (_NODE_MODULES / "@grpc").is_dir() else [*names, "@grpc/grpc-js"]
 
 
 def library_crowd() -> Crowd:
@@ -177,6 +227,8 @@ def library_crowd() -> Crowd:
     kinds: list[type[Client]] = [TritonHttpClient, TritonGrpcClient]
     if shutil.which("curl"):
         kinds.append(CurlClient)
+    if shutil.which("h2load"):
+        kinds.append(H2loadClient)
     if shutil.which("node"):
         kinds.append(NodeHttpClient)
         if (_NODE_MODULES / "@grpc").is_dir():
