@@ -219,7 +219,8 @@ class Server(Service):
     async def end(self, within_s: float) -> None:
         """Tell clients to go at once.
 
-        What they ask before they have read that, grpc cancels; and the rest when the time is up.
+        What they ask before they have read that, grpc cancels; and the rest when the time is up. It
+        has no way to send GOAWAY, or to listen no more, but to stop: from then on it takes no call.
         """
         self._answering.drain()
         self._ending = asyncio.ensure_future(self._server.stop(within_s))
