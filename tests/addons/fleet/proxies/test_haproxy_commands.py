@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -72,9 +74,21 @@ class _Haproxy:
         nodes = tuple(Node(http=each, grpc=each) for each in servers)
         return Layout(nodes, models, http, grpc, "", "X-Sequence", socket=str(self._socket))
 
-    def start_with(self, *servers: str) -> None:
+    def configure(self, *servers: str) -> None:
         self._text = haproxy.render(self.layout(*servers))
         self.file.write_text(self._text)
+
+    @contextmanager
+    def followed(self, announcements: Path, reload: Path) -> Iterator[None]:
+        """Have its configuration follow announcements."""
+        where = [f"--http=127.0.0.1:{self.http_port}", f"--grpc=127.0.0.1:{self._grpc_port}"]
+        words = ["proxy", "haproxy", str(announcements), "--follow", f"--write={self.file}"]
+        words += [f"--reload={reload}", f"--socket={self._socket}", "--statistics=", *where]
+        with subprocess.Popen([sys.executable, "-m", "zmqtriton.ctl.main", *words]) as process:
+            try:
+                yield
+            finally:
+                process.terminate()
 
     def change(self, layout: Layout) -> None:
         before, self._text = self._text, haproxy.render(layout)
@@ -106,14 +120,13 @@ def _serving() -> Iterator[_Named]:
 
 
 @contextmanager
-def _running(proxy: _Haproxy, *servers: str) -> Iterator[subprocess.Popen[bytes]]:
-    proxy.start_with(*servers)
+def _running(proxy: _Haproxy) -> Iterator[None]:
     command = run_command("haproxy", proxy.file)
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             url = f"http://127.0.0.1:{proxy.http_port}/v2"
             eventually(lambda: status_of(url) == 200, 60, "HAProxy answers")
-            yield process
+            yield
         finally:
             process.terminate()
 
@@ -122,7 +135,8 @@ def test_servers_come_and_go_without_a_reload(tmp_path: Path) -> None:
     proxy = _Haproxy(tmp_path)
     with ExitStack() as ends:
         old, new = (ends.enter_context(_serving()) for _ in range(2))
-        ends.enter_context(_running(proxy, old.address))
+        proxy.configure(old.address)
+        ends.enter_context(_running(proxy))
         old.may_answer.clear()
         begun: list[str] = []
         first = Thread(target=lambda: begun.append(proxy.ask("7", b"begins")))
@@ -143,9 +157,40 @@ def test_servers_come_and_go_without_a_reload(tmp_path: Path) -> None:
         assert {old.address, new.address} == proxy.answering()
 
 
+def test_a_server_that_announces_itself_comes_by_a_command(tmp_path: Path) -> None:
+    proxy = _Haproxy(tmp_path)
+    reloads, script = tmp_path / "reloads", tmp_path / "reload"
+    script.write_text(f"#!/bin/sh\necho >> {reloads}\n")
+    script.chmod(0o755)
+    (tmp_path / "announced").mkdir()
+
+    def announce(server: _Named) -> None:
+        addresses = {"http": server.address, "grpc": server.address}
+        document = {"format": 1, "interval_s": 60, "state": "ready", "addresses": addresses}
+        models = [{"name": "m", "ready": True}]
+        path = tmp_path / "announced" / f"{server.server_port}.json"
+        path.write_text(json.dumps({**document, "models": models}))
+
+    with ExitStack() as ends:
+        old, new = (ends.enter_context(_serving()) for _ in range(2))
+        announce(old)
+        ends.enter_context(proxy.followed(tmp_path / "announced", script))
+        eventually(reloads.exists, 60, "HAProxy is told of its configuration")
+        ends.enter_context(_running(proxy))
+
+        announce(new)
+
+        eventually(lambda: {old.address, new.address} == proxy.answering(), 60, "both are asked")
+        assert new.address in proxy.file.read_text(), "for its next start"
+        assert "\n" == reloads.read_text()
+
+
 def test_haproxy_reads_its_configuration_again_for_all_else(tmp_path: Path) -> None:
     proxy = _Haproxy(tmp_path)
-    with _serving() as server, _running(proxy, server.address):
+    with ExitStack() as ends:
+        server = ends.enter_context(_serving())
+        proxy.configure(server.address)
+        ends.enter_context(_running(proxy))
         for layout, text in (
             (proxy.layout(server.address, models=("m", "n")), "more than servers has changed"),
             (
