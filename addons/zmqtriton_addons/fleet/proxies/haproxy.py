@@ -166,8 +166,9 @@ def _client_tls(layout: Layout, protocols: str) -> str:
 def _server_tls(layout: Layout, node: Node) -> str:
     if "http" not in node.tls:
         return ""
-    # without a name of its own a health check sends none, and a server may answer with another
-    return f"{_tls(layout, node.http)} check-sni {_name(layout, node.http)}"
+    # without a name of its own a health check sends none, and a server may answer with another; one
+    # that is added by a command is checked without TLS if nothing is said
+    return f"{_tls(layout, node.http)} check-ssl check-sni {_name(layout, node.http)}"
 
 
 def _tls(layout: Layout, address: str) -> str:

@@ -51,6 +51,8 @@ class HaproxyCommands:
         self._do(f"enable health {place}")
         if " agent-check " in words:
             self._do(f"enable agent {place}")
+            # as one of the configuration is until its agent says something else
+            self._do(f"set server {place} agent up")
         self._do(f"enable server {place}")
 
     def _remove(self, place: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +16,7 @@ from threading import Event, Thread
 import pytest
 
 from tests.addons.fleet.proxies.programs import run_command
+from tests.support.certificates import Authority
 from tests.support.server import free_ports, status_of
 from tests.support.waiting import eventually
 from zmqtriton_addons.fleet.proxies import haproxy
@@ -36,6 +38,7 @@ class _Named(ThreadingHTTPServer):
         self.address = f"127.0.0.1:{self.server_port}"
         self.has_request, self.may_answer = Event(), Event()
         self.may_answer.set()
+        self.gets = 0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -43,6 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        self.server.gets += 1
         body = self.server.address.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -74,8 +78,8 @@ class _Haproxy:
         nodes = tuple(Node(http=each, grpc=each) for each in servers)
         return Layout(nodes, models, http, grpc, "", "X-Sequence", socket=str(self._socket))
 
-    def configure(self, *servers: str) -> None:
-        self._text = haproxy.render(self.layout(*servers))
+    def configure(self, layout: Layout) -> None:
+        self._text = haproxy.render(layout)
         self.file.write_text(self._text)
 
     @contextmanager
@@ -107,8 +111,10 @@ class _Haproxy:
 
 
 @contextmanager
-def _serving() -> Iterator[_Named]:
+def _serving(tls: ssl.SSLContext | None = None) -> Iterator[_Named]:
     with _Named() as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -135,7 +141,7 @@ def test_servers_come_and_go_without_a_reload(tmp_path: Path) -> None:
     proxy = _Haproxy(tmp_path)
     with ExitStack() as ends:
         old, new = (ends.enter_context(_serving()) for _ in range(2))
-        proxy.configure(old.address)
+        proxy.configure(proxy.layout(old.address))
         ends.enter_context(_running(proxy))
         old.may_answer.clear()
         begun: list[str] = []
@@ -154,6 +160,33 @@ def test_servers_come_and_go_without_a_reload(tmp_path: Path) -> None:
         proxy.change(proxy.layout(new.address))
         assert {new.address} == proxy.answering()
         proxy.change(proxy.layout(new.address, old.address))
+        assert {old.address, new.address} == proxy.answering()
+
+
+def test_a_server_that_comes_by_a_command_is_checked_as_those_of_the_configuration(
+    tmp_path: Path,
+) -> None:
+    proxy, authority = _Haproxy(tmp_path), Authority(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authority.issue("localhost"))
+    [nobody] = free_ports(1)
+    with ExitStack() as ends:
+        old, new = (ends.enter_context(_serving(tls)) for _ in range(2))
+
+        def layout(*servers: _Named) -> Layout:
+            secure, agent = frozenset({"http", "grpc"}), f"127.0.0.1:{nobody}"
+            nodes = tuple(Node(s.address, s.address, agent, secure) for s in servers)
+            return proxy.layout()._replace(
+                nodes=nodes, server_ca=str(authority.cert), server_name="localhost"
+            )
+
+        proxy.configure(layout(old))
+        ends.enter_context(_running(proxy))
+
+        proxy.change(layout(old, new))
+
+        checks = new.gets
+        eventually(lambda: new.gets > checks + 3, 60, "it is checked")
         assert {old.address, new.address} == proxy.answering()
 
 
@@ -189,7 +222,7 @@ def test_haproxy_reads_its_configuration_again_for_all_else(tmp_path: Path) -> N
     proxy = _Haproxy(tmp_path)
     with ExitStack() as ends:
         server = ends.enter_context(_serving())
-        proxy.configure(server.address)
+        proxy.configure(proxy.layout(server.address))
         ends.enter_context(_running(proxy))
         for layout, text in (
             (proxy.layout(server.address, models=("m", "n")), "more than servers has changed"),
