@@ -174,8 +174,8 @@ def proxy(
             nodes = sources.present(sources.find_nodes(server, of_probes), _tell)
             click.echo(render(nodes), nl=False)
             return
-        change = HaproxyCommands(Path(socket)).change if (socket := options["socket"]) else None
-        target = Target(output, reload_command, change)
+        running = HaproxyCommands(Path(socket)) if (socket := options["socket"]) else None
+        target = Target(output, reload_command, running)
         follower = Follower(server, of_probes, target, render, _tell)
         if receive:
             token = receive_token_file.read_text("utf-8").strip() if receive_token_file else ""

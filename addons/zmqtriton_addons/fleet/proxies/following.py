@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_addons.fleet.servers import liveness, sources
 from zmqtriton_addons.fleet.servers.membership import Membership
@@ -31,14 +31,23 @@ _MAX_BYTES = 16 << 20
 _MEMORY_SUFFIX = ".servers"
 
 
+class Running(Protocol):
+    """A proxy that takes commands."""
+
+    def change(self, before: str, after: str) -> None:
+        """Go from one configuration to another. Raises InvalidArgument and OSError."""
+
+    def has_servers_of(self, configuration: str) -> bool:
+        """Return whether it has all of them. Raises OSError."""
+
+
 class Target(NamedTuple):
     """The file of the configuration, and how the proxy hears of each change of it."""
 
     path: Path
     #: The command that has the proxy read it again.
     reload: str = ""
-    #: Does without that, from one configuration to another. Raises InvalidArgument and OSError.
-    change: Callable[[str, str], None] | None = None
+    running: Running | None = None
 
 
 class Follower:
@@ -58,6 +67,8 @@ class Follower:
         self._received: dict[str, tuple[Mapping[str, Any], float]] = {}
         #: Nothing, so that the proxy is told at least once: an earlier run may have ended before.
         self._text = ""
+        #: That with which the proxy was reloaded at last.
+        self._loaded = ""
         self._problems: dict[str, str] = {}
         self._threads = ThreadPoolExecutor(32, "asking")
         self._changed = threading.Event()
@@ -102,6 +113,8 @@ class Follower:
         self._report("configuration", "")
         if text != self._text:
             self._write(text, nodes)
+        elif text != self._loaded and not self._has_servers():
+            self._reload()
 
     def _find(self) -> list[Node]:
         nodes = []
@@ -137,16 +150,23 @@ class Follower:
 
     def _is_changed(self, before: str, after: str) -> bool:
         """Change the running proxy; False if it has to read its configuration again."""
-        if self._target.change is None:
+        if self._target.running is None:
             return False
         try:
-            self._target.change(before, after)
+            self._target.running.change(before, after)
         except (InvalidArgument, OSError) as error:
             self._tell(f"it is reloaded: {error}")
             return False
         return True
 
+    def _has_servers(self) -> bool:
+        """Return False if a process had the command that ended since, at a reload just before."""
+        with suppress(OSError):  # it does not run, and reads its configuration when it does
+            return self._target.running is None or self._target.running.has_servers_of(self._text)
+        return True
+
     def _reload(self) -> None:
+        self._loaded = self._text
         try:
             done = subprocess.run(
                 shlex.split(self._target.reload),

@@ -46,6 +46,10 @@ class HaproxyCommands:
         for place in additions:
             self._add(place, new[place])
 
+    def has_servers_of(self, configuration: str) -> bool:
+        """Return whether HAProxy has all servers of a configuration. Raises OSError."""
+        return _split(configuration)[0].keys() <= self._present()
+
     def _add(self, place: str, words: str) -> None:
         self._do(f"add server {place} {words} {CHECKS}", "New server registered.")
         self._do(f"enable health {place}")

@@ -6,7 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
+from zmqtriton_addons.fleet.proxies.following import Follower, Running, Target, serve_receiver
 from zmqtriton_addons.fleet.servers.membership import MISSES
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
@@ -55,11 +55,11 @@ class Following:
         directory: Path,
         *words: str,
         reload: str = "",
-        change: Callable[[str, str], None] | None = None,
+        running: Running | None = None,
     ) -> None:
         self.path = directory / "proxy.cfg"
         self.lines: list[str] = []
-        target = Target(self.path, reload, change)
+        target = Target(self.path, reload, running)
         self.follower = Follower(words, {}, target, self._render, self.lines.append)
 
     @staticmethod
@@ -139,22 +139,32 @@ def test_the_proxy_is_told_of_changes_alone_and_again_if_it_did_not_hear(
     assert 4 == log.read_text().count("told"), "the earlier run may have ended amid its change"
 
 
+class Proxy:
+    """Takes commands, and refuses those for which there are problems."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str]] = []
+        self.problems: list[Exception] = []
+        self.has_servers = True
+
+    def change(self, before: str, after: str) -> None:
+        self.changes.append((before, after))
+        if self.problems:
+            raise self.problems.pop()
+
+    def has_servers_of(self, configuration: str) -> bool:
+        return self.has_servers
+
+
 def test_the_proxy_is_reloaded_if_it_does_not_take_a_change(
     announced: Path, tmp_path: Path
 ) -> None:
-    changes: list[tuple[str, str]] = []
-    problems: list[Exception] = []
-
-    def change(before: str, after: str) -> None:
-        changes.append((before, after))
-        if problems:
-            raise problems.pop()
-
+    proxy = Proxy()
     log = tmp_path / "log"
     script = tmp_path / "reload"
     script.write_text(f"#!/bin/sh\necho told >> {log}\n")
     script.chmod(0o755)
-    following = Following(tmp_path, str(announced), reload=str(script), change=change)
+    following = Following(tmp_path, str(announced), reload=str(script), running=proxy)
 
     def look(server: str) -> int:
         announce(announced, server, f"127.0.0.1:{server}")
@@ -164,14 +174,19 @@ def test_the_proxy_is_reloaded_if_it_does_not_take_a_change(
     assert 1 == look("1"), "what it has before is not known"
     first = following.path.read_text()
     assert 1 == look("2")
-    assert [(first, following.path.read_text())] == changes
-    problems.append(InvalidArgument("a name"))
+    assert [(first, following.path.read_text())] == proxy.changes
+    proxy.problems.append(InvalidArgument("a name"))
     assert 2 == look("3")
-    problems.append(ConnectionRefusedError("nobody is there"))
+    proxy.problems.append(ConnectionRefusedError("nobody is there"))
     assert 3 == look("4")
     assert ["it is reloaded: a name", "it is reloaded: nobody is there"] == [
         line for line in following.lines if line.startswith("it is reloaded")
     ]
+
+    assert 3 == look("5")
+    proxy.has_servers = False
+    assert 4 == look("5"), "a process that has ended had the command"
+    assert 4 == look("5"), "it does not help"
 
 
 def post(port: int, document: Any, token: str) -> int:

@@ -98,6 +98,9 @@ class _Haproxy:
         before, self._text = self._text, haproxy.render(layout)
         self._commands.change(before, self._text)
 
+    def has_servers_of(self, layout: Layout) -> bool:
+        return self._commands.has_servers_of(haproxy.render(layout))
+
     def ask(self, sequence: str = "", body: bytes | None = None) -> str:
         """Return the address of the server that has answered."""
         headers = {"X-Sequence": sequence} if sequence else {}
@@ -159,6 +162,8 @@ def test_servers_come_and_go_without_a_reload(tmp_path: Path) -> None:
 
         proxy.change(proxy.layout(new.address))
         assert {new.address} == proxy.answering()
+        assert proxy.has_servers_of(proxy.layout(new.address))
+        assert not proxy.has_servers_of(proxy.layout(new.address, "127.0.0.1:1"))
         proxy.change(proxy.layout(new.address, old.address))
         assert {old.address, new.address} == proxy.answering()
 
