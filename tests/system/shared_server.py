@@ -42,12 +42,18 @@ class SharedServer(Server):
             assert not error, error
 
     def begin(self) -> None:
-        """Begin a test."""
+        """Begin a test; if the one before has ended the server, which it was told, with another."""
+        if self.returncode is not None:
+            self.launch()
+            eventually(self.is_ready, 60, "another server is ready")
+            self.clear()
         self._begin += len(self.log_text())
         self._others = self._processes_but_stubs()
 
     def clear(self) -> None:
         """Unload and remove the models of the test; fail it if more than stubs has changed."""
+        status = self.returncode
+        assert status is None, f"the server has ended with {status}: {self.log_text()[-3000:]}"
         _, index = self.request_json("/v2/repository/index", {})
         for entry in index:
             self.control_model("unload", entry["name"])
@@ -55,7 +61,8 @@ class SharedServer(Server):
         for directory in (self.repository, self.scratch):
             for path in directory.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        assert self._others == self._processes_but_stubs()
+        before, after = self._others, self._processes_but_stubs()
+        assert before == after, f"{before} became {after}: {self.log_text()[-3000:]}"
 
     def _processes_but_stubs(self) -> dict[str, list[int]]:
         return {role: pids for role, pids in self.pids().items() if role != "stub"}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,19 @@ def has_started(pid: int) -> bool:
     return int(re.findall(r"^Shared_Dirty:\s+(\d+)", rollup, re.MULTILINE)[0]) > 4096
 
 
+def reload_has_started(server: Server, model: str) -> bool:
+    """Return whether the model's new stubs are forked: some are not while fork servers end."""
+    before = set(server.stub_pids(model))
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        client.unload_model(model)
+        client.load_model(model)
+    eventually(lambda: not before.intersection(server.stub_pids(model)), 30, "the old ones' end")
+    return all(has_started(pid) for pid in server.stub_pids(model))
+
+
 def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Server) -> None:
+    for model in ("born", "add_sub"):
+        eventually(partial(reload_has_started, server, model), 60)
     born = [*server.stub_pids("born"), *server.stub_pids("add_sub")]
 
     assert 1 + INSTANCES == len(born)
@@ -197,6 +210,7 @@ def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
 
 def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> None:
     question = "[__import__('random').random(), __import__('numpy').random.random()]"
+    eventually(partial(reload_has_started, server, "born"), 60)
 
     draws = [ask(server, "born", question)]
     (pid,) = server.stub_pids("born")
@@ -208,6 +222,7 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     assert has_started(server.stub_pids("born")[0])
     assert draws[0][0] != draws[1][0]
     assert draws[0][1] != draws[1][1]
+    reload_has_started(server, "born")  # without the modules that it was asked to import
 
 
 @pytest.mark.parametrize(
@@ -299,22 +314,15 @@ def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> N
 
 
 def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
-
-    def reload_has_started() -> bool:
-        with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-            client.unload_model("add_sub")
-            client.load_model("add_sub")
-        eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30, "the old ones' end")
-        return all(has_started(pid) for pid in server.stub_pids("add_sub"))
-
+    reload = partial(reload_has_started, server, "add_sub")
     # Until the last of those that the tests before have killed is replaced.
-    eventually(reload_has_started, 60)
+    eventually(reload, 60)
     fork_server = fork_server_of(server)
     os.kill(fork_server, signal.SIGSTOP)
 
-    assert not reload_has_started()
+    assert not reload()
     assert fork_server not in server.pids().get("fork-server", [])
-    eventually(reload_has_started, 60)
+    eventually(reload, 60)
 
 
 def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path) -> None:

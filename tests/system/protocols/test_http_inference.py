@@ -143,16 +143,14 @@ def _journal(name: str, milliseconds: int) -> bytes:
 @pytest.mark.row("C33")
 def test_what_waits_for_a_client_that_left_is_never_executed(server: Server) -> None:
     path, port = "/v2/models/journal/infer", server.http_port
-    before = read_journal(server.journal)
+    before, cancelled = read_journal(server.journal), cancelled_requests(server, "journal")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         first = pool.submit(_post, server, path, _journal("first", UNTIL_RELEASED))
         eventually(lambda: "first" in executions(server.journal), 20, "the first is executed")
         with socket.create_connection(("127.0.0.1", port)) as leaving:
             leaving.sendall(raw_request("POST", path, _journal("left", 0)))
             eventually(lambda: pending_requests(server, "journal") == 1, 20, "it waits")
-        eventually(
-            lambda: cancelled_requests(server, "journal") == 1, 20, "it is counted as cancelled"
-        )
+        eventually(lambda: cancelled_requests(server, "journal") > cancelled, 20, "it is cancelled")
         last = pool.submit(_post, server, path, _journal("last", 0))
         release_execution(server.journal, "first")
 

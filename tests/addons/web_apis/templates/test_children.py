@@ -34,8 +34,10 @@ def play(scenario: Callable[[Children], Awaitable[None]]) -> None:
 
 
 def processes() -> list[psutil.Process]:
+    """Return those of templates; this process may have others, such as a server."""
     children = psutil.Process().children(recursive=True)
-    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    living = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in living if child.name() == "zmqtriton-chat"]
 
 
 def ask(children: Children, model: str, template: str) -> Awaitable[str]:
