@@ -19,9 +19,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from zmqtriton.embedded.connection import Connection
 
 #: Commands of `zmqtriton`: functions that take the words after the name and return the status.
 COMMANDS = "zmqtriton.commands"
@@ -72,6 +75,24 @@ class Package(NamedTuple):
 
     name: str
     directory: Path
+
+
+def connect() -> Connection:
+    """Connect this process to the server that has started it, with the server's own rights.
+
+    Such a process has `--lifeline FD` on its command line. Raises NoServerError without one.
+    """
+    import argparse  # here, as below: each command line imports this module
+
+    from zmqtriton.control_client.client import NoServerError
+    from zmqtriton.embedded.connection import connect_by
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--lifeline", type=int)
+    lifeline = parser.parse_known_args()[0].lifeline
+    if lifeline is None:
+        raise NoServerError("no server has started this process: it has no --lifeline")
+    return connect_by(lifeline)
 
 
 def rows(table: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from zmqtriton import addons
+from zmqtriton.control_client.client import NoServerError
 from zmqtriton.ctl.main import cli
 from zmqtriton.main import main
 from zmqtriton.options import Options
@@ -134,3 +135,10 @@ def test_a_command_of_the_core_looks_at_no_other_package() -> None:
     )
 
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_process_that_no_server_has_started_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["watcher", "--every", "3"])
+
+    with pytest.raises(NoServerError, match="it has no --lifeline"):
+        addons.connect()

@@ -244,7 +244,12 @@ LAYERS = (
         ("tomli", "tomllib"),
         "only reads texts, and how the commands of add-ons are used",
     ),
-    Layer("zmqtriton.addons", (_FLOOR,), (), "is the seam, and knows no add-on"),
+    Layer(
+        "zmqtriton.addons",
+        (_FLOOR, "zmqtriton.control_client.client", "zmqtriton.embedded.connection"),
+        (),
+        "is the seam, and knows no add-on",
+    ),
     *(
         Layer(name, (f"zmqtriton_addons.{addon}",), (), "is a public name of an add-on alone")
         for name, addon in (

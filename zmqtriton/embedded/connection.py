@@ -191,13 +191,16 @@ class Connection:
         self._guest.hosting.replace(name)
 
 
-def connect(id: str = "", *, path: str = "", lifeline: int | None = None) -> Connection:
+def connect_by(lifeline: int) -> Connection:
+    """Connect to the server that has started this process with a lifeline."""
+    return Connection(Guest(Lifeline.inherited(lifeline), is_invited=True))
+
+
+def connect(id: str = "", *, path: str = "") -> Connection:
     """Connect to a server of this user: the newest, or the one with this id, pid or port.
 
-    `path` is its runtime directory, if that is neither named nor in the usual place. A process of
-    an add-on has a `lifeline` from its server. Raises NoServerError if there is none.
+    `path` is its runtime directory, if that is neither named nor in the usual place. Raises
+    NoServerError if there is none.
     """
-    if lifeline is not None:
-        return Connection(Guest(Lifeline.inherited(lifeline), is_invited=True))
     server = client.connect(client.ServerSelector(path, id))
     return Connection(Guest(server.line))
