@@ -113,16 +113,19 @@ def badly_loaded(server: Server) -> None:
     assert server.control_model("load", "works")
 
 
-@pytest.mark.row("L12")
-def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
+@pytest.fixture(scope="module")
+def overview(server: Server, badly_loaded: None) -> dict[str, list[Any]]:
+    """Findings in all models; a process looks into each that is not ready."""
     eventually(lambda: "LOADING" not in models(server), 60, "the end of all loads")
+    return findings(server)
 
-    by_model = findings(server)
 
-    causes = {model: all_[0]["text"] for model, all_ in by_model.items()}
+@pytest.mark.row("L12")
+def test_each_model_that_is_not_ready_is_explained(overview: dict[str, list[Any]]) -> None:
+    causes = {model: all_[0]["text"] for model, all_ in overview.items()}
     assert NOT_READY.keys() == causes.keys() - TROUBLED_LATER
     assert {} == {m: causes[m] for m in NOT_READY if NOT_READY[m] not in causes[m]}
-    for all_ in by_model.values():
+    for all_ in overview.values():
         assert all_[0]["advice"]
         assert all_[0]["commands"]
 
@@ -183,9 +186,9 @@ def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> N
 
 @pytest.mark.row("L12")
 def test_a_model_whose_last_load_failed_is_explained_unasked(
-    server: Server, badly_loaded: None
+    overview: dict[str, list[Any]],
 ) -> None:
-    text = findings(server)["works"][0]["text"]
+    text = overview["works"][0]["text"]
 
     assert text.startswith("ready, but the last load failed, the earlier version serves")
 
