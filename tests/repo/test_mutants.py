@@ -118,12 +118,14 @@ def test_what_acts_is_not_mutated() -> None:
     assert "zmqtriton/broker/core.py" in names
     assert "zmqtriton/supervisor/machine/policy_reading.py" in names
     assert not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/tables.py"} & names
-    assert {"broker", "supervisor", "gateway", "stub"} == {room_of(name).name for name in names}
+    rooms = {room_of(name).name for name in names}
+    assert {"broker", "supervisor", "entrance", "gateway", "stub"} == rooms
 
 
 def test_the_tests_of_every_room_are_tried() -> None:
     rooms = [
-        ROOT / "tests" / room for room in ("broker", "frontends/gateway", "stub", "supervisor")
+        ROOT / "tests" / room
+        for room in ("broker", "frontends/entrance", "frontends/gateway", "stub", "supervisor")
     ]
     files = {
         path.relative_to(ROOT).as_posix() for room in rooms for path in room.rglob("test_*.py")

@@ -18,8 +18,11 @@ from tests.session.order import is_slow
 from tools.mutants.mutations import Mutation
 from tools.mutants.rooms import ROOT, modules
 
-#: Where tests of the four rooms lie; those that take seconds count there alone.
-_FOLDERS = ("tests/broker/", "tests/frontends/gateway/", "tests/stub/", "tests/supervisor/")
+#: Where tests of the rooms lie; those that take seconds count there alone.
+_FOLDERS = (
+    *("tests/broker/", "tests/frontends/entrance/", "tests/frontends/gateway/"),
+    *("tests/stub/", "tests/supervisor/"),
+)
 _SUPPORT = "tests/support"
 MARKS = ("-m", "not system and not triton and not gpu")
 

@@ -1,4 +1,4 @@
-"""The code that mutants are made of: what decides in the four rooms that every request passes."""
+"""The code that mutants are made of: what decides in the rooms that every request passes."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ ROOMS = (
             "machine/python_settings.py",
         ),
     ),
+    Room("entrance", "frontends/zmqtriton_frontends/entrance"),
     Room("gateway", "frontends/zmqtriton_frontends/gateway"),
     Room(
         "stub",
