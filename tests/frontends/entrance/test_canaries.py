@@ -145,6 +145,9 @@ def test_a_share_of_what_the_stable_version_answers_is_copied(catalogue: Catalog
     assert 1 == checked.model.version
     assert ask(catalogue, "1").copy is None
 
+    catalogue.apply(split(0))
+    assert ask(catalogue).copy is None
+
     catalogue.apply(split(ALL, shadow=ALL))
     assert ask(catalogue).copy is None
 

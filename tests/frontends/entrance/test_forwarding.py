@@ -50,3 +50,12 @@ def test_names_that_mean_something_are_refused(name: str) -> None:
 
     text = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
     assert text == error.value.text
+
+
+def test_tokens_are_hidden_and_what_comes_behind_them_is_forwarded() -> None:
+    parameters: dict[str, Any] = {}
+
+    Forwarding(".", hides_tokens=True).add(parameters, [("Authorization", "x"), ("y", "1")])
+
+    assert {"y": "1"} == parameters
+    assert {"own": 1, "Authorization": "x"} == forwarded(".", ("Authorization", "x"))

@@ -1,0 +1,133 @@
+"""Reports to a client beside its answer: what it asks for, and no more than it may know."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.fakes import version_info
+from tests.supervisor.settings import frontend_settings
+from zmqtriton_floor import wire
+from zmqtriton_floor.settings.frontends import FrontendSettings, Restriction
+from zmqtriton_floor.wire import RequestBody, StageTimes, Tensor
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.steps.reports import Reports, are_wanted
+from zmqtriton_frontends.inference import load_metrics, model_load
+from zmqtriton_frontends.inference.admission import (
+    CheckedRequest,
+    Options,
+    Pairs,
+    prepare,
+    reported,
+)
+from zmqtriton_frontends.inference.catalogue import Catalogue
+
+SUMS = dict.fromkeys((*model_load._SUMS, "limit"), 1)
+
+
+class World:
+    def __init__(self, **settings: Any) -> None:
+        self.questions: list[tuple[str, int, int]] = []
+        self.catalogue = Catalogue()
+        self.catalogue.update(version_info("m"))
+        document: FrontendSettings = frontend_settings("http", **settings)
+        gateway: Any = SimpleNamespace(settings=document, statistics=self.statistics)
+        self.reports = Reports(gateway)
+
+    async def statistics(self, model: str, version: int, *, kind: int) -> dict[str, Any]:
+        self.questions.append((model, version, kind))
+        return {"loads": [SUMS]}
+
+    def enter(self, **headers: str) -> CheckedRequest:
+        by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+        body = RequestBody("7", {}, [], [Tensor("INPUT0", 11, [1], b"abcd")])
+        model = self.catalogue.find("m")
+        checked = prepare(self.catalogue, model, body, Options())
+        ask = Ask(("m", ""), lambda _: Content(body), by_name.get, begun_ns=1)
+        return self.reports(ask, checked)
+
+    def pairs(self, **headers: str) -> Pairs:
+        return asyncio.run(reported(self.enter(**headers).reports))
+
+
+@pytest.mark.parametrize(
+    ("headers", "wants"),
+    [
+        ({}, False),
+        ({b"x-stage-times": "1"}, True),
+        ({b"endpoint-load-metrics-format": "json"}, True),
+        ({b"accept": "*/*"}, False),
+    ],
+)
+def test_headers_ask(headers: dict[bytes, str], wants: bool) -> None:
+    assert wants is are_wanted(headers.get)
+
+
+def test_who_has_no_headers_is_told_nothing() -> None:
+    world = World()
+    checked = world.enter()
+
+    assert checked is world.reports(Ask(("m", ""), lambda _: Content(checked.body)), checked)
+
+
+def test_the_stages_are_those_of_the_broker_and_the_whole() -> None:
+    checked = World().enter(x_stage_times="1")
+
+    assert checked.stages is not None
+    assert checked.options.flags & wire.WANT_STAGES
+    checked.stages.take(StageTimes(1, 2_000_000, 0, 3_000_000, 0))
+    [(name, value)] = asyncio.run(reported(checked.reports))
+    assert "server-timing" == name
+    assert isinstance(value, str)
+    assert ["queue;dur=2", "compute;dur=3"] == [
+        part[:13].rstrip(".0") for part in value.split(", ")
+    ][:2]
+
+
+@pytest.mark.parametrize("wish", ["0", "no"])
+def test_who_does_not_want_stages_gets_none(wish: str) -> None:
+    checked = World().enter(x_stage_times=wish)
+
+    assert checked.stages is None
+    assert [] == asyncio.run(reported(checked.reports))
+
+
+@pytest.mark.parametrize("form", ["json", " TEXT "])
+def test_the_load_is_that_of_the_version_in_the_form_that_is_asked_for(form: str) -> None:
+    world = World()
+
+    pairs = world.pairs(endpoint_load_metrics_format=form)
+
+    load = model_load.of_model([SUMS])
+    assert [("endpoint-load-metrics", load_metrics.write(form.strip().lower(), load))] == pairs
+    assert [("m", 1, wire.LOAD)] == world.questions
+
+
+def test_the_load_as_bytes_has_a_name_of_its_own() -> None:
+    pairs = World().pairs(endpoint_load_metrics_format="bin")
+
+    load = model_load.of_model([SUMS])
+    assert [("endpoint-load-metrics-bin", load_metrics.write_binary(load))] == pairs
+
+
+def test_a_form_that_nobody_knows_is_left_out() -> None:
+    assert [] == World().pairs(endpoint_load_metrics_format="xml")
+
+
+def test_stages_cost_no_question_about_the_load() -> None:
+    world = World()
+    world.pairs(x_stage_times="1")
+    assert [] == world.questions
+
+
+@pytest.mark.parametrize(("key", "may"), [(None, False), ("wrong", False), ("secret", True)])
+def test_the_load_needs_the_key_of_statistics(key: str | None, may: bool) -> None:
+    world = World(http_restricted_api=(Restriction(("statistics",), "X-Key", "secret"),))
+    headers = {} if key is None else {"x_key": key}
+
+    pairs = world.pairs(endpoint_load_metrics_format="json", **headers)
+
+    assert may is bool(pairs)
