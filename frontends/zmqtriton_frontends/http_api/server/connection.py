@@ -21,7 +21,6 @@ from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
-from zmqtriton_frontends.http_api.server.exchange import NOTHING, Exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
@@ -41,6 +40,7 @@ _LINGER_S = 2.0
 _MAX_HELD_BYTES = 64 << 10
 #: A server that ends waits so long for the next request of a sequence that has begun late.
 _BETWEEN_REQUESTS_S = 5.0
+_NOTHING = memoryview(b"")
 _STOPPING = json_documents.write({"error": STOPPING})
 
 
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._application = application
         self._inferences = inferences
         self._reader = RequestReader()
-        self._exchange: Exchange | None = None
+        self._exchange: InferenceExchange | AsgiExchange | None = None
         #: The last head, what it says of an inference, and in which edition.
         self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
@@ -168,15 +168,21 @@ class Connection(asyncio.Protocol):
         reader, exchange = self._reader, self._exchange
         if reader.is_whole:
             return None
-        return NOTHING if exchange is None or reader.held else exchange.body_room()
+        arena_body = exchange.arena_body if type(exchange) is InferenceExchange else None
+        return _NOTHING if arena_body is None or reader.held else arena_body.room()
 
     def filled(self, size: int) -> None:
         """Note that bytes were received there."""
         self._received_bytes += size
         self._reader.skip(size)
         exchange = self._exchange
-        assert exchange is not None, "it has the room"
-        exchange.body_filled(size, is_last=self._reader.is_whole)
+        assert type(exchange) is InferenceExchange, "it has the room"
+        assert exchange.arena_body is not None, "it is the room"
+        exchange.arena_body.filled(size)
+        if exchange.arena_body.held_bytes:
+            exchange.account()
+        if self._reader.is_whole:
+            exchange.end_body()
 
     def pause_writing(self) -> None:
         self.channel.fill()
@@ -218,7 +224,7 @@ class Connection(asyncio.Protocol):
             inference = inferences.read(head, self._address)
             if inference is None or inference.refusal is None:  # each refusal is one of its own
                 self._seen = head, inference, inferences.edition
-        exchange: Exchange
+        exchange: InferenceExchange | AsgiExchange
         if inference is not None and inferences is not None:
             exchange = InferenceExchange(self, inferences, inference, host.ledger)
             if inference.is_large and self._body_receiver is None:

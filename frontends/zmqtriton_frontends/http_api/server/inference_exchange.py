@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
@@ -26,22 +26,50 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 from zmqtriton_frontends.http_api.server.answer_counts import by_status
-from zmqtriton_frontends.http_api.server.exchange import NOTHING, Owner
+from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Client, Ledger, Share
+from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
+_NOTHING = memoryview(b"")
 _JSON = b"content-type: application/json\r\n"
 #: Writes a header, given as its name and its value.
 _as_line = "%s: %s\r\n".__mod__
 
 
+class Owner(Protocol):
+    """The connection."""
+
+    channel: Channel
+    is_closed: bool
+    #: The client, for what is held for it.
+    client: Client
+    #: What has been done for it lately.
+    cost: Cost
+    #: Its turns at the loop.
+    turn: WorkTurn
+    #: Those that it has begun.
+    sequences: OpenSequences
+
+    @property
+    def last_fields(self) -> bytes:
+        """The fields that every answer has."""
+
+    def answered(self) -> None:
+        """Take note that the answer to the request was written."""
+
+    def leave(self) -> None:
+        """Leave: the next answer is the last."""
+
+
 class InferenceExchange(HttpInference):
     __slots__ = (
-        *("_arena_body", "_buffer", "_drop_bytes", "_early", "_is_answered", "_is_refused"),
-        *("_ledger", "_owner", "_received_bytes", "_sending", "_share", "has_begun_answer"),
+        *("_buffer", "_drop_bytes", "_early", "_is_answered", "_is_refused", "_ledger", "_owner"),
+        *("_received_bytes", "_sending", "_share", "arena_body", "has_begun_answer"),
     )
 
     def __init__(
@@ -54,7 +82,7 @@ class InferenceExchange(HttpInference):
         #: A body, or what has come of it.
         self._early: bytes | bytearray = b""
         #: What receives a large body.
-        self._arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
+        self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
         #: Where a large body is, until it is answered.
         self._buffer: ArenaBuffer | None = None
         #: What an incomplete body, or an answer that is not read, takes.
@@ -64,8 +92,8 @@ class InferenceExchange(HttpInference):
         #: How much more is dropped of a body that is refused.
         self._drop_bytes = DROP_BYTES
         self._sending: asyncio.Task[None] | None = None
-        if self._arena_body is not None:
-            self._arena_body.add(NOTHING)  # it may have room before anything comes
+        if self.arena_body is not None:
+            self.arena_body.add(_NOTHING)  # it may have room before anything comes
         if request_log.is_on:
             request_log.log_request("POST", head.path)
 
@@ -82,7 +110,7 @@ class InferenceExchange(HttpInference):
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
         """Take more of the body; begin to answer after the last part."""
-        is_small = len(part) == self._head.unbooked_bytes and self._arena_body is None
+        is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
         if is_small and is_last and not self._is_refused:
             self.begin(part)
             return
@@ -93,7 +121,7 @@ class InferenceExchange(HttpInference):
 
     def _end_in_turn(self) -> None:
         if not self._is_answered:  # it may be cancelled
-            self._end_body()
+            self.end_body()
 
     def _receive_part(self, part: bytes) -> None:
         size, head = len(part), self._head
@@ -101,9 +129,9 @@ class InferenceExchange(HttpInference):
         if self._is_refused:
             self._drop(size)
             return
-        if self._arena_body is not None:
-            self._arena_body.add(memoryview(part))
-            held = self._arena_body.held_bytes
+        if self.arena_body is not None:
+            self.arena_body.add(memoryview(part))
+            held = self.arena_body.held_bytes
         elif self._early:
             if type(self._early) is bytes:
                 self._early = bytearray(self._early)
@@ -116,19 +144,12 @@ class InferenceExchange(HttpInference):
         elif self._share is not None or (held and held != head.unbooked_bytes):
             self._hold(held)
 
-    def body_room(self) -> memoryview:
-        """Return where the next bytes of a large body may lie; empty if receive() takes them."""
-        return NOTHING if self._arena_body is None else self._arena_body.room()
-
-    def body_filled(self, size: int, *, is_last: bool) -> None:
-        """Take so many bytes that were received there."""
-        assert self._arena_body is not None, "it has the room"
-        self._arena_body.filled(size)
-        held, share = self._arena_body.held_bytes, self._share
-        if held and held != (0 if share is None else share.held):
+    def account(self) -> None:
+        """Account for what a large body takes by now."""
+        assert self.arena_body is not None, "it takes something"
+        held, share = self.arena_body.held_bytes, self._share
+        if held != (0 if share is None else share.held):
             self._hold(held)
-        if is_last:
-            self._end_body()
 
     def _hold(self, held: int) -> None:
         """Account for what a body takes; drop it if that is short."""
@@ -156,14 +177,14 @@ class InferenceExchange(HttpInference):
             return refusal(too_large("JSON", self._received_bytes, head.max_bytes))
         return refusal(Unavailable(NO_MEMORY))
 
-    def _end_body(self) -> None:
+    def end_body(self) -> None:
         """Begin to answer: all of the body has come."""
         if self._is_refused:
             self._answer(*self._refusal())
             return
         body: Any = self._early
-        if self._arena_body is not None:
-            arena_body, self._arena_body = self._arena_body, None
+        if self.arena_body is not None:
+            arena_body, self.arena_body = self.arena_body, None
             self._buffer = arena_body.whole()
             body = self._buffer.data
             if self._buffer.is_shared and self._share is not None:
@@ -203,9 +224,9 @@ class InferenceExchange(HttpInference):
 
     def _free(self) -> None:
         self._early = b""
-        if self._arena_body is not None:
-            self._arena_body.drop()
-            self._arena_body = None
+        if self.arena_body is not None:
+            self.arena_body.drop()
+            self.arena_body = None
         if self._buffer is not None:
             self._buffer.free()
             self._buffer = None
