@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - else the loop does, at its first thread
 import gc
 import logging
 import math
