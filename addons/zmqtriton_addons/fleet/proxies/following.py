@@ -145,7 +145,7 @@ class Follower:
         _replace(self._memory, json.dumps([_document(node) for node in nodes]))
         before, self._text = self._text, text
         self._tell(f"{self._target.path}: {len(nodes)} servers")
-        if not (before and self._is_changed(before, text)) and self._target.reload:
+        if not (before and self._is_changed(before, text)):
             self._reload()
 
     def _is_changed(self, before: str, after: str) -> bool:
@@ -167,6 +167,8 @@ class Follower:
 
     def _reload(self) -> None:
         self._loaded = self._text
+        if not self._target.reload:
+            return
         try:
             done = subprocess.run(
                 shlex.split(self._target.reload),

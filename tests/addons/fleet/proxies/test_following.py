@@ -114,13 +114,18 @@ def test_a_server_stays_while_it_answers_whoever_tells_of_it(
     assert [] == later.follower._membership.nodes
 
 
+def reload_script(directory: Path, end: str = "") -> tuple[Path, Path]:
+    """Make a script in place of a reload; return it, and the file in which it says so."""
+    script, log = directory / "reload", directory / "log"
+    script.write_text(f"#!/bin/sh\necho told >> {log}\n{end}")
+    script.chmod(0o755)
+    return script, log
+
+
 def test_the_proxy_is_told_of_changes_alone_and_again_if_it_did_not_hear(
     announced: Path, tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    script = tmp_path / "reload"
-    script.write_text(f"#!/bin/sh\necho told >> {log}\n[ -e {tmp_path}/up ]\n")
-    script.chmod(0o755)
+    script, log = reload_script(tmp_path, f"[ -e {tmp_path}/up ]\n")
     following = Following(tmp_path, str(announced), reload=str(script))
     announce(announced, "a", "127.0.0.1:9")
 
@@ -160,10 +165,7 @@ def test_the_proxy_is_reloaded_if_it_does_not_take_a_change(
     announced: Path, tmp_path: Path
 ) -> None:
     proxy = Proxy()
-    log = tmp_path / "log"
-    script = tmp_path / "reload"
-    script.write_text(f"#!/bin/sh\necho told >> {log}\n")
-    script.chmod(0o755)
+    script, log = reload_script(tmp_path)
     following = Following(tmp_path, str(announced), reload=str(script), running=proxy)
 
     def look(server: str) -> int:
@@ -187,6 +189,21 @@ def test_the_proxy_is_reloaded_if_it_does_not_take_a_change(
     proxy.has_servers = False
     assert 4 == look("5"), "a process that has ended had the command"
     assert 4 == look("5"), "it does not help"
+
+
+def test_a_proxy_without_a_command_to_reload_it_is_left_as_it_is(
+    announced: Path, tmp_path: Path
+) -> None:
+    proxy = Proxy()
+    following = Following(tmp_path, str(announced), running=proxy)
+    announce(announced, "a", "127.0.0.1:1")
+    following.look()
+    announce(announced, "b", "127.0.0.1:2")
+    following.look()
+    proxy.has_servers = False
+
+    assert {"127.0.0.1:1", "127.0.0.1:2"} == set(following.look())
+    assert 1 == len(proxy.changes)
 
 
 def post(port: int, document: Any, token: str) -> int:
