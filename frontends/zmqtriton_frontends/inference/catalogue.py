@@ -61,6 +61,10 @@ class Canary(NamedTuple):
 
     split: TrafficSplit
     version: ModelVersion
+    #: The names of the headers that choose it, and that keep a client's choice, as requests have
+    #: them.
+    header: bytes
+    sticky: bytes
 
 
 #: What is made of a configuration at its first use: it may be large, and all clients wait for it.
@@ -182,7 +186,7 @@ class Catalogue:
         #: The models whose requests are divided between two versions.
         self._splits: dict[str, TrafficSplit] = {}
         self.is_divided = False
-        #: Called when these have changed.
+        #: Called when there is a first one of these, or none any more.
         self.on_division: list[Callable[[], None]] = []
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
@@ -223,9 +227,10 @@ class Catalogue:
             self._splits.pop(split.model, None)
             self._choose_newest(split.model)
         self._replace_newest(split.model)
-        self.is_divided = bool(self._splits)
-        for tell in self.on_division:
-            tell()
+        if self.is_divided != bool(self._splits):
+            self.is_divided = not self.is_divided
+            for tell in self.on_division:
+                tell()
 
     def _choose_newest(self, name: str) -> None:
         loaded = [v for v in self._models.get(name, {}).values() if v.is_loaded]
@@ -246,7 +251,8 @@ class Catalogue:
         if stable is not None and stable.is_loaded:
             divided = self._newest[name] = copy(stable)
             if canary is not None and canary.is_loaded:
-                divided.canary = Canary(split, canary)
+                names = split.header.encode(), split.sticky.encode()
+                divided.canary = Canary(split, canary, *names)
         elif canary is not None and canary.is_loaded:
             self._newest[name] = canary
 
@@ -266,11 +272,7 @@ class Catalogue:
         for key in [key for key in self._ensembles if key[0] == name]:
             del self._ensembles[key]
         self._models.pop(name, None)
-        self._newest.pop(name, None)
-        self._splits.pop(name, None)
-        self.is_divided = bool(self._splits)
-        for tell in self.on_division:
-            tell()
+        self.divide(TrafficSplit(name, 0, 0, 0))
 
     def versions(self) -> dict[str, list[ModelVersion]]:
         """Return all versions of each model, by name; a model that cannot be read has none."""

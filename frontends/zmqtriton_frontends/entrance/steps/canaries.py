@@ -6,12 +6,11 @@ Steps only while the requests to some model are divided.
 from __future__ import annotations
 
 from zmqtriton_floor.routing import goes_to_canary, is_copied
-from zmqtriton_floor.wire import TrafficSplit
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.shadows import Shadows
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.catalogue import Canary, ModelVersion
 
 
 class Canaries:
@@ -23,7 +22,7 @@ class Canaries:
     ) -> tuple[ModelVersion, Content]:
         """Pass a request on to the canary; before it is checked, since versions differ in that."""
         canary = model.canary
-        if canary is not None and _goes_there(canary.split, ask, content):
+        if canary is not None and _goes_there(canary, ask, content):
             model = canary.version
         return model, content
 
@@ -35,17 +34,17 @@ class Canaries:
         return checked._replace(copy=self._shadows.copy(checked, canary))
 
 
-def _goes_there(split: TrafficSplit, ask: Ask, content: Content) -> bool:
+def _goes_there(canary: Canary, ask: Ask, content: Content) -> bool:
     """Choose by a header, by the sequence or another key that stays the same, or by chance."""
-    header = ask.header
-    if split.header and header is not None:
-        value = header(split.header.encode())
+    header, split = ask.header, canary.split
+    if canary.header and header is not None:
+        value = header(canary.header)
         if value is not None and split.header_value in ("", value):
             return True
     key = content.options.correlation
-    if split.sticky and not key:
-        if split.sticky == "id":
+    if canary.sticky and not key:
+        if canary.sticky == b"id":
             key = content.body.request_id
         elif header is not None:
-            key = header(split.sticky.encode()) or ""
+            key = header(canary.sticky) or ""
     return goes_to_canary(split, key)
