@@ -42,11 +42,7 @@ class SharedServer(Server):
             assert not error, error
 
     def begin(self) -> None:
-        """Begin a test; if the one before has ended the server, which it was told, with another."""
-        if self.returncode is not None:
-            self.launch()
-            eventually(self.is_ready, 60, "another server is ready")
-            self.clear()
+        """Begin a test."""
         self._begin += len(self.log_text())
         self._others = self._processes_but_stubs()
 
