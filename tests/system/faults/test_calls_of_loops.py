@@ -48,6 +48,11 @@ ALLOWED = (
         "a fork and the exec of the server's own Python; a process is seldom started",
     ),
     Allowed(
+        "os.fork",
+        "zmqtriton.supervisor.machine.reading.reader_process:start_reader",
+        "a fork, when all readers are slow",
+    ),
+    Allowed(
         "os.truncate",
         "zmqtriton.supervisor.machine.segments:anonymous_memory",
         "memory without a file, which takes no pages yet",
