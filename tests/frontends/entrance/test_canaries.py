@@ -117,10 +117,21 @@ def test_a_header_chooses_the_canary(catalogue: Catalogue) -> None:
     assert 2 == chosen(catalogue, x_try="anything")
 
 
-def test_all_requests_of_a_sequence_go_one_way(catalogue: Catalogue) -> None:
-    catalogue.apply(split(ALL // 2))
+def test_a_request_without_headers_is_divided_by_chance(catalogue: Catalogue) -> None:
+    catalogue.apply(split(ALL // 2, "x-try")._replace(sticky="x-user"))
+    entrance, request = entrance_of(catalogue), Ask(("m", ""), lambda _: Content(NO_INPUTS))
 
-    ways = [{chosen(catalogue, correlation=n) for _ in range(20)} for n in range(1, 50)]
+    assert {1, 2} == {entrance.enter(request).model.version for _ in range(100)}
+
+
+@pytest.mark.parametrize("sticky", ["", "id", "x-user"])
+def test_all_requests_of_a_sequence_go_one_way(catalogue: Catalogue, sticky: str) -> None:
+    catalogue.apply(split(ALL // 2)._replace(sticky=sticky))
+
+    ways = [
+        {chosen(catalogue, correlation=n, x_user=str(user)) for user in range(20)}
+        for n in range(1, 50)
+    ]
 
     assert all(len(versions) == 1 for versions in ways)
     assert {1, 2} == set().union(*ways)
@@ -144,6 +155,9 @@ def test_a_share_of_what_the_stable_version_answers_is_copied(catalogue: Catalog
     assert checked.copy is not None
     assert 1 == checked.model.version
     assert ask(catalogue, "1").copy is None
+
+    catalogue.apply(split(0, shadow=ALL // 2))
+    assert {True, False} == {ask(catalogue).copy is None for _ in range(100)}
 
     catalogue.apply(split(0))
     assert ask(catalogue).copy is None
