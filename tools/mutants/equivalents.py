@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _BROKER = "zmqtriton/broker"
 _STUB = "stub/zmqtriton_stub"
+_ENTRANCE = "frontends/zmqtriton_frontends/entrance"
 _GATEWAY = "frontends/zmqtriton_frontends/gateway"
 
 #: By `Mutation.name`.
@@ -14,6 +15,9 @@ EQUIVALENTS: dict[str, str] = {
     "arrivals.room >= FREE_BYTES": "of the free room nothing can be given back",
     f"{_GATEWAY}/loads.py load: if not files -> if False": (
         "a shortcut: without files a thread finds nothing to write"
+    ),
+    f"{_ENTRANCE}/ask.py -: 0 in begun_ns: int = 0 -> 1": (
+        "both are long ago, and every protocol says when"
     ),
     f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
     f"{_BROKER}/core.py Core.results: True in pairs = zip(message.outcomes, bodies, strict=True) "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
-from types import SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +22,9 @@ from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, Options
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
-from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.arrivals import Arrivals
 
@@ -100,6 +101,23 @@ def ask(model: str = "m", read: Callable[[ModelVersion], Any] | None = None, **m
     return Ask((model, ""), read or (lambda _: content()), **more)
 
 
+def functions_in(call: Callable[[], Any]) -> set[CodeType]:
+    """Return the functions that a call enters."""
+    codes: set[CodeType] = set()
+    before = sys.getprofile()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return codes
+
+
 class Sink:
     """Gets the answer of one request."""
 
@@ -133,6 +151,22 @@ def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
     assert {"own": 1} == checked.body.parameters
     assert options._replace(deadline_ns=9) == checked.options
     assert {"OUTPUT0": 3} == checked.classes
+
+
+def test_a_request_of_which_nothing_is_said_beside_has_no_options() -> None:
+    assert NO_OPTIONS == World().entrance.enter(ask()).options
+
+
+def test_a_plain_request_enters_nothing_that_it_does_not_need() -> None:
+    enter = World().entrance.enter
+    enter(ask())  # the first one has the model's signature made
+
+    codes = functions_in(partial(enter, ask()))
+
+    files = {code.co_filename for code in codes}
+    assert any(file.endswith("entrance/entrance.py") for file in files)
+    assert not [file for file in files if "/steps/" in file or "/access/" in file]
+    assert "_replace" not in {code.co_name for code in codes}, "it is made once"
 
 
 def test_the_body_is_read_for_the_model_that_is_found_and_not_without_one() -> None:
@@ -234,12 +268,16 @@ class Demand:
 
     def __init__(self, world: World, *, comes: bool = True) -> None:
         self.loads: list[str] = []
+        #: Not set while a load lasts.
+        self.may_come = asyncio.Event()
+        self.may_come.set()
         self._catalogue = world.catalogue
         self._comes = comes
         self._catalogue.demand = OnDemandLoader(self._call, 60.0)
 
     async def _call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.loads.append(arguments["model"])
+        await self.may_come.wait()
         if self._comes:
             self._catalogue.update(version_info(arguments["model"], version=2))
 
@@ -301,6 +339,71 @@ def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str
             checked = await world.entrance.admit(ask(read=read))
         assert 3 == checked.model.version
         assert "7" == checked.body.request_id
+        assert NO_OPTIONS == checked.options
+
+    asyncio.run(test())
+
+
+def test_who_can_wait_is_told_for_what() -> None:
+    async def aside() -> Content:
+        return content()
+
+    def read(model: ModelVersion) -> Content:
+        raise TakesLong(aside())
+
+    world = World()
+    demand = Demand(world)
+    with pytest.raises(NotLoaded, match="late"):
+        world.entrance.enter(ask("late"))
+    with pytest.raises(TakesLong, match="takes long to read") as caught:
+        world.entrance.enter(ask(read=read))
+
+    assert [] == demand.loads
+    caught.value.reading.close()
+
+
+@pytest.mark.parametrize("way", ["begin", "admit"])
+def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way: str) -> None:
+    async def test() -> None:
+        world, sink = World(), Sink()
+        demand = Demand(world)
+
+        async def aside() -> Content:
+            world.catalogue.forget("late")
+            return content()
+
+        def read(model: ModelVersion) -> Content:
+            raise TakesLong(aside())
+
+        request = ask("late", read)
+        if way == "begin":
+            world.entrance.begin(request, sink)
+            for task in sink.tasks:  # the list grows meanwhile
+                await task
+            [checked] = sink.started
+        else:
+            checked = await world.entrance.admit(request)
+        assert ["late", "late"] == demand.loads
+        assert "late" == checked.model.name
+
+    asyncio.run(test())
+
+
+def test_who_has_no_deadline_waits_while_a_model_is_loaded() -> None:
+    async def test() -> None:
+        world = World()
+        demand = Demand(world)
+        demand.may_come.clear()
+        waiting = [
+            asyncio.ensure_future(world.entrance.find("late", grant=None)),
+            asyncio.ensure_future(world.entrance.admit(ask("late"))),
+        ]
+        for _ in range(10):  # turns in which those would end that wait no longer
+            await asyncio.sleep(0)
+        assert [False, False] == [one.done() for one in waiting]
+        demand.may_come.set()
+        await asyncio.gather(*waiting)
+        assert ["late"] == demand.loads
 
     asyncio.run(test())
 
