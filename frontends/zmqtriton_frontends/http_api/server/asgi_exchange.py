@@ -16,7 +16,7 @@ from zmqtriton_frontends.http_api.inference.http_inference import refusal
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
 from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
-from zmqtriton_frontends.http_api.server.inference_exchange import Owner
+from zmqtriton_frontends.http_api.server.exchange import Exchange, Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.process.turns import TaskTurn, Turns
@@ -31,7 +31,7 @@ _LENGTH = b"content-length"
 Event = dict[str, Any]
 
 
-class AsgiExchange:
+class AsgiExchange(Exchange):
     def __init__(
         self,
         owner: Owner,

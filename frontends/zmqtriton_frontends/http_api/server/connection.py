@@ -21,6 +21,7 @@ from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
+from zmqtriton_frontends.http_api.server.exchange import Exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
@@ -73,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._application = application
         self._inferences = inferences
         self._reader = RequestReader()
-        self._exchange: InferenceExchange | AsgiExchange | None = None
+        self._exchange: Exchange | None = None
         #: The last head, what it says of an inference, and in which edition.
         self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
@@ -168,21 +169,20 @@ class Connection(asyncio.Protocol):
         reader, exchange = self._reader, self._exchange
         if reader.is_whole:
             return None
-        arena_body = exchange.arena_body if type(exchange) is InferenceExchange else None
+        arena_body = None if exchange is None else exchange.arena_body
         return _NOTHING if arena_body is None or reader.held else arena_body.room()
 
     def filled(self, size: int) -> None:
         """Note that bytes were received there."""
         self._received_bytes += size
         self._reader.skip(size)
-        exchange = self._exchange
-        assert type(exchange) is InferenceExchange, "it has the room"
-        assert exchange.arena_body is not None, "it is the room"
-        exchange.arena_body.filled(size)
-        if exchange.arena_body.held_bytes:
-            exchange.account()
-        if self._reader.is_whole:
-            exchange.end_body()
+        exchange, is_last = self._exchange, self._reader.is_whole
+        assert exchange is not None, "it has the room"
+        arena_body = exchange.arena_body
+        assert arena_body is not None, "it is the room"
+        arena_body.filled(size)
+        if is_last or arena_body.held_bytes:
+            exchange.body_received(is_last=is_last)
 
     def pause_writing(self) -> None:
         self.channel.fill()
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
             inference = inferences.read(head, self._address)
             if inference is None or inference.refusal is None:  # each refusal is one of its own
                 self._seen = head, inference, inferences.edition
-        exchange: InferenceExchange | AsgiExchange
+        exchange: Exchange
         if inference is not None and inferences is not None:
             exchange = InferenceExchange(self, inferences, inference, host.ledger)
             if inference.is_large and self._body_receiver is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
@@ -26,44 +26,17 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 from zmqtriton_frontends.http_api.server.answer_counts import by_status
-from zmqtriton_frontends.http_api.server.channel import Channel
+from zmqtriton_frontends.http_api.server.exchange import Owner
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.ledger import Client, Ledger, Share
-from zmqtriton_frontends.process.turns import Cost, WorkTurn
+from zmqtriton_frontends.process.ledger import Ledger, Share
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
 _JSON = b"content-type: application/json\r\n"
 #: Writes a header, given as its name and its value.
 _as_line = "%s: %s\r\n".__mod__
-
-
-class Owner(Protocol):
-    """The connection."""
-
-    channel: Channel
-    is_closed: bool
-    #: The client, for what is held for it.
-    client: Client
-    #: What has been done for it lately.
-    cost: Cost
-    #: Its turns at the loop.
-    turn: WorkTurn
-    #: Those that it has begun.
-    sequences: OpenSequences
-
-    @property
-    def last_fields(self) -> bytes:
-        """The fields that every answer has."""
-
-    def answered(self) -> None:
-        """Take note that the answer to the request was written."""
-
-    def leave(self) -> None:
-        """Leave: the next answer is the last."""
 
 
 class InferenceExchange(HttpInference):
@@ -121,7 +94,7 @@ class InferenceExchange(HttpInference):
 
     def _end_in_turn(self) -> None:
         if not self._is_answered:  # it may be cancelled
-            self.end_body()
+            self.body_received(is_last=True)
 
     def _receive_part(self, part: bytes) -> None:
         size, head = len(part), self._head
@@ -142,13 +115,6 @@ class InferenceExchange(HttpInference):
         if self._received_bytes > head.max_bytes:
             self._refuse_body(DROP_BYTES)
         elif self._share is not None or (held and held != head.unbooked_bytes):
-            self._hold(held)
-
-    def account(self) -> None:
-        """Account for what a large body takes by now."""
-        assert self.arena_body is not None, "it takes something"
-        held, share = self.arena_body.held_bytes, self._share
-        if held != (0 if share is None else share.held):
             self._hold(held)
 
     def _hold(self, held: int) -> None:
@@ -177,8 +143,13 @@ class InferenceExchange(HttpInference):
             return refusal(too_large("JSON", self._received_bytes, head.max_bytes))
         return refusal(Unavailable(NO_MEMORY))
 
-    def end_body(self) -> None:
-        """Begin to answer: all of the body has come."""
+    def body_received(self, *, is_last: bool) -> None:
+        """Account for what a large body takes by now; begin to answer after the last part."""
+        share, held = self._share, 0 if self.arena_body is None else self.arena_body.held_bytes
+        if held and held != (0 if share is None else share.held):
+            self._hold(held)
+        if not is_last:
+            return
         if self._is_refused:
             self._answer(*self._refusal())
             return
