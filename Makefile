@@ -167,17 +167,17 @@ $(uv):
 	$(PYTHON) -m venv --clear .venv
 	touch $@
 
-.venv/server.stamp: .venv/pyvenv.cfg | $(uv)
+.venv/server.stamp: .venv/pyvenv.cfg $(finder) | $(uv)
 	$(uv) pip install --quiet --python .venv --editable .
 	$(bin)/python $(finder)
 	touch $@
 
-.venv/test.stamp: .venv/pyvenv.cfg | $(uv)
+.venv/test.stamp: .venv/pyvenv.cfg $(finder) | $(uv)
 	$(uv) pip install --quiet --python .venv --editable '.[test,dev]'
 	$(bin)/python $(finder)
 	touch $@ .venv/server.stamp
 
-.venv/docs.stamp: .venv/pyvenv.cfg | $(uv)
+.venv/docs.stamp: .venv/pyvenv.cfg $(finder) | $(uv)
 	$(uv) pip install --quiet --python .venv --editable '.[docs]'
 	$(bin)/python $(finder)
 	touch $@ .venv/server.stamp
@@ -198,7 +198,7 @@ $(uv):
 
 # tritonclient holds protobuf below 7; the server must run with either. Two editable packages of one
 # tree are not built at once.
-.venv-protobuf7/stamp: setup.cfg | $(uv) .venv/test.stamp
+.venv-protobuf7/stamp: setup.cfg $(finder) | $(uv) .venv/test.stamp
 	$(uv) venv --quiet --clear --python $(PYTHON) .venv-protobuf7
 	$(uv) pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
 	.venv-protobuf7/bin/python $(finder)

@@ -18,8 +18,9 @@ from tools import editable_finder, optimized_python
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with an environment that is older than its setup.cfg."""
-    for name in ("Makefile", "setup.cfg"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "tools").mkdir()
+    for name in ("Makefile", "setup.cfg", "tools/editable_finder.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     for name in (".venv/pyvenv.cfg", ".venv/bin/uv"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +50,22 @@ def test_no_target_takes_the_environment_of_another(checkout: Path) -> None:
     assert any(" .venv-ray " in line for line in of_ray)
     assert not [line for line in of_ray if line.endswith("--clear .venv")]
     assert [line for line in own if line.endswith("--clear .venv")]
+
+
+def test_an_environment_gets_a_changed_finder(checkout: Path) -> None:
+    for second, name in enumerate((".venv/pyvenv.cfg", ".venv/test.stamp"), start=1):
+        (checkout / name).touch()
+        os.utime(checkout / name, (second, second))
+    for path in (checkout / "setup.cfg", checkout / "tools" / "editable_finder.py"):
+        os.utime(path, (0, 0))
+    finder = ".venv/bin/python tools/editable_finder.py"
+
+    before = commands(checkout, ".venv/test.stamp")
+    (checkout / "tools" / "editable_finder.py").touch()
+    after = commands(checkout, ".venv/test.stamp")
+
+    assert (False, True) == (finder in before, finder in after)
+    assert not [line for line in after if line.endswith("--clear .venv")]
 
 
 def test_an_optimised_python_of_the_system_is_taken_in_place_of_another_build(
