@@ -55,7 +55,7 @@ TESTED = {
     "::test_repositories_are_added_and_taken_away_by_command",
     "repository unregister": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
-    "replace": "operations/test_replacements.py::test_a_server_is_replaced_by_a_command",
+    "replace": "replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
     "restart": "operations/test_ctl.py::test_a_model_is_restarted",
     "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
     "servers": "operations/test_ctl_results.py"

@@ -45,8 +45,7 @@ SLOW = (
 #: Those that several processes begin with, by the beginning of their path: files that take long, or
 #: wait for long. Of what is short the processes end at nearly the same time.
 FIRST = (
-    "system/faults/test_torn_connections.py",
-    "system/docs/",
+    *("system/replacements/", "system/docs/"),
     *("system/model_api/test_memory.py", "system/faults/", "conformance/", "system/attacks/"),
     *("system/", "command_line/", "environments/"),
     *SLOW,

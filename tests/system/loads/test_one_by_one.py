@@ -19,7 +19,7 @@ from tests.faults.replacements import clients
 from tests.faults.replacements.ways import InOneDirectory, OneByOne
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.test_replacements import (
+from tests.system.replacements.replacing import (
     begin_stream,
     load_with_code,
     lost_in,

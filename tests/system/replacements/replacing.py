@@ -1,0 +1,101 @@
+"""A replacement under a few clients, and what the servers are asked and told before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import urllib.request
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.replacements import clients
+from tests.faults.replacements.__main__ import replace_under_load
+from tests.faults.replacements.ways import Way
+from tests.support.server import Server
+from zmqtriton.control_client.client import ServerSelector, connect_all
+
+FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
+
+
+def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Replace a server once under a few clients, of which none fails, and return these."""
+    for streaming in (clients.EventsClient, clients.DecoupledClient):
+        monkeypatch.setattr(streaming, "count", 8)
+    monkeypatch.setattr(clients.TalkClient, "requests", 8)
+    # gRPC's clients repeat by themselves what no server has begun; without that they lose a call
+    # that they are about to send when they hear that they should go
+    monkeypatch.setattr(clients.GrpcClient, "retries", 1)
+    way.start()
+    try:
+        crowd, _ = asyncio.run(replace_under_load(way, 1, numbers, pause_s=1.0))
+    finally:
+        way.close()
+
+    assert [] == [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
+    assert [] == [each.label for each in crowd if not each.right]
+    return crowd
+
+
+def lost_in(crowd: list[Any]) -> int:
+    """Return how often clients missed shared memory that they had registered."""
+    return sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
+
+
+def pid_of(server: Server) -> int:
+    assert server.process is not None
+    return server.process.pid
+
+
+def pids_in(directory: Path) -> list[int]:
+    """Return the pids of the servers in a named directory, first of the one that is meant."""
+    clients = connect_all(ServerSelector(str(directory)))
+    try:
+        return [client.call("identity", timeout_s=60)["pid"] for client in clients]
+    finally:
+        for client in clients:
+            client.close()
+
+
+_CONFIG = {
+    "backend": "python",
+    "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],
+    "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}],
+}
+
+
+_CODE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        array = np.array(["TEXT"], dtype=object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for _ in requests]
+"""
+
+
+def load_with_code(server: Server, model: str, text: str) -> int:
+    code = base64.b64encode(_CODE.replace("TEXT", text).encode()).decode()
+    parameters = {"config": json.dumps(_CONFIG), "file:1/model.py": code}
+    path = f"/v2/repository/models/{model}/load"
+    return server.request_json(path, {"parameters": parameters})[0]
+
+
+def output_of(server: Server, model: str) -> str:
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
+    _, document = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    return str(document["outputs"][0]["data"][0])
+
+
+def begin_stream(server: Server) -> HTTPResponse:
+    """Begin what keeps a server that leaves for longer than a test takes."""
+    body = json.dumps({"COUNT": 1_000_000, "DELAY_US": 50_000}).encode()
+    request = urllib.request.Request(f"{server.url}/v2/models/tokens/generate_stream", body)
+    response = urllib.request.urlopen(request, timeout=60)
+    assert isinstance(response, HTTPResponse)
+    assert response.readline().startswith(b"data:")
+    return response

@@ -1,0 +1,153 @@
+"""A server takes the place of another in its named directory, by itself or by a command."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.replacements.ways import ByTakeOver, InOneDirectory
+from tests.support.waiting import eventually
+from tests.system.replacements.replacing import pid_of, pids_in
+from zmqtriton.control_client.client import ServerSelector, connect
+
+pytestmark = pytest.mark.system
+
+
+def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacement(
+    tmp_path: Path,
+) -> None:
+    way = InOneDirectory(tmp_path)
+    selector, seen, is_over = ServerSelector(str(way.runtime)), list[int](), threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            with connect(selector) as client:
+                seen.append(client.identity.pid)
+            time.sleep(0.01)
+
+    way.start()
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(2):
+            way.replace()
+    finally:
+        is_over.set()
+        looking.join()
+        way.close()
+
+    pids = [pid_of(server) for server in way.servers]
+    assert pids == [pid for pid, _ in itertools.groupby(seen)]
+    assert not way.runtime.exists()
+
+
+@pytest.mark.parametrize("who", ["the old one", "the new one"])
+def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
+    tmp_path: Path, who: str
+) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [before] = way.servers
+    after = way.next()
+    way.servers.append(after)
+    imports = after.block_imports("add_sub")
+    imports.touch()
+    after.launch()
+    try:
+        eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
+        killed, left = (before, after) if who == "the old one" else (after, before)
+        killed.kill()
+        assert [pid_of(left)] == pids_in(way.runtime)
+        imports.unlink()
+        eventually(left.is_ready, 60, "it serves")
+        assert [pid_of(left)] == pids_in(way.runtime)
+        if left is before:
+            way.servers.reverse()
+            way.replace()
+    finally:
+        way.close()
+
+    assert not way.runtime.exists()
+
+
+def _replace(way: ByTakeOver, *words: str) -> Any:
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
+    return subprocess.run(
+        [*command, "replace", *words], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_server_is_replaced_by_a_command(tmp_path: Path) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    before = pid_of(server)
+    try:
+        refused = _replace(way, "--", "--model-repository=nowhere", f"--http-port={way.http_port}")
+        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
+        assert "the running server goes on:\nfailed to stat file nowhere" in refused.stderr
+
+        imports = server.repository / "add_sub" / "1" / "model.py"
+        text = imports.read_text()
+        imports.write_text(f"{text}\nraise ValueError('no weights')\n")
+        refused = _replace(way)
+        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
+        assert "the running server goes on" in refused.stderr
+        assert "no weights" in refused.stderr
+
+        imports.write_text(f"import time\ntime.sleep(60)\n{text}")
+        refused = _replace(way, "--timeout=3")
+        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
+        assert 200 == server.status("/v2/models/add_sub/ready")
+
+        imports.write_text(text)
+        done = _replace(way, "-o", "json")
+        assert 0 == done.returncode, done.stderr
+        answer = json.loads(done.stdout)
+        assert before == answer["before"]
+        assert server.process is not None
+        assert 0 == server.process.wait(60)
+        assert [answer["pid"]] == pids_in(way.runtime)
+        assert server.is_ready()
+        os.kill(answer["pid"], signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+    finally:
+        way.close()
+
+
+def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(tmp_path: Path) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    before = pid_of(server)
+    imports = server.block_imports("add_sub")
+    imports.touch()
+    pids = [before]
+    try:
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(_replace, way)
+            eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
+            pids = pids_in(way.runtime)
+            server.kill()
+            done = running.result()
+        assert 1 == done.returncode
+        assert f"the running server has ended; pid {pids[1]} serves when" in done.stderr
+        assert pids[1:] == pids_in(way.runtime)
+        imports.unlink()
+        eventually(server.is_ready, 60, "it serves")
+    finally:
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+        way.close()

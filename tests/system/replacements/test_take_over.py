@@ -1,0 +1,211 @@
+"""A server takes over what another one has: its sequences, and what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.faults.replacements import clients
+from tests.faults.replacements.ways import ByTakeOver
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.replacements.replacing import begin_stream, load_with_code, output_of
+from zmqtriton.control_client.client import ServerSelector, connect
+from zmqtriton.ctl.main import cli
+
+pytestmark = pytest.mark.system
+
+
+def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
+    way = ByTakeOver(tmp_path)
+    way.start()
+    [before] = way.servers
+    after = way.next()
+    model = clients.MODELS[0]
+    (after.repository / model / "1" / "model.py").write_text("raise ValueError('broken')\n")
+    try:
+        after.launch()
+        eventually(lambda: after.returncode is not None, 60, "it gives up")
+        assert 200 == before.status(f"/v2/models/{model}/ready")
+        assert 1 == after.returncode
+        assert "leaves" not in before.log_text()
+    finally:
+        way.close()
+
+
+def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Path) -> None:
+    explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
+    way = ByTakeOver(tmp_path, explicit)
+    way.start()
+    [before] = way.servers
+    try:
+        for path, document in (
+            ("repository/models/identity_fp32/load", {}),
+            ("repository/models/add_sub/unload", {}),
+            ("logging", {"log_verbose_level": 1}),
+            ("trace/setting", {"trace_rate": "7"}),
+        ):
+            assert 200 == before.request_json(f"/v2/{path}", document)[0], path
+        for command in (["scale", "tokens", "2"], ["drain", "identity_fp32"]):
+            arguments = [f"--server={before.pids()['supervisor'][0]}", *command]
+            done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+            assert 0 == done.exit_code, done.output
+        documents = what_is_told(before)
+        assert "drain" in str(documents["models"])
+        way.replace()
+        assert documents == what_is_told(way.servers[-1])
+    finally:
+        way.close()
+
+    assert "not taken over" not in way.log_text()
+    states = {name: (state, reason) for name, state, reason in documents["models"]}
+    assert ("UNAVAILABLE", "unloaded") == states["add_sub"]
+    assert ("UNAVAILABLE", "READY") == (states["identity_fp32"][0], states["tokens"][0])
+    assert (2, 400) == (documents["instances"], documents["ready"])
+
+
+def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) -> None:
+    loaded = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
+    way = ByTakeOver(tmp_path, (*loaded, "--grpc-processes=1", "--http-workers=1"))
+    way.start()
+    [old] = way.servers
+    new = way.next()
+    way.servers.append(new)
+    with ExitStack() as ends:
+        ends.callback(way.close)
+        waiting = ends.enter_context(ThreadPoolExecutor())
+        before, during, after = (ends.enter_context(region(tmp_path.name, n)) for n in "bda")
+        assert 200 == old.request_json("/v2/repository/models/sequences/load", {})[0]
+        assert 200 == load_with_code(old, "first", "FIRST")
+        starts, repeats = new.block_imports("add_sub"), new.block_imports("sequences")
+        starts.touch()
+        repeats.touch()
+        stream = ends.enter_context(begin_stream(old))
+
+        new.launch()
+        eventually(lambda: "takes over from" in new.log_text(), 60, "it has the sockets")
+        register(old, before)
+        starts.unlink()
+        eventually(lambda: new.stub_pids("sequences"), 60, "it repeats a load")
+        answers = [
+            waiting.submit(register, old, during),
+            waiting.submit(load_with_code, old, "second", "SECOND"),
+        ]
+        eventually(lambda: during in regions_of(old), 60, "it is told")
+        repeats.unlink()
+        eventually(lambda: "leaves" in old.log_text(), 60, "it is told to leave")
+        assert [200, 200] == [each.result(60) for each in answers]
+        register(new, after)
+        with connect(ServerSelector(name=str(old.pids()["supervisor"][0]))) as caller:
+            kept = caller.call("regions.status", {"name": ""}, 60)
+            caller.call("load", {"model": "identity_fp32"}, 60)
+
+        stream.close()
+        assert old.process is not None
+        assert 0 == old.process.wait(60), old.log_text()[-3000:]
+        assert {before, during, after} == {row["name"] for row in kept}
+        assert {before, during, after} == set(regions_of(new))
+        assert 200 == new.status("/v2/models/identity_fp32/ready")
+        for model, text in (("first", "FIRST"), ("second", "SECOND")):
+            assert text == output_of(new, model)
+    assert "not taken over" not in way.log_text()
+    assert "not done by" not in way.log_text()
+
+
+def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
+    tmp_path: Path,
+) -> None:
+    way = ByTakeOver(tmp_path, ("--grpc-processes=1", "--http-workers=1"))
+    old = way.next()
+    way.servers.append(old)
+    keep_sequences(old)
+    old.start()
+    kinds = (clients.HttpSequenceClient, clients.GrpcSequenceClient, clients.TalkClient)
+
+    async def go_on() -> None:
+        began = [kind(way.http_port, way.grpc_port) for kind in kinds]
+        waits = [asyncio.Event() for _ in kinds]
+        for client, wait in zip(began, waits, strict=True):
+            client.pause_between = wait.wait
+        tasks = [asyncio.create_task(client.ask()) for client in began]
+        await asyncio.to_thread(eventually, lambda: open_sequences(old) == len(kinds), 60)
+        next_server = way.next()
+        way.servers.append(next_server)
+        keep_sequences(next_server)
+        next_server.launch()
+        await asyncio.to_thread(eventually, lambda: "leaves" in old.log_text(), 120)
+        for kind in kinds:
+            other = kind(way.http_port, way.grpc_port)
+            await asyncio.wait_for(other.ask(), 60)
+            await other.close()
+        assert old.returncode is None
+        for wait in waits:
+            wait.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)
+        for client in began:
+            await client.close()
+
+    try:
+        asyncio.run(go_on())
+        assert old.process is not None
+        assert 0 == old.process.wait(60), old.log_text()[-3000:]
+        counted = way.servers[-1].statistics("sequences")["inference_count"]
+        assert len(kinds) * clients.STEPS == counted
+    finally:
+        way.close()
+
+
+def open_sequences(server: Server) -> int:
+    _, status = server.request_json("/v2/zmqtriton/status")
+    return sum(row["sequences"] for row in status["counts"])
+
+
+def keep_sequences(server: Server) -> None:
+    """Have sequences wait for longer than a test takes."""
+    config = server.repository / "sequences" / "config.pbtxt"
+    text = config.read_text()
+    assert "5000000" in text
+    config.write_text(text.replace("5000000", "300000000"))
+
+
+@contextmanager
+def region(*words: str) -> Iterator[str]:
+    name = f"replacements-{os.getpid()}-{'-'.join(words)}"
+    path = Path("/dev/shm") / name
+    path.write_bytes(bytes(64))
+    try:
+        yield name
+    finally:
+        path.unlink()
+
+
+def register(server: Server, name: str) -> int:
+    place = {"key": f"/{name}", "offset": 0, "byte_size": 64}
+    status, document = server.request_json(f"/v2/systemsharedmemory/region/{name}/register", place)
+    assert status == 200, document
+    return status
+
+
+def regions_of(server: Server) -> list[str]:
+    return [row["name"] for row in server.request_json("/v2/systemsharedmemory/status")[1]]
+
+
+def what_is_told(server: Server) -> dict[str, Any]:
+    """Return what a server says of all that it was told while it ran."""
+    _, index = server.request_json("/v2/repository/index", {})
+    models = [(one["name"], one.get("state"), one.get("reason")) for one in index]
+    return {
+        "models": sorted(each for each in models if each[1]),
+        "log": server.request_json("/v2/logging")[1],
+        "trace": server.request_json("/v2/trace/setting")[1],
+        "instances": len(server.stub_pids("tokens")),
+        "ready": server.status("/v2/models/identity_fp32/ready"),
+    }

@@ -1,0 +1,25 @@
+"""A server takes the place of another while clients of every protocol ask: no request fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.replacements.ways import BySystemd, InOneDirectory, OnOnePort, Way
+from tests.system.replacements.replacing import FEW, lost_in, replace_once
+
+pytestmark = pytest.mark.system
+
+
+@pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
+@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory])
+def test_a_server_is_replaced_without_a_failed_request(
+    tmp_path: Path, kind: type[Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = kind(tmp_path)
+
+    crowd = replace_once(way, FEW, monkeypatch)
+
+    assert "Traceback" not in way.log_text()
+    assert lost_in(crowd) == 0 or kind is not InOneDirectory
