@@ -19,7 +19,7 @@ peer_pythons := '>=3.10,<3.13'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
-	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants machines
+	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -124,6 +124,10 @@ alone: .venv/test.stamp
 # Small faults in the code that decides, N of them, one at a time: how many do tests notice?
 mutants: .venv/test.stamp
 	$(bin)/python -m tools.mutants --seed $(or $(SEED),1) --count $(N) $(ARGS)
+
+# Sizes and shapes for a review: what is large, what is small and needed once.
+report: .venv/test.stamp
+	$(bin)/python -m tools.report $(ARGS)
 
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

@@ -93,6 +93,16 @@ def _imported(source: Source) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{module}.{alias.name}"
 
 
+def import_graph() -> dict[str, set[str]]:
+    """Module to the modules of ours that it imports, anywhere and for whatever purpose."""
+    names = {source.module for source in sources()}
+    graph = {}
+    for source in sources():
+        used = {name if name in names else name.rpartition(".")[0] for _, name in imported(source)}
+        graph[source.module] = (used & names) - {source.module}
+    return graph
+
+
 def within(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 

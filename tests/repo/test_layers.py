@@ -95,12 +95,6 @@ SPAWNERS = {
     "zmqtriton_addons.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }
 
-FILE_LINES = 500
-#: Files that may be longer, with the reason.
-LONGER_FILES = {
-    "zmqtriton_floor.wire": (920, "the whole protocol is one file, read from top to bottom"),
-}
-TEST_FILE_LINES = 600
 FUNCTION_LINES = 60
 ARGUMENT_BUILDER_LINES = 100
 POSITIONAL_PARAMETERS = 6
@@ -256,19 +250,6 @@ def test_a_module_says_what_it_is_for() -> None:
             yield f"{source.path.relative_to(ROOT)} has no docstring"
 
     assert [] == every(faults)
-
-
-def test_files_stay_small_enough_to_read() -> None:
-    limits = [
-        (source.path, LONGER_FILES.get(source.module, (FILE_LINES, ""))[0]) for source in sources()
-    ]
-    limits += [(path, TEST_FILE_LINES) for path in sorted((ROOT / "tests").rglob("*.py"))]
-
-    assert [] == [
-        f"{path.relative_to(ROOT)} has {lines} lines, {limit} are allowed"
-        for path, limit in limits
-        if (lines := len(path.read_text("utf-8").splitlines())) > limit
-    ]
 
 
 def functions(source: Source) -> Iterator[Function]:

@@ -1,4 +1,4 @@
-"""The rules on the size of classes, folders and import lists, on import cycles and named tuples.
+"""The rules on import lists and import cycles, on slots and named tuples.
 
 Each exception is listed with its reason and today's number, so that it can only shrink.
 """
@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.repo.sources import Source, imported, sources
+from tests.repo.sources import Source, import_graph, imported, sources
 
-METHODS_PER_CLASS = 25
-#: Classes with more methods: how many they have.
-LARGE_CLASSES: dict[str, int] = {}
 MODULES_IMPORTED = 20
 #: Modules that import more of ours, each because it puts the parts of a process together. A rise
 #: needs a decision: docs/decisions.md has these numbers, too, under the heading of D137.
@@ -26,45 +22,12 @@ COMPOSITION_ROOTS = {
 }
 #: The attributes of the class that puts the supervisor together.
 CORE_ATTRIBUTES = {"zmqtriton.supervisor.core.Core": 21}
-FILES_PER_FOLDER = 25
-
-
-def _classes(source: Source) -> Iterator[tuple[str, int]]:
-    for node in source.nodes:
-        if isinstance(node, ast.ClassDef):
-            methods = [
-                n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-            ]
-            yield f"{source.module}.{node.name}", len(methods)
-
-
-def test_classes_have_few_methods() -> None:
-    large = {
-        name: count
-        for source in sources()
-        for name, count in _classes(source)
-        if count > METHODS_PER_CLASS
-    }
-
-    assert LARGE_CLASSES == large
-
-
-def _graph() -> dict[str, set[str]]:
-    """Module to the modules of ours that it imports, anywhere and for whatever purpose."""
-    names = {source.module for source in sources()}
-    graph = {}
-    for source in sources():
-        modules = set()
-        for _, name in imported(source):
-            module = name if name in names else name.rpartition(".")[0]
-            if module in names and module != source.module:
-                modules.add(module)
-        graph[source.module] = modules
-    return graph
 
 
 def test_modules_import_few_others() -> None:
-    large = {name: len(used) for name, used in _graph().items() if len(used) > MODULES_IMPORTED}
+    large = {
+        name: len(used) for name, used in import_graph().items() if len(used) > MODULES_IMPORTED
+    }
 
     assert COMPOSITION_ROOTS == large
 
@@ -123,7 +86,7 @@ def _circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def test_imports_form_no_circle_not_even_for_annotations() -> None:
-    assert [] == sorted(map(sorted, _circles(_graph())))
+    assert [] == sorted(map(sorted, _circles(import_graph())))
 
 
 def test_an_import_for_annotations_counts() -> None:
@@ -137,20 +100,6 @@ def test_a_circle_is_found() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
 
     assert {frozenset("abc")} == _circles(graph)
-
-
-def _folders() -> Iterator[tuple[Path, int]]:
-    for root in ("addons", "frontends", "stub", "tests", "zmqtriton"):
-        for folder in sorted((ROOT / root).rglob("*/")):
-            yield folder, len(list(folder.glob("*.py")))
-
-
-def test_folders_fit_into_a_head() -> None:
-    assert [] == [
-        f"{folder.relative_to(ROOT)} has {count} files, {FILES_PER_FOLDER} are allowed"
-        for folder, count in _folders()
-        if count > FILES_PER_FOLDER
-    ]
 
 
 def _bases(node: ast.ClassDef) -> set[str]:

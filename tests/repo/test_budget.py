@@ -1,0 +1,75 @@
+"""Budgets of statements: what is carried must be worth carrying.
+
+A budget may only fall. What a new ability needs of the core is paid for by what leaves the core,
+and a budget that is no longer needed is lowered to what is there. Statements are counted in the
+syntax trees, without docstrings, so that longer lines save nothing; `make report` prints them.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tools.report import packages, sizes, statements
+
+CORE = ("zmqtriton", "stub", "frontends")
+ADDONS = "addons/zmqtriton_addons/"
+
+#: Of the core, of the tests but those of add-ons, and of each add-on with its own.
+STATEMENTS = {
+    "core": 53_720,
+    "tests": 78_420,
+    "tests/addons": 13_370,
+    f"{ADDONS}backends": 1_540,
+    f"{ADDONS}door": 1_370,
+    f"{ADDONS}fleet": 2_200,
+    f"{ADDONS}pytriton": 2_900,
+    f"{ADDONS}tools": 5_730,
+    f"{ADDONS}tritonserver": 850,
+    f"{ADDONS}web_apis": 2_780,
+}
+#: The modules of core and add-ons.
+FILES = 1_110
+#: So far above what is there a budget may stand.
+SLACK = 100
+
+
+def _counts() -> dict[str, int]:
+    counts = {name: sizes(paths).statements for name, paths in packages().items()}
+    return {"core": sum(counts.pop(name) for name in CORE), **counts}
+
+
+def _faults(counts: dict[str, int], budgets: dict[str, int]) -> list[str]:
+    return [
+        f"{name} has {count} statements, {budgets[name]} are its budget: "
+        f"{'take something out' if count > budgets[name] else 'lower it'}"
+        for name, count in counts.items()
+        if not budgets[name] - SLACK <= count <= budgets[name]
+    ]
+
+
+def test_what_is_carried_does_not_grow() -> None:
+    counts = _counts()
+
+    assert STATEMENTS.keys() == counts.keys()
+    assert [] == _faults(counts, STATEMENTS)
+
+
+def test_the_number_of_modules_does_not_grow() -> None:
+    count = sum(len(paths) for name, paths in packages().items() if not name.startswith("tests"))
+
+    assert FILES - SLACK <= count <= FILES
+
+
+@pytest.mark.parametrize(("count", "advice"), [(501, "take something out"), (399, "lower it")])
+def test_a_budget_is_held_from_both_sides(count: int, advice: str) -> None:
+    [fault] = _faults({"core": count}, {"core": 500})
+
+    assert advice in fault
+
+
+def test_longer_lines_and_docstrings_do_not_count() -> None:
+    text = 'def f():\n    """Say why."""\n    a = 1; b = 2\n    return (\n        a + b\n    )\n'
+
+    assert 4 == statements(ast.walk(ast.parse(text)))

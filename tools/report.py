@@ -1,0 +1,228 @@
+"""`make report`: the sizes and shapes that a reviewer looks at, and that fail no commit.
+
+A large file or class is a question: one thing that belongs together, or two that could part? So is
+a small one that only one other needs. What must hold stands in tests/repo.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import ROOT
+from tests.repo.sources import Source, import_graph, sources
+
+#: Larger ones are listed.
+FILE_LINES, METHODS, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 22, 55, 18
+#: So many lines of each list.
+_SHOWN = 40
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Sizes(NamedTuple):
+    files: int
+    lines: int
+    statements: int
+    functions: int
+    classes: int
+
+
+def statements(nodes: Iterable[ast.AST]) -> int:
+    """Count statements but for docstrings: longer lines make no fewer."""
+    return sum(
+        isinstance(node, ast.stmt)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in nodes
+    )
+
+
+def sizes(paths: Iterable[Path]) -> Sizes:
+    counts = Counter[str]()
+    for path in paths:
+        text = path.read_text("utf-8")
+        nodes = list(ast.walk(ast.parse(text)))
+        counts["files"] += 1
+        counts["lines"] += text.count("\n")
+        counts["statements"] += statements(nodes)
+        counts["functions"] += sum(isinstance(node, _Function) for node in nodes)
+        counts["classes"] += sum(isinstance(node, ast.ClassDef) for node in nodes)
+    return Sizes(*(counts[name] for name in Sizes._fields))
+
+
+def packages() -> dict[str, list[Path]]:
+    """The files of each package that we ship, and of the tests, by the folder's path."""
+    roots = {
+        "zmqtriton": ["zmqtriton"],
+        "stub": ["stub"],
+        "frontends": ["frontends"],
+        "tests": [
+            str(path.relative_to(ROOT))
+            for path in sorted((ROOT / "tests").iterdir())
+            if path.name != "addons"
+        ],
+        "tests/addons": ["tests/addons"],
+    }
+    for path in sorted((ROOT / "addons/zmqtriton_addons").glob("*/__init__.py")):
+        folder = str(path.parent.relative_to(ROOT))
+        roots[folder] = [folder]
+    return {name: [*_files(names)] for name, names in roots.items()}
+
+
+def _files(names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        path = ROOT / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path][: path.suffix == ".py"]
+
+
+# ------------------------------------------------------------------- what is large
+
+
+def large_files() -> Iterator[tuple[int, str]]:
+    for paths in packages().values():
+        for path in paths:
+            lines = path.read_text("utf-8").count("\n")
+            if lines >= FILE_LINES:
+                yield lines, str(path.relative_to(ROOT))
+
+
+def large_classes() -> Iterator[tuple[int, str]]:
+    for source, node in _classes():
+        methods = sum(isinstance(each, _Function) for each in node.body)
+        if methods >= METHODS:
+            yield methods, f"{source.module}.{node.name}"
+
+
+def large_folders() -> Iterator[tuple[int, str]]:
+    counts = Counter(path.parent for paths in packages().values() for path in paths)
+    for folder, count in counts.items():
+        if count >= FILES:
+            yield count, str(folder.relative_to(ROOT))
+
+
+def long_functions() -> Iterator[tuple[int, str]]:
+    for source in sources():
+        for node in source.nodes:
+            if isinstance(node, _Function):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines >= FUNCTION_LINES:
+                    yield lines, f"{source.module}.{node.name}"
+
+
+def wide_imports() -> Iterator[tuple[int, str]]:
+    for module, used in import_graph().items():
+        if len(used) >= IMPORTS:
+            yield len(used), module
+
+
+# ------------------------------------------------------------------- what is small
+
+
+def single_importers() -> Iterator[tuple[int, str]]:
+    """Modules that one other needs, by their lines."""
+    importers = defaultdict[str, set[str]](set)
+    for module, used in import_graph().items():
+        for name in used:
+            importers[name].add(module)
+    for source in sources():
+        by = importers[source.module]
+        if len(by) == 1 and source.stem not in ("__init__", "__main__"):
+            lines = source.path.read_text("utf-8").count("\n")
+            yield lines, f"{source.module}, of {next(iter(by))}"
+
+
+def pass_through_functions() -> Iterator[tuple[int, str]]:
+    """Functions that call another with their own arguments, and do nothing else."""
+    for source in sources():
+        for node in source.nodes:
+            if isinstance(node, _Function) and not node.decorator_list and _passes_on(node):
+                yield 1, f"{source.module}.{node.name}"
+
+
+def _passes_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    if len(body) != 1 or not isinstance(body[0], ast.Return | ast.Expr):
+        return False
+    call = body[0].value
+    if isinstance(call, ast.Await):
+        call = call.value
+    if not isinstance(call, ast.Call) or call.keywords:
+        return False
+    own = [argument.arg for argument in node.args.args if argument.arg not in ("self", "cls")]
+    return [ast.unparse(argument) for argument in call.args] == own
+
+
+def single_protocols() -> Iterator[tuple[int, str]]:
+    """Protocols whose methods at most one class has."""
+    classes = [
+        {each.name for each in node.body if isinstance(each, _Function)}
+        for _, node in _classes()
+        if not _is_protocol(node)
+    ]
+    for source, node in _classes():
+        names = {each.name for each in node.body if isinstance(each, _Function)}
+        if _is_protocol(node) and names:
+            count = sum(names <= others for others in classes)
+            if count <= 1:
+                yield count, f"{source.module}.{node.name}"
+
+
+def classes_made_once() -> Iterator[tuple[int, str]]:
+    """Classes that one place makes, by their methods."""
+    made = Counter(
+        ast.unparse(node.func).rpartition(".")[2]
+        for source in sources()
+        for node in source.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
+    )
+    for source, node in _classes():
+        if made[node.name] == 1:
+            methods = sum(isinstance(each, _Function) for each in node.body)
+            yield methods, f"{source.module}.{node.name}"
+
+
+def _classes() -> Iterator[tuple[Source, ast.ClassDef]]:
+    for source in sources():
+        for node in source.nodes:
+            if isinstance(node, ast.ClassDef):
+                yield source, node
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).startswith("Protocol") for base in node.bases)
+
+
+# ---------------------------------------------------------------------- the page
+
+_LISTS = (
+    ("large files, by lines", large_files, True),
+    ("large classes, by methods", large_classes, True),
+    ("large folders, by files", large_folders, True),
+    ("long functions, by lines", long_functions, True),
+    ("wide import lists, by modules", wide_imports, True),
+    ("modules with one importer, by lines", single_importers, False),
+    ("functions that pass on", pass_through_functions, False),
+    ("protocols, by classes that have their methods", single_protocols, False),
+    ("classes made at one place, by methods", classes_made_once, False),
+)
+
+
+def main() -> int:
+    shown = None if "--all" in sys.argv[1:] else _SHOWN
+    print(f"{'':42}" + "".join(f"{name:>11}" for name in Sizes._fields))
+    for name, paths in packages().items():
+        print(f"{name:42}" + "".join(f"{count:11,}" for count in sizes(paths)))
+    for title, rows, is_largest_first in _LISTS:
+        ordered = sorted(rows(), reverse=is_largest_first)
+        print(f"\n{title}: {len(ordered)}")
+        for count, name in ordered[:shown]:
+            print(f"{count:6}  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
