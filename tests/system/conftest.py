@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,21 +28,35 @@ def running(
 ) -> Iterator[Server]:
     """A server with the MODELS, OPTIONS and FRONTENDS of the module, after its prepare(server).
 
-    Where an option has @DIRECTORY@ it gets a directory of the module's own.
+    Where an option has @DIRECTORY@ it gets a directory of the module's own. A module with
+    SHARED = True has the server of all modules.
     """
     module = request.module
+    if getattr(module, "SHARED", False):
+        assert not {"OPTIONS", "FRONTENDS"} & vars(module).keys(), "those of all modules"
+        with request.getfixturevalue("shared_server").lent() as shared:
+            fill(shared, module)
+            shared.load(*sorted(path.name for path in shared.repository.iterdir()))
+            yield shared
+        return
     directory = tmp_path_factory.mktemp(module.__name__.rpartition(".")[2].removeprefix("test_"))
     options = getattr(module, "OPTIONS", ())
     server = Server(
         directory / "s",
-        models=getattr(module, "MODELS", ()),
         options=[option.replace("@DIRECTORY@", str(directory)) for option in options],
         frontends=getattr(module, "FRONTENDS", ("grpc", "metrics")),
     )
-    if hasattr(module, "prepare"):
-        module.prepare(server)
+    fill(server, module)
     with server:
         yield server
+
+
+def fill(server: Server, module: Any) -> None:
+    """Put a module's models into the server's repository."""
+    for model in getattr(module, "MODELS", ()):
+        server.add_model(model)
+    if hasattr(module, "prepare"):
+        module.prepare(server)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +77,6 @@ def shared_server(
 
 @pytest.fixture
 def shared(shared_server: SharedServer) -> Iterator[SharedServer]:
-    """A running server that has no models before and after the test."""
-    shared_server.begin()
-
-    yield shared_server
-
-    shared_server.clear()
+    """A running server that has no models of the test before and after it."""
+    with shared_server.lent():
+        yield shared_server

@@ -1,13 +1,15 @@
 """A server without models that the tests of all files have one after the other.
 
-Each test adds and loads its own models, and may kill their processes; afterwards the server has
-none again. A test of options, of a start or an end, or of the death of another process than a
-stub has a server of its own.
+Each test, or each file with `SHARED = True`, adds and loads its own models, and may kill their
+processes; afterwards the server has what it had before. A test of options, of a start or an end,
+or of the death of another process than a stub has a server of its own.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.server import Server
@@ -24,12 +26,11 @@ class SharedServer(Server):
             f"--runtime-directory={self.runtime_directory}",
         ]
         super().__init__(directory / "s", options=options)
-        #: Where the log of this test begins.
+        #: Where the log of this test, or of its file, begins.
         self._begin = 0
-        self._others: dict[str, list[int]] = {}
 
     def log_text(self) -> str:
-        """Return what was logged during this test."""
+        """Return what was logged during this test, or during those of its file."""
         return super().log_text()[self._begin :]
 
     def load(self, *models: str) -> None:
@@ -41,24 +42,42 @@ class SharedServer(Server):
             error = self.control_model("load", model)
             assert not error, error
 
-    def begin(self) -> None:
-        """Begin a test."""
-        self._begin += len(self.log_text())
-        self._others = self._processes_but_stubs()
+    @contextmanager
+    def lent(self) -> Iterator[SharedServer]:
+        """Lend the server to a test, or to the tests of a file, which may lend it to each.
 
-    def clear(self) -> None:
-        """Unload and remove the models of the test; fail it if more than stubs has changed."""
+        Afterwards unload and remove the models that came; fail if more than stubs has changed.
+        """
+        begin, files, processes = self._begin, self._files(), self._processes_but_stubs()
+        self._begin += len(self.log_text())
+        try:
+            yield self
+        finally:
+            self._clear(files)
+        # a stub that is just ending has no command line, and no role by it
+        with suppress(AssertionError):
+            eventually(lambda: processes == self._processes_but_stubs(), 60)
+        now = self._processes_but_stubs()
+        assert processes == now, f"{processes} became {now}: {self.log_text()[-3000:]}"
+        self._begin = begin
+
+    def _clear(self, files: set[Path]) -> None:
         status = self.returncode
         assert status is None, f"the server has ended with {status}: {self.log_text()[-3000:]}"
         _, index = self.request_json("/v2/repository/index", {})
-        for entry in index:
-            self.control_model("unload", entry["name"])
-        eventually(lambda: "stub" not in self.pids(), 60, "no stub is left")
-        for directory in (self.repository, self.scratch):
-            for path in directory.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        before, after = self._others, self._processes_but_stubs()
-        assert before == after, f"{before} became {after}: {self.log_text()[-3000:]}"
+        names = [entry["name"] for entry in index if self.repository / entry["name"] not in files]
+        for name in names:
+            self.control_model("unload", name)
+        if files:
+            eventually(lambda: not any(map(self.stub_pids, names)), 60, "no stub of them is left")
+        else:
+            eventually(lambda: "stub" not in self.pids(), 60, "no stub is left")
+        for path in self._files() - files:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _files(self) -> set[Path]:
+        """Return the models, and what they have written."""
+        return {*self.repository.iterdir(), *self.scratch.iterdir()}
 
     def _processes_but_stubs(self) -> dict[str, list[int]]:
         return {role: pids for role, pids in self.pids().items() if role != "stub"}

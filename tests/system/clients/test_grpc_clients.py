@@ -23,7 +23,7 @@ PROTOS = Path(zmqtriton_protos.__file__).parent
 #: Made by `make .venv-clients/stamp`, where there is npm.
 NODE_MODULES = ROOT / ".venv-clients" / "node" / "node_modules"
 PRINTED = ["HELLO", "one", "word", "after", "the", "other"]
-FRONTENDS = ("grpc",)
+SHARED = True
 MODELS = [DEMO / "string_upper", DEMO / "tokens"]
 
 

@@ -12,12 +12,9 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 MODELS = ["identity_fp32", "add_sub", "string_upper"]
-
-
-OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one", "several"])

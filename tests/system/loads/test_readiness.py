@@ -22,8 +22,7 @@ pytestmark = pytest.mark.system
 _LONG_S = 30.0
 
 
-FRONTENDS = ("grpc",)
-OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
+SHARED = True
 
 
 def prepare(server: Server) -> None:

@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("grpc",)
+SHARED = True
 
 
 MODELS = ["api_completed", "told"]

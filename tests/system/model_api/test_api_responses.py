@@ -18,7 +18,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("grpc",)
+SHARED = True
 
 
 def prepare(server: Server) -> None:

@@ -12,7 +12,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 #: ARGUMENT names the models that are asked in turn; `{}` is how.
 _CHAIN = """

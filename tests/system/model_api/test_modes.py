@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("metrics",)
+SHARED = True
 
 _FAILED = "Failed to process the request(s) for model '{}_0_0', message: "
 _PLAIN = _FAILED.format("plain")

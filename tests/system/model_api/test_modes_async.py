@@ -20,7 +20,7 @@ from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 _SEND = "request.get_response_sender().send(reply(text_of(request)), FINAL)"
 #: Waits until as many are here as it says, the first time; alone it would wait for the clock.

@@ -11,7 +11,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 #: ARGUMENT names the models that are asked in turn.
 _CHAIN = """

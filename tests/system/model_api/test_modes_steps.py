@@ -24,7 +24,7 @@ from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 _REFUSED = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
@@ -157,8 +157,8 @@ def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> No
 
 
 def test_what_was_executed_once_dies_with_its_stub(shared: SharedServer) -> None:
-    add_model(shared, "scripted", "steps", ITERATIVE)
-    shared.load("steps")
+    add_model(shared, "scripted", "mortal", ITERATIVE)
+    shared.load("mortal")
     script = f"""
         import os, signal
         if not request.flags():
@@ -168,7 +168,7 @@ def test_what_was_executed_once_dies_with_its_stub(shared: SharedServer) -> None
         return [None]
     """
 
-    text = generate(shared, "steps", script)
+    text = generate(shared, "mortal", script)
 
     assert text.endswith("(killed by SIGKILL)")
     assert 1 == shared.log_text().count('"first step"')

@@ -12,7 +12,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 MODELS = ["scripted"]
 

@@ -22,6 +22,8 @@ from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
+SHARED = True
+
 A = np.arange(16, dtype=np.float32).reshape(1, 16)
 B = np.full((1, 16), 2, dtype=np.float32)
 

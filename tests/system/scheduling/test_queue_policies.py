@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("grpc",)
+SHARED = True
 
 EXPIRED = "Request timeout expired"
 #: Remembers that it was executed.

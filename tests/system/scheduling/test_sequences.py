@@ -84,7 +84,7 @@ def _vary(server: Server, name: str, *changes: tuple[str, str]) -> None:
     path.write_text(text, "utf-8")
 
 
-FRONTENDS = ("grpc",)
+SHARED = True
 MODELS = ["sequences"]
 
 
