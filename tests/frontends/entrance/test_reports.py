@@ -29,13 +29,13 @@ SUMS = dict.fromkeys((*model_load._SUMS, "limit"), 1)
 
 
 class World:
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, coding: str = "latin-1", **settings: Any) -> None:
         self.questions: list[tuple[str, int, int]] = []
         self.catalogue = Catalogue()
         self.catalogue.update(version_info("m"))
         document: FrontendSettings = frontend_settings("http", **settings)
         gateway: Any = SimpleNamespace(settings=document, statistics=self.statistics)
-        self.reports = Reports(gateway)
+        self.reports = Reports(gateway, coding)
 
     async def statistics(self, model: str, version: int, *, kind: int) -> dict[str, Any]:
         self.questions.append((model, version, kind))
@@ -131,3 +131,13 @@ def test_the_load_needs_the_key_of_statistics(key: str | None, may: bool) -> Non
     pairs = world.pairs(endpoint_load_metrics_format="json", **headers)
 
     assert may is bool(pairs)
+
+
+@pytest.mark.parametrize("coding", ["latin-1", "utf-8"])  # of HTTP, and of gRPC
+@pytest.mark.parametrize(("key", "may"), [("schlüssel", True), ("€", False)])
+def test_a_key_may_have_letters_that_are_not_ascii(coding: str, key: str, may: bool) -> None:
+    restriction = Restriction(("statistics",), "X-Key", "schlüssel")
+    world = World(coding, http_restricted_api=(restriction,))
+    header = key.encode().decode(coding)
+
+    assert may is bool(world.pairs(endpoint_load_metrics_format="json", x_key=header))

@@ -26,6 +26,7 @@ from zmqtriton_floor.errors import (
     Unsupported,
     ZmqTritonError,
 )
+from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_protos import SERVICES, message
@@ -234,6 +235,20 @@ def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
         return gateway
 
     assert asyncio.run(scenario()).cancelled == 1
+
+
+@pytest.mark.parametrize(("key", "may"), [("schlüssel", True), ("€", False)])
+def test_who_has_the_key_of_statistics_is_told_the_load(key: str, may: bool) -> None:
+    restriction = Restriction(("statistics",), "X-Key", "schlüssel")
+    settings = {"grpc_restricted_protocol": (restriction,)}
+    gateway, call = FakeGateway(version_info("m"), settings=settings), FakeCall()
+    gateway.counters = {"loads": []}
+    call.metadata = [("endpoint-load-metrics-format", "json"), ("x-key", key)]
+
+    answer = InMemoryTransport(gateway).call_unary("ModelInfer", infer_request(), call=call)
+
+    assert [b"abcd"] == list(answer.raw_output_contents)
+    assert may is bool(call.trailers)
 
 
 # ---------------------------------------------------------- models and their counters

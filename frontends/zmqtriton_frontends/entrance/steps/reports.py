@@ -26,10 +26,11 @@ def are_wanted(header: HeaderLookup) -> bool:
 
 
 class Reports:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, coding: str) -> None:
+        """Set up; `coding` is that by which the protocol reads headers."""
         self._gateway = gateway
-        restrictions = by_category(gateway.settings.access.restrictions)
-        self._restriction = restrictions.get("statistics")
+        self._coding = coding
+        self._restriction = by_category(gateway.settings.access.restrictions).get("statistics")
 
     def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         header = ask.header
@@ -62,4 +63,4 @@ class Reports:
         if self._restriction is None:
             return True
         key = header(self._restriction.name.encode())
-        return key is not None and self._restriction.admits([key.encode("latin-1")])
+        return key is not None and self._restriction.admits([key.encode(self._coding)])

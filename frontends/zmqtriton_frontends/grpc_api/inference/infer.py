@@ -32,7 +32,7 @@ class Inference:
         self._gateway = gateway
         pattern = gateway.settings.grpc.header_forward_pattern
         self._entrance = Entrance(gateway, "GRPC_WAITREAD", "GRPC_SEND", pattern)
-        self._reports = (Reports(gateway),)
+        self._reports = (Reports(gateway, "utf-8"),)
 
     def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
         """Begin; the answer may be given before this returns. Raises InvalidArgument."""

@@ -51,7 +51,7 @@ class Inference:
         self.max_input_size: int = gateway.settings.http.max_input_size
         self.entrance = HttpEntrance(gateway)
         #: The steps of requests whose clients want to be told more.
-        self.reports = (Reports(gateway),)
+        self.reports = (Reports(gateway, "latin-1"),)
 
     def read(
         self,
