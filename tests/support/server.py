@@ -297,8 +297,9 @@ class Server:
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
-                    if child.status() != psutil.STATUS_ZOMBIE:
-                        pids.setdefault(_role(child.cmdline()), []).append(child.pid)
+                    # none is left of one that is just ending
+                    if (line := child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+                        pids.setdefault(_role(line), []).append(child.pid)
         return pids
 
     def stub_pids(self, model: str) -> list[int]:

@@ -14,11 +14,12 @@ from tests.support import leaks
 from tests.support.waiting import eventually
 
 _SLEEPER = "import time; time.sleep(60)"
+_TELLING_SLEEPER = f"print(flush=True); {_SLEEPER}"
 # Starts a process in a session of its own, waits until it runs (while it only begins to, it shows
 # no environment yet), and ends: its child belongs to nobody any more.
 _ORPHANING = (
     "import subprocess, sys;"
-    f"orphan = subprocess.Popen([sys.executable, '-c', 'print(flush=True); ' {_SLEEPER!r}],"
+    f"orphan = subprocess.Popen([sys.executable, '-c', {_TELLING_SLEEPER!r}],"
     " start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL);"
     "orphan.stdout.readline(); print(orphan.pid)"
 )
@@ -35,12 +36,15 @@ def is_alive(pid: int) -> bool:
 
 def test_a_process_left_behind_is_named_and_killed(session_mark: str) -> None:
     before = leaks.take_snapshot(session_mark, beside_others=True)
-    process = subprocess.Popen([sys.executable, "-c", _SLEEPER])
+    command = [sys.executable, "-c", _TELLING_SLEEPER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # while it only begins to run, it has no command line yet
 
-    lines = leaks.find_leaks(before, session_mark, within_s=0)
+        lines = leaks.find_leaks(before, session_mark, within_s=0)
 
-    assert [f"process {process.pid}: {sys.executable} -c {_SLEEPER}"] == lines
-    assert -9 == process.wait(10)
+        assert [f"process {process.pid}: {sys.executable} -c {_TELLING_SLEEPER}"] == lines
+        assert -9 == process.wait(10)
 
 
 def test_an_orphan_in_its_own_session_is_found(session_mark: str) -> None:
