@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.conftest import ROOT
-from tests.repo.sources import Source, import_graph, sources
+from tests.repo.sources import Source, import_graph, nodes_of, sources, tree_of
 
 #: Larger ones are listed.
 FILE_LINES, METHODS, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 22, 55, 18
@@ -44,10 +44,9 @@ def statements(nodes: Iterable[ast.AST]) -> int:
 def sizes(paths: Iterable[Path]) -> Sizes:
     counts = Counter[str]()
     for path in paths:
-        text = path.read_text("utf-8")
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = nodes_of(tree_of(path))
         counts["files"] += 1
-        counts["lines"] += text.count("\n")
+        counts["lines"] += path.read_bytes().count(b"\n")
         counts["statements"] += statements(nodes)
         counts["functions"] += sum(isinstance(node, _Function) for node in nodes)
         counts["classes"] += sum(isinstance(node, ast.ClassDef) for node in nodes)
@@ -85,7 +84,7 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
 def large_files() -> Iterator[tuple[int, str]]:
     for paths in packages().values():
         for path in paths:
-            lines = path.read_text("utf-8").count("\n")
+            lines = path.read_bytes().count(b"\n")
             if lines >= FILE_LINES:
                 yield lines, str(path.relative_to(ROOT))
 
@@ -131,7 +130,7 @@ def single_importers() -> Iterator[tuple[int, str]]:
     for source in sources():
         by = importers[source.module]
         if len(by) == 1 and source.stem not in ("__init__", "__main__"):
-            lines = source.path.read_text("utf-8").count("\n")
+            lines = source.path.read_bytes().count(b"\n")
             yield lines, f"{source.module}, of {next(iter(by))}"
 
 
