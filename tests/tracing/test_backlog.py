@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from zmqtriton.tracing.backlog import SpanBacklog
+from zmqtriton.tracing.open_telemetry import SpanBacklog
 
 _NEVER_S = 3600.0
 

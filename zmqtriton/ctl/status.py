@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client.client import ServerIdentity
-from zmqtriton.ctl import drains, on_demand
+from zmqtriton.ctl import drains
 from zmqtriton.ctl.asking import unknown_model
 from zmqtriton.ctl.process_use import format_bytes
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
@@ -33,6 +33,17 @@ _UNREAD_S = 5.0
 
 #: Tables with a row for each model.
 _OF_MODELS = ("processes", "counts", "quotas")
+ON_DEMAND_HEADER = (
+    "On demand",
+    "Memory",
+    "Loads",
+    "Failed",
+    "Idle",
+    "Made room",
+    "Waiting",
+    "Last",
+    "Ago",
+)
 
 
 def only_model(
@@ -101,9 +112,9 @@ def _print_tables(status: dict[str, Any]) -> None:
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")
         print_table(header, [_resource_row(entry) for entry in status["resources"]])
-    if status.get("on_demand") and (rows := on_demand.table_rows(status["on_demand"])):
+    if status.get("on_demand") and (rows := on_demand_rows(status["on_demand"])):
         click.echo()
-        print_table(on_demand.HEADER, rows)
+        print_table(ON_DEMAND_HEADER, rows)
 
 
 def needs_attention(entry: Mapping[str, Any]) -> bool:
@@ -166,3 +177,27 @@ def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
     device = "-" if entry["device"] is None else str(entry["device"])
     used = f"{entry['in_use']} of {entry['count']}"
     return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
+
+
+def on_demand_rows(status: dict[str, Any]) -> list[Sequence[str]]:
+    """Return a row for each model; the last one has the sum and the limit."""
+    waiting = status["waiting"]
+    shown: list[Sequence[str]] = [
+        (
+            row["model"],
+            _mib(row["bytes"]),
+            *(str(row[key]) for key in ("loads", "failures", "idle", "memory")),
+            str(waiting.get(row["model"], 0)),
+            row["event"],
+            f"{row['seconds_ago']:.0f}s",
+        )
+        for row in status["models"]
+    ]
+    if status["budget_bytes"]:
+        used = f"{_mib(status['used_bytes'])} of {_mib(status['budget_bytes'])}"
+        shown.append(("all models", used, *[""] * (len(ON_DEMAND_HEADER) - 2)))
+    return shown
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size else "-"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -16,7 +18,7 @@ from zmqtriton.control_client import client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.guest_channel import GuestChannel
 from zmqtriton.embedded.model import Model
-from zmqtriton.embedded.shared_arrays import array_in, size_of
+from zmqtriton_floor.arena import Allocation, Arena
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
@@ -204,3 +206,18 @@ def connect(id: str = "", *, path: str = "") -> Connection:
     """
     server = client.connect(client.ServerSelector(path, id))
     return Connection(Guest(server.line))
+
+
+def size_of(shape: Sequence[int], dtype: Any) -> int:
+    """Return how many bytes an array has. Raises TypeError for objects."""
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError(f"{kind} has no bytes to share")
+    return int(math.prod(shape) * kind.itemsize)
+
+
+def array_in(arena: Arena, room: Allocation, shape: Sequence[int], dtype: Any) -> Any:
+    """Return an array in this room, which is free when nothing refers to the array any more."""
+    whole = np.frombuffer(room.view, np.uint8)  # a block begins with a page
+    weakref.finalize(whole, arena.leases.end, [room.reference.block])
+    return whole.view(dtype).reshape(shape)

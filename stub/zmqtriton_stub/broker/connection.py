@@ -22,7 +22,6 @@ from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.bell import Bell
-from zmqtriton_stub.broker.hellos import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
@@ -399,3 +398,19 @@ _WORDS: dict[type, Callable[[BrokerConnection, Any], object]] = {
     wire.Welcome: _take_welcome,
     wire.Sync: lambda link, message: link.put([wire.encode(wire.Synced(message.number))]),
 }
+
+
+def hellos(hello: wire.Hello, bodies: list[bytes]) -> list[list[bytes]]:
+    """Return the frames of messages that one receiver takes; all but the last are continued."""
+    header = wire.encode(hello)
+    rows = max(len(hello.received), len(hello.unconfirmed))
+    fits = rows <= wire.MAX_ROWS and len(header) <= wire.MAX_HEADER_BYTES
+    if fits or rows < 2:
+        return [[header, *bodies]]
+    middle = rows // 2
+    received, unconfirmed = hello.received, hello.unconfirmed
+    first = hello._replace(
+        received=received[:middle], unconfirmed=unconfirmed[:middle], is_continued=1
+    )
+    rest = hello._replace(received=received[middle:], unconfirmed=unconfirmed[middle:])
+    return [*hellos(first, bodies[:middle]), *hellos(rest, bodies[middle:])]

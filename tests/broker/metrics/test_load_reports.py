@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import BrokerHarness, request
-from zmqtriton.broker.metrics.load_reports import WINDOW_NS, RecentTimes
+from zmqtriton.broker.metrics.reports import WINDOW_NS, RecentTimes
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import RequestLimits

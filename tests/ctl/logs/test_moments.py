@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from zmqtriton.ctl.logs.moments import parse_moment
+from zmqtriton.ctl.logs.command import parse_moment
 
 NOW_S = datetime(2026, 11, 22, 3, 20, 30).timestamp()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.ctl.logs.previous import find_previous
+from zmqtriton.ctl.logs.command import find_previous
 
 
 def stub(

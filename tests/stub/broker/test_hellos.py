@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tests.broker.world import TOKEN, BrokerHarness, request
 from zmqtriton.broker.hellos import Hellos
 from zmqtriton_floor import wire
-from zmqtriton_stub.broker.hellos import hellos
+from zmqtriton_stub.broker.connection import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
 F, S = 1, 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.supervisor.control.clients import Clients
+from zmqtriton.supervisor.control.server_status import Clients
 
 MEMORY = {"requests_bytes": 1, "answers_bytes": 2, "requests_refused": 3, "answers_refused": 4}
 

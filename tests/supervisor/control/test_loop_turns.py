@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.supervisor.control.loop_turns import LoopTurnsTable
+from zmqtriton.supervisor.control.server_status import LoopTurnsTable
 
 TURN = {"cpu_s": 0.3, "stood_s": 0.0, "waited_s": 0.0, "at_s": 5.0, "place": "f (a.py:1)"}
 

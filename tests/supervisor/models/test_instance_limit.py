@@ -9,7 +9,7 @@ import pytest
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.instance import InstanceSlot
-from zmqtriton.supervisor.models.instance_limit import InstanceLimit
+from zmqtriton.supervisor.models.resources import InstanceLimit
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 

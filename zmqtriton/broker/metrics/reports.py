@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from math import ceil
+from operator import sub
+from typing import Any, NamedTuple
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
-from zmqtriton.broker.metrics.load_reports import LoadReports
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
-from zmqtriton.broker.metrics.readings import Readings
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
+from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
@@ -23,6 +26,10 @@ from zmqtriton_floor.errors import InvalidArgument
 
 #: The begin of an error says what it is.
 _MAX_ERROR = 2000
+#: Mean times are those of so many seconds, if somebody asks as often.
+WINDOW_NS = 10_000_000_000
+_STEP_NS = 1_000_000_000
+_MAX_REMOVED = 256
 
 
 class Reports:
@@ -175,3 +182,172 @@ def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
         "instances": len(present),
         "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
     }
+
+
+class _Reading(NamedTuple):
+    at_ns: int
+    requests: int
+    queue_ns: int
+    compute_ns: int
+
+
+class RecentTimes:
+    """The growth of a model's counters since a question some seconds ago."""
+
+    def __init__(self) -> None:
+        self._readings: deque[_Reading] = deque()
+
+    def read(self, counters: ModelStatistics, now_ns: int) -> dict[str, int]:
+        """Return the executed requests and their times; none at the first question."""
+        stages = counters.compute_input, counters.compute_infer, counters.compute_output
+        queue = counters.queue
+        now = _Reading(now_ns, queue.count, queue.ns, sum(stage.ns for stage in stages))
+        readings = self._readings
+        if not readings or now_ns - readings[-1].at_ns >= _STEP_NS:
+            readings.append(now)
+        while len(readings) > 1 and readings[1].at_ns <= now_ns - WINDOW_NS:
+            readings.popleft()
+        since = readings[0]
+        return {
+            "requests": now.requests - since.requests,
+            "queue_ns": now.queue_ns - since.queue_ns,
+            "compute_ns": now.compute_ns - since.compute_ns,
+        }
+
+
+class LoadReports:
+    """The load of models, for who distributes requests over servers.
+
+    Asked several times a second, so it reads a few counters of each model and none of its
+    histograms.
+    """
+
+    def __init__(self, generations: GenerationRegistry, limits: Limits) -> None:
+        self._generations = generations
+        self._limits = limits
+        self._recent: dict[int, RecentTimes] = {}
+
+    def document(self, model: str, version: int, now_ns: int) -> dict[str, Any]:
+        """Return the loads of a model's versions that serve, or of all models without a name."""
+        limits = self._limits
+        chosen = [g for g in self._generations.choose(model, version) if not g.is_retired]
+        loads = [self._load(generation, now_ns) for generation in chosen]
+        if not model:
+            self._recent = {g.number: self._recent[g.number] for g in chosen}
+        limit = limits.max_requests if limits.max_requests < MAX_UNANSWERED else 0
+        return {"loads": loads, "unanswered": limits.unanswered, "limit": limit}
+
+    def _load(self, generation: Generation, now_ns: int) -> dict[str, Any]:
+        scheduler = self._generations.schedulers[generation.number]
+        ready = [one for one in scheduler.instances.values() if one.is_open]
+        waiting = scheduler.waiting
+        recent = self._recent.setdefault(generation.number, RecentTimes())
+        return {
+            "name": generation.model,
+            "version": generation.version,
+            "is_ensemble": generation.plan is not None,
+            "queued": waiting,
+            "executing": max(0, generation.unanswered - waiting),
+            "unanswered": generation.unanswered,
+            "limit": self._limits.max_of(generation),
+            "ready": len(ready),
+            "instances": 0 if generation.plan is not None else generation.expected,
+            "slots": sum(one.concurrency for one in ready),
+            "busy_slots": sum(min(one.batch_count, one.concurrency) for one in ready),
+            **recent.read(generation.statistics, now_ns),
+        }
+
+
+class _Counters(NamedTuple):
+    """The counters of a generation at the last question."""
+
+    succeeded: int = 0
+    failed: int = 0
+    queued: int = 0
+    queue_ns: int = 0
+    inferences: int = 0
+    executions: int = 0
+
+    @classmethod
+    def of(cls, counters: ModelStatistics) -> _Counters:
+        return cls(
+            counters.success.count,
+            counters.fail.count,
+            counters.queue.count,
+            counters.queue.ns,
+            counters.inference_count,
+            counters.execution_count,
+        )
+
+
+_NO_COUNTERS = _Counters()
+
+
+class Readings:
+    """The growth of models' counters since the last question, for the history.
+
+    Asked every few seconds, so a model about which there is no news costs next to nothing.
+    """
+
+    def __init__(self, generations: GenerationRegistry) -> None:
+        self._generations = generations
+        #: Not by numbers: a generation that was given up comes back with its own, and no counts.
+        self._counters: dict[Generation, _Counters] = {}
+        self._asked_ns = 0
+        #: Those that were removed since the last question. Bounded: whoever asks may have gone.
+        self._removed: deque[Generation] = deque(maxlen=_MAX_REMOVED)
+
+    def generation_removed(self, generation: Generation) -> None:
+        """Take note that a generation is gone, and had perhaps failed for that reason."""
+        if self._asked_ns:
+            self._removed.append(generation)
+
+    def document(self, now_ns: int) -> dict[str, Any]:
+        """Return the growth since the last question, and how long ago that was.
+
+        Generations that have answered nothing since, and wait for nothing, are left out. The first
+        question only begins.
+        """
+        seconds = (now_ns - self._asked_ns) / 1e9 if self._asked_ns else 0.0
+        earlier, self._counters, self._asked_ns = self._counters, {}, now_ns
+        rows = []
+        for generation in (*self._generations.by_number.values(), *self._removed):
+            counters = generation.statistics
+            before = earlier.get(generation, _NO_COUNTERS)
+            has_grown = before[:2] != (counters.success.count, counters.fail.count)
+            if has_grown or generation.unanswered:
+                now = self._counters[generation] = _Counters.of(counters)
+                pending, grown = self._pending(generation), _Counters(*map(sub, now, before))
+                rows.append(_row(generation, pending, grown))
+            elif generation in earlier:
+                self._counters[generation] = before
+                counters.latencies_mask = 0
+        self._removed.clear()
+        return {"seconds": seconds, "readings": rows if seconds else []}
+
+    def _pending(self, generation: Generation) -> int:
+        scheduler = self._generations.schedulers.get(generation.number)
+        if scheduler is None or scheduler.generation is not generation:
+            return 0  # it was removed, and has perhaps come back
+        return scheduler.waiting
+
+
+def _row(generation: Generation, pending: int, grown: _Counters) -> dict[str, Any]:
+    counters = generation.statistics
+    latencies_ns = sorted(counters.latencies_ns)
+    counters.latencies_ns.clear()
+    # the next interval will be as this one
+    counters.latencies_mask = (1 << (grown.succeeded // MAX_LATENCIES).bit_length()) - 1
+    return {
+        "model": generation.model,
+        "version": generation.version,
+        "pending": pending,
+        **grown._asdict(),
+        "p50_ns": _quantile(latencies_ns, 0.5),
+        "p99_ns": _quantile(latencies_ns, 0.99),
+    }
+
+
+def _quantile(values: list[int], share: float) -> int | None:
+    """Return what this share of the sorted values does not exceed; None without values."""
+    return values[ceil(share * len(values)) - 1] if values else None

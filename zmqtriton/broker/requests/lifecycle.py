@@ -33,14 +33,14 @@ for the next step. They exist only after it, so the core hands them over by `con
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests import stage_times
 from zmqtriton.broker.requests.answers import Answers, overload_error
-from zmqtriton.broker.requests.deadlines import is_executing, overdue
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.limits import Limits
@@ -53,6 +53,7 @@ from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
+from zmqtriton_floor.wire import RESENT, StageTimes
 
 _CALLER_CANCELLED = Cancelled("request was cancelled, because the one that it was made for was")
 
@@ -252,7 +253,7 @@ class Lifecycle:
     def _stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
         if request.steps is not None:
             return self._ensembles.stage_times(request)
-        return stage_times.of(request, self._instances.get(request.stub), now_ns)
+        return stage_times_of(request, self._instances.get(request.stub), now_ns)
 
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -283,3 +284,57 @@ class Lifecycle:
         for other in later:
             self.refuse(other, error, reason, now_ns)
         self._dispatch.mark_for_dispatch(generation)
+
+
+def overdue(
+    request: InflightRequest, instances: Mapping[int, Instance], now_ns: int
+) -> DeadlineExceeded:
+    """Return the error; to be called while the request is where it was."""
+    return DeadlineExceeded(f"Deadline Exceeded: {_where(request, instances, now_ns)}")
+
+
+def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: int) -> str:
+    model = request.generation.model
+    if request.steps is not None:
+        within = f"in ensemble '{model}', "
+        steps = [_where(step, instances, now_ns) for step in request.steps]
+        return within + (steps[0] if steps else "the request waited for a step")
+    if is_executing(request, instances):
+        took = _seconds(now_ns - request.dispatched_ns)
+        # an earlier broker may have had it for long
+        took = f"at least {took}" if request.row.flags & RESENT and not request.batch else took
+        return f"model '{model}' was executing the request for {took}"
+    waited = _seconds(now_ns - request.queued_ns)
+    if request.is_undecided:
+        return (
+            f"the broker had died, and the request waited for {waited} until the instances of "
+            f"'{model}' would tell whether one of them was executing it"
+        )
+    return f"the request waited for {waited} in the queue of '{model}'"
+
+
+def is_executing(request: InflightRequest, instances: Mapping[int, Instance]) -> bool:
+    """True unless the request is queued, or waits in its stub for the batch before."""
+    if request.state is not RequestState.EXECUTING:
+        return False
+    instance, batch = instances.get(request.stub), request.batch
+    if instance is None or instance.concurrency > 1 or batch is None:
+        return True
+    return batch.number not in instance.batches or batch is next(iter(instance.batches.values()))
+
+
+def _seconds(ns: int) -> str:
+    return f"{max(0, ns) / 1e9:.3f} s"
+
+
+def stage_times_of(request: InflightRequest, instance: Instance | None, now_ns: int) -> StageTimes:
+    """Return the times up to now; the instance is the one that has the request."""
+    own_id = request.row.id
+    queue_ns = max(0, request.dispatched_ns - request.arrived_ns)
+    if instance is not None:
+        for executed in instance.reported:
+            batch = instance.batches.get(executed.batch)
+            if batch is not None and request in batch.requests:
+                times = executed.input_ns, executed.infer_ns, executed.output_ns
+                return StageTimes(own_id, queue_ns, *times)
+    return StageTimes(own_id, queue_ns, 0, max(0, now_ns - request.dispatched_ns), 0)

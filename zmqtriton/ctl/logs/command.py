@@ -6,8 +6,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -15,8 +16,6 @@ import click
 from zmqtriton import standard_output
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.logs.moments import parse_moment
-from zmqtriton.ctl.logs.previous import PreviousProcess, find_previous, known_instances
 from zmqtriton.ctl.output import print_document, print_note, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound
@@ -26,6 +25,10 @@ from zmqtriton_floor.logs import line as format_line
 _FOLLOW_EVERY_S = 0.3
 _ALL_LINES = 1 << 30
 _DEFAULT_LINES = 100
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -198,3 +201,73 @@ def _write_yaml(line: dict[str, Any]) -> None:
 
 
 _WRITERS = {"table": _write_line, "json": _write_json, "yaml": _write_yaml}
+
+
+def parse_moment(text: str, now_s: float) -> float:
+    """Return seconds since 1970, for `10m`, `1h30m`, `03:15` or `2026-11-22 03:15`.
+
+    A time of the day that is still to come is yesterday's. Raises ValueError.
+    """
+    if text and not _PART.sub("", text):
+        return now_s - sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
+    if not _TIME_OF_DAY.fullmatch(text):
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    now = datetime.fromtimestamp(now_s)
+    parts = [int(part) for part in text.split(":")]
+    hour, minute, second = [*parts, 0][:3]
+    moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    if moment > now:
+        moment -= timedelta(days=1)
+    return moment.timestamp()
+
+
+@dataclass(frozen=True)
+class PreviousProcess:
+    """A process of an instance that is dead."""
+
+    instance: str
+    pid: int
+    #: Why it died, as the server says; "" if another one has died since, or its instance is gone.
+    reason: str
+    lines: Sequence[dict[str, Any]]
+
+
+def find_previous(
+    model: str, instance: str, status: Document, kept: Iterable[Document]
+) -> list[PreviousProcess]:
+    """Return the last dead process of each instance that is meant; "" means any.
+
+    If that wrote nothing, the last one that did comes first. `kept` has what the server kept of
+    each process, the one that wrote last at the end.
+    """
+    stubs = [process for process in status["processes"] if process["role"] == "stub"]
+    living = {stub["pid"] for stub in stubs}
+    newest: dict[str, PreviousProcess] = {
+        process["instance"]: PreviousProcess(
+            process["instance"], process["pid"], "", process["lines"]
+        )
+        for process in kept
+        if process["pid"] not in living and _is_meant(process, model, instance)
+    }
+    processes = list(newest.values())
+    for stub in stubs:
+        if not (_is_meant(stub, model, instance) and stub["last_reason"]):
+            continue
+        died = PreviousProcess(stub["instance"], stub["last_pid"], stub["last_reason"], ())
+        written = newest.get(died.instance)
+        if written is not None and written.pid == died.pid:
+            processes.remove(written)
+            died = replace(died, lines=written.lines)
+        processes.append(died)
+    return sorted(processes, key=lambda process: process.instance)
+
+
+def known_instances(model: str, status: Document, kept: Iterable[Document]) -> Collection[str]:
+    """Return the names of the instances that there are or were."""
+    rows = [process for process in status["processes"] if process["role"] == "stub"]
+    matches = [row for row in (*rows, *kept) if _is_meant(row, model, "")]
+    return sorted({row["instance"] for row in matches})
+
+
+def _is_meant(row: Document, model: str, instance: str) -> bool:
+    return model in ("", row["model"]) and instance in ("", row["instance"])

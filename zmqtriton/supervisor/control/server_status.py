@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.supervisor.control.clients import Clients
-from zmqtriton.supervisor.control.loop_turns import LoopTurnsTable
-from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import Features
+from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
-from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.peers import Peer, Peers
 from zmqtriton.supervisor.server_processes.roles import BROKER, BROKERED_ROLES, GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
+from zmqtriton.supervisor.settings import Settings
+from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
-from zmqtriton_floor.reasons import Kind
+from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
+from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
 #: The line for people names so many versions.
 _MAX_NAMES = 3
@@ -28,6 +31,16 @@ _MAX_NAMES = 3
 _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
 #: An execution that lasts so many times as long as usual may hang; the alert has the same factor.
 _OVERLONG = 10
+_KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
+#: A guest is a user's process, and may tell anything.
+_MAX_VALUES = 1024
+_MAX_LETTERS = 128
+
+#: A role, a counter, and the value of its label.
+Key = tuple[str, str, str]
+_SIZE = len(BOUNDS_S) + 1
+_TIMES = ("cpu_s", "stood_s", "waited_s", "at_s")
+_MAX_TURN_LETTERS = 1000
 
 
 class ServerStatus:
@@ -208,3 +221,233 @@ def _may_be_missing(news: wire.VersionInfo) -> bool:
     """True if the server is ready without the version."""
     is_unloaded = news.reason is not None and news.reason.kind == Kind.UNLOADED
     return is_unloaded or bool(news.is_on_demand and not news.generation)
+
+
+def describe_server(settings: Settings, directory: str, ready: str) -> dict[str, Any]:
+    """Describe the server, for people who have several; `ready` puts its state into words."""
+    frontend = settings.frontend
+    services: dict[str, Http | Grpc | MetricsService]
+    services = {"http": frontend.http, "grpc": frontend.grpc, "metrics": frontend.metrics_service}
+    addresses = {
+        name: f"{_bracket_ipv6(service.address)}:{service.port}"
+        for name, service in services.items()
+        if service.is_served
+    }
+    addresses |= {name: local_service_path(directory, name) for name in settings.local_services}
+    return {
+        "id": frontend.server.id,
+        "version": frontend.server.zmqtriton_version,
+        "commit": frontend.server.commit,
+        "directory": directory,
+        "addresses": addresses,
+        "ready": ready,
+    }
+
+
+def _bracket_ipv6(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
+    """Return how long each version took to load, in seconds, by model and version."""
+    times: dict[str, dict[str, float]] = {}
+    for generation in generations:
+        if generation.state is GenerationState.SERVING:
+            of_model = times.setdefault(generation.blueprint.name, {})
+            of_model[str(generation.version)] = generation.load_s
+    return times
+
+
+def describe_processes(
+    pid: int,
+    started_s: Mapping[int, float],
+    phase: str,
+    peers: Iterable[Peer],
+    generations: Iterable[Generation],
+) -> list[dict[str, Any]]:
+    """Describe the processes.
+
+    `started_s` is the wall clock by serial number, with 0 for the supervisor.
+    """
+    processes: list[dict[str, Any]] = [
+        {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
+    ]
+    for peer in peers:
+        processes.append(
+            {
+                "role": peer.role,
+                "serial": peer.serial,
+                "pid": peer.pid,
+                "started_s": peer.started_s,
+                "restarts": peer.restarts,
+                **_last_reason(peer.last_death_reason),
+            }
+        )
+    for generation in generations:
+        for instance in generation.instances:
+            processes.append(
+                {
+                    "role": "stub",
+                    "serial": instance.serial,
+                    "pid": instance.pid,
+                    "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
+                    "model": generation.blueprint.name,
+                    "version": generation.version,
+                    "generation": generation.number,
+                    "instance": instance.name,
+                    "kind": instance.slot.kind,
+                    "device": instance.slot.device,
+                    "state": instance.state.value,
+                    "restarts": instance.restarts,
+                    **_last_reason(instance.death_reason),
+                    "last_pid": instance.last_pid,
+                    "growth": instance.growth._asdict() if instance.growth.executions else None,
+                    "retry_after_s": instance.retry_after_s if instance.is_given_up else 0.0,
+                }
+            )
+    return processes
+
+
+def _last_reason(reason: Reason | None) -> dict[str, Any]:
+    """Return why a process ended, for people and for programs."""
+    if reason is None:
+        return {"last_reason": ""}
+    return {"last_reason": shorten(reason.text), "why": reason.document()}
+
+
+class Clients:
+    """Figures of frontends about clients: memory, connections, and counters that outlive them."""
+
+    def __init__(self) -> None:
+        #: By serial number of the process.
+        self._memory: dict[int, dict[str, int]] = {}
+        self._connections: dict[int, int] = {}
+        self._counts: dict[int, dict[Key, int]] = {}
+        #: Of all processes, those that have ended included.
+        self._totals: dict[Key, int] = {}
+
+    def take(self, serial: int, figures: Mapping[str, Any]) -> None:
+        """Take the figures of a process; values of another form do not count."""
+        memory = _mapping(figures.get("memory"))
+        if memory:
+            self._memory[serial] = {kind: _number(memory.get(kind)) for kind in _KINDS}
+        self._connections[serial] = _number(figures.get("connections"))
+        before, now = self._counts.get(serial, {}), _read_counts(figures)
+        for key, count in now.items():
+            grown = count - before.get(key, 0)
+            if grown > 0 and (key in self._totals or len(self._totals) < _MAX_VALUES):
+                self._totals[key] = self._totals.get(key, 0) + grown
+        self._counts[serial] = now
+
+    def forget(self, serial: int) -> None:
+        for figures in (self._memory, self._connections, self._counts):
+            figures.pop(serial, None)
+
+    def describe_process(self, serial: int) -> dict[str, Any]:
+        """Return what the status has of a process; nothing if that told nothing."""
+        described: dict[str, Any] = {}
+        if serial in self._memory:
+            described["client_memory"] = self._memory[serial]
+        if serial in self._connections:
+            described["connections"] = self._connections[serial]
+        return described
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the counters of all processes together."""
+        return [
+            {"role": role, "counter": counter, "label": label, "count": count}
+            for (role, counter, label), count in self._totals.items()
+        ]
+
+
+def _read_counts(figures: Mapping[str, Any]) -> dict[Key, int]:
+    role = str(figures.get("role", ""))[:_MAX_LETTERS]
+    return {
+        (role, str(counter)[:_MAX_LETTERS], str(label)[:_MAX_LETTERS]): _number(count)
+        for counter, values in _mapping(figures.get("counts")).items()
+        for label, count in _mapping(values).items()
+    }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> int:
+    return value if type(value) is int else 0
+
+
+class LoopTurnsTable:
+    """The turns of the loops of all processes: the longest of each, and how many took how long.
+
+    Each process measures its own and tells them; the counts outlive it.
+    """
+
+    def __init__(self) -> None:
+        #: By serial number of the process.
+        self._counts: dict[int, Sequence[int]] = {}
+        self._sums_s: dict[int, float] = {}
+        self._longest: dict[int, dict[str, Any]] = {}
+        #: Of all processes by their role, those that have ended included.
+        self._totals: dict[str, tuple[list[int], float]] = {}
+
+    def take(self, serial: int, role: str, report: Mapping[str, Any]) -> None:
+        """Take the report of a process; one of another form does not count."""
+        counts: Any = report.get("counts")
+        sum_s: Any = report.get("sum_s")
+        if type(counts) is not list or len(counts) != _SIZE:
+            return
+        if not all(map(_is_number, (*counts, sum_s))):
+            return
+        longest = report.get("longest")
+        before = self._counts.get(serial, (0,) * _SIZE)
+        totals, total_s = self._totals.get(role, ([0] * _SIZE, 0.0))
+        grown_s = max(0.0, sum_s - self._sums_s.get(serial, 0.0))
+        grown = [max(0, now - then) for now, then in zip(counts, before, strict=True)]
+        self._totals[role] = [*map(sum, zip(totals, grown, strict=True))], total_s + grown_s
+        self._counts[serial], self._sums_s[serial] = counts, sum_s
+        if isinstance(longest, dict) and all(_is_number(longest.get(name)) for name in _TIMES):
+            place = str(longest.get("place"))[:_MAX_TURN_LETTERS]
+            self._longest[serial] = {**{name: longest[name] for name in _TIMES}, "place": place}
+        else:
+            self._longest.pop(serial, None)
+
+    def forget(self, serial: int) -> None:
+        for figures in (self._counts, self._sums_s, self._longest):
+            figures.pop(serial, None)
+
+    def describe_process(self, serial: int) -> dict[str, Any]:
+        """Return what the status has of a process; nothing if that told nothing."""
+        if serial not in self._counts:
+            return {}
+        return {"longest_turn": self._longest.get(serial)}
+
+    def slow_loops(self, names: Mapping[int, str]) -> list[dict[str, str]]:
+        """Return a line for people about each of these processes that has had a long turn."""
+        return [
+            {"resource": "loop", "text": _slowness(name, self._longest[serial])}
+            for serial, name in names.items()
+            if serial in self._longest and _took_s(self._longest[serial]) > LONG_NS / 1e9
+        ]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the counts of all processes together, by role."""
+        return [
+            {"role": role, "counts": counts, "sum_s": round(sum_s, 3)}
+            for role, (counts, sum_s) in self._totals.items()
+        ]
+
+
+def _took_s(turn: Mapping[str, Any]) -> float:
+    return float(turn["cpu_s"] + turn["stood_s"])
+
+
+def _slowness(name: str, turn: Mapping[str, Any]) -> str:
+    place = str(turn["place"]).partition(" < ")[0]
+    of_cpu = f"{turn['cpu_s']:.2f} s of CPU, {turn['stood_s']:.2f} s in calls"
+    text = f"others have lately waited {_took_s(turn):.2f} s for the process '{name}' ({of_cpu})"
+    return f"{text}: it was in {place}" if place else text
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)

@@ -8,19 +8,18 @@ the model, decides when it is announced and when it is retired. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import RemoveDirectory, Send
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.broker_entry import BrokerEntry
-from zmqtriton.supervisor.models.deaths import log_death
+from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
-from zmqtriton.supervisor.models.instance_set import InstanceSet
+from zmqtriton.supervisor.models.instance_set import InstanceSet, describe_giving_up
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.models.rolling_reload import Roll
 from zmqtriton.supervisor.plan import Plan
@@ -424,3 +423,69 @@ class Generation:
     def _fail(self, error: ZmqTritonError) -> None:
         self.owner.generation_failed(self, error)
         self.abort(error.reason)
+
+
+def log_death(
+    plan: Plan,
+    label: str,
+    instance: Instance,
+    event: states.ProcessExited,
+    before: InstanceState,
+) -> None:
+    """Log a death, unless it was asked for.
+
+    `label` names the version, `before` is the state in which the stub died.
+    """
+    death = instance.death_reason
+    about: dict[str, Any] = {
+        "model": instance.model,
+        "version": instance.version,
+        "instance": instance.name,
+    }
+    text = shorten(death.text if death else "")
+    what = f"stub '{instance.name}' of {label} has died: {text}"
+    if instance.state is InstanceState.FAILED and instance.can_restart:
+        plan.log("E", f"{what}; {describe_giving_up(instance)}", **about)
+    elif instance.state is InstanceState.BACKOFF:
+        plan.log("W", f"{what}; it is started again", **about)
+    elif before is InstanceState.DRAINING or (
+        before is InstanceState.STOPPING and death != event.reason
+    ):
+        plan.log("W", what, **about)
+
+
+class BrokerEntry:
+    """Announces a generation and its instances to the broker, and takes them back."""
+
+    def __init__(self, introductions: Introductions, number: int, model: str, version: int) -> None:
+        self._introductions = introductions
+        self._number = number
+        self._model = model
+        self._version = version
+        self.is_announced = False
+
+    def announce(self, config: str, instances: Iterable[Instance] = ()) -> None:
+        """Announce the generation with these instances, or its new configuration."""
+        self.is_announced = True
+        message = wire.AddGeneration(self._number, self._model, self._version, config)
+        self._introductions.send_to_broker(message)
+        for instance in instances:
+            self.attach(instance)
+
+    def attach(self, instance: Instance) -> None:
+        """Let the instance get requests."""
+        needs = self._introductions.resources.needs_for_broker(instance.slot.resources)
+        message = wire.AttachInstance(self._number, instance.serial, instance.name, needs)
+        self._introductions.send_to_broker(message)
+
+    def retire(self, instance: Instance | None = None) -> None:
+        """Let the instance, or all of them, get no further requests."""
+        if self.is_announced:
+            numbers = (self._number,) if instance is None else (self._number, instance.serial)
+            self._introductions.send_to_broker(wire.Retire(*numbers))
+
+    def remove(self, reason: Reason | None) -> None:
+        if self.is_announced:
+            self.is_announced = False
+            message = wire.RemoveGeneration(self._number, shorten(reason.text if reason else ""))
+            self._introductions.send_to_broker(message)

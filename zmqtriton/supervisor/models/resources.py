@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
-from zmqtriton.supervisor.models.gpu_limits import GpuLimits
 from zmqtriton.supervisor.models.instance import InstanceSlot
-from zmqtriton.supervisor.models.instance_limit import InstanceLimit
 from zmqtriton.supervisor.settings import Settings
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.reasons import Kind
+
+_GPU = "GPU"
 
 
 class ResourceClaims:
@@ -59,3 +61,89 @@ class ResourceClaims:
     def needs_for_broker(self, demand: str) -> str:
         """Return an instance's needs as the broker is told; "" if nothing limits it."""
         return demand if self._supply.is_enabled else ""
+
+
+class InstanceLimit:
+    """The number of instances that the server may have: each costs descriptors."""
+
+    def __init__(self, maximum: float) -> None:
+        self.maximum = maximum
+        self._counts: dict[int, int] = {}
+        self._total = 0
+        #: The generations that end.
+        self._leaving: set[int] = set()
+
+    def claim(self, generation: int, instances: int) -> None:
+        """Count the instances of a generation. Raises Unavailable if there would be too many."""
+        others = self._total - self._counts.get(generation, 0)
+        if others + instances > self.maximum:
+            text = (
+                f"the limit of open files allows {self.maximum:g} instances; there are {others}, "
+                f"and the load needs {instances} more (see ulimit -n, LimitNOFILE)"
+            )
+            raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.maximum))
+        self._counts[generation], self._total = instances, others + instances
+
+    def is_room_coming(self, instances: int) -> bool:
+        """True if so many do not fit beside all others, but beside those that stay."""
+        staying = self._total - sum(self._counts.get(number, 0) for number in self._leaving)
+        return staying + instances <= self.maximum < self._total + instances
+
+    def leave(self, generation: int) -> None:
+        """Take note that a generation ends; it counts until it has no process any more."""
+        self._leaving.add(generation)
+
+    def release(self, generation: int) -> None:
+        """Forget a generation that has no process any more."""
+        self._total -= self._counts.pop(generation, 0)
+        self._leaving.discard(generation)
+
+
+class GpuLimits:
+    """`--model-load-gpu-limit`: how much of a GPU may be in use when an instance begins to load.
+
+    Part of `resources`. `used_share` reports the use, so there is no I/O here. Restarted
+    instances are not checked again: their model was admitted.
+    """
+
+    def __init__(
+        self, limits: Iterable[tuple[int, float]], used_share: Callable[[int], float | None]
+    ) -> None:
+        """Set up; `used_share` returns the share of a GPU's memory in use, from 0 to 1.
+
+        It returns None if that is unknown.
+        """
+        #: By the number of the GPU.
+        self._limits = dict(limits)
+        self._used_share = used_share
+        #: The admitted instances by generation.
+        self._admitted: dict[int, set[tuple[str, int]]] = {}
+
+    def check(self, generation: int, places: Iterable[InstanceSlot]) -> None:
+        """Raise Unavailable if a new instance is to load on a GPU that is too full."""
+        if not self._limits:
+            return
+        admitted = self._admitted.get(generation, set())
+        new = {
+            (place.name, place.device): place
+            for place in places
+            if place.kind == _GPU and (place.name, place.device) not in admitted
+        }
+        # Each GPU is asked once: what loads at the same time is not there yet.
+        full = {gpu for gpu in {place.device for place in new.values()} if self._is_full(gpu)}
+        for place in new.values():
+            if place.device in full:
+                text = (
+                    f"can not create model '{place.name}': memory limit set for GPU "
+                    f"{place.device} has exceeded, model loading is rejected."
+                )
+                raise Unavailable(text).because(Kind.GPU_FULL, gpu=place.device)
+        self._admitted[generation] = admitted | new.keys()
+
+    def _is_full(self, gpu: int) -> bool:
+        limit = self._limits.get(gpu)
+        used = None if limit is None else self._used_share(gpu)
+        return used is not None and limit is not None and used > limit
+
+    def forget_generation(self, generation: int) -> None:
+        self._admitted.pop(generation, None)

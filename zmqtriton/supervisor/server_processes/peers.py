@@ -7,19 +7,22 @@ itself: they appear as children of the arbiter. Does no I/O.
 
 from __future__ import annotations
 
+import itertools
+import json
 import signal
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
+from zmqtriton import addons
+from zmqtriton.supervisor.actions import AdmitGuest, PrepareToListen, Send, Signal, Spawn, TellOpen
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.metrics_process import MetricsProcess
-from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.server_processes.roles import (
     ANNOUNCER,
@@ -28,6 +31,7 @@ from zmqtriton.supervisor.server_processes.roles import (
     CATALOGUE_ROLES,
     CLIENT_FACING_ROLES,
     FORK_SERVER,
+    GRPC,
     GUEST,
     HTTP,
     METRICS,
@@ -35,13 +39,31 @@ from zmqtriton.supervisor.server_processes.roles import (
     SERVING_ROLES,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.reasons import Reason
 
 #: The longest pause before the next broker: nobody is served meanwhile.
 BROKER_PAUSE_S = 2.0
 #: The server ends if no broker comes up for so long.
 NO_BROKER_WITHIN_S = 60.0
+#: It answers from memory.
+_WITHIN_S = 5.0
+_NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
+_SILENT = "the metrics process does not answer"
+
+#: Gets its answer, or why there is none.
+AnswerCallback = Callable[[Any], None]
+#: The services that processes report as open, by role; one of them is enough.
+_SERVICES = {
+    ARBITER: frozenset({"HTTPService", "Sagemaker HTTPService", "Vertex AI HTTPService"}),
+    GRPC: frozenset({"GRPCInferenceService"}),
+    **{name: frozenset({s.title}) for name, s in addons.local_services().items()},
+    METRICS: frozenset({"Metrics Service", "Agent Check"}),
+}
+#: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
+_OPENING_LAST = frozenset({ARBITER, HTTP})
+#: If gRPC does not come up in this time, HTTP opens without it.
+_AWAIT_GRPC_S = 5.0
 
 
 @dataclass
@@ -285,3 +307,109 @@ class Peers:
         self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
         if peer.role == ARBITER:
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
+
+
+class MetricsProcess:
+    """Questions to the metrics process, passed on for clients and operators.
+
+    It keeps the history and measures processes. Its answers are passed on unread.
+    """
+
+    def __init__(
+        self, plan: Plan, roles: Collection[str], serials: Callable[[Container[str]], list[int]]
+    ) -> None:
+        """Set up; `serials` finds the processes of some roles that run."""
+        self._plan = plan
+        self._is_there = METRICS in roles
+        self._find_serials = serials
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, AnswerCallback] = {}
+
+    @property
+    def verbs(self) -> Verbs:
+        """The calls that it answers: about the last hour, and about the last few seconds."""
+        return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
+
+    def _ask(self, verb: str, call: ControlCall) -> None:
+        """Ask it; the answer is its CallResult, or an error. Raises if nobody can be asked."""
+        if not self._is_there:
+            raise Unsupported(_NONE)
+        serials = self._find_serials((METRICS,))
+        if not serials:
+            raise Unavailable(_SILENT)
+        number = next(self._numbers)
+        self._waiting[number] = call.answer
+        self._plan.enqueue(Send(serials[0], wire.Call(number, verb, json.dumps(call.arguments))))
+        self._plan.call_later(_WITHIN_S, lambda: self._settle(number, Unavailable(_SILENT)))
+
+    def handle_result(self, result: wire.CallResult) -> None:
+        self._settle(result.id, result)
+
+    def _settle(self, number: int, answer: Any) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting(answer)
+
+
+class Opening:
+    """The opening of the services: gRPC first, then HTTP, and the open ones."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        roles: Collection[str],
+        tell_to_listen: Callable[[Callable[[str], bool]], None],
+    ) -> None:
+        """Set up; `tell_to_listen` has the processes listen whose role passes a test."""
+        self._plan = plan
+        self._roles = roles
+        self._has_begun = self._includes_last = False
+        self._listening: set[tuple[str, str]] = set()
+        self._tell_to_listen = tell_to_listen
+        #: Calls what it is given when clients may connect.
+        self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
+        #: Called when they can connect to every service.
+        self.on_complete: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        """Let clients connect, after the preparation."""
+        self.prepare(self._begin)
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        self._plan.enqueue(PrepareToListen())
+        self._tell_to_listen(lambda role: role not in _OPENING_LAST)
+        if GRPC in self._roles:
+            self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
+        else:
+            self._open_last()
+
+    def _open_last(self) -> None:
+        if not self._includes_last:
+            self._includes_last = True
+            self._tell_to_listen(lambda role: role in _OPENING_LAST)
+
+    def has_reached(self, role: str) -> bool:
+        """True if a new process of this role listens at once."""
+        return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
+
+    def record(self, role: str, message: wire.Listening) -> None:
+        """A process has opened its service."""
+        where = (message.service, message.address)
+        if where not in self._listening:
+            was_complete = self.is_complete
+            self._listening.add(where)
+            self._plan.log("I", f"Started {message.service} at {message.address}")
+            if self.is_complete and not was_complete:
+                self._plan.enqueue(TellOpen())
+                self.on_complete()
+        if role == GRPC:
+            self._open_last()
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every service has opened; it stays True while one is replaced."""
+        opened = {service for service, _ in self._listening}
+        return self._has_begun and not any(
+            opened.isdisjoint(_SERVICES[role]) for role in self._roles if role in _SERVICES
+        )

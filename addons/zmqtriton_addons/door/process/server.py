@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -23,7 +24,6 @@ from zmqtriton_addons.door.process import infer_request, responses
 from zmqtriton_addons.door.process.control import Control, ControlExchange, Verb
 from zmqtriton_addons.door.process.fields import Fields
 from zmqtriton_addons.door.process.inference import DoorInference
-from zmqtriton_addons.door.process.memory_limit import limit_memory
 from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Peer
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
@@ -49,6 +49,8 @@ _INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
 _CREDENTIALS = struct.Struct("iii")
 #: The first byte of the routing ids that libzmq makes; others are of clients' own making.
 _OWN_ID = 0
+#: For messages that have arrived and are not yet looked at.
+_UNREAD_BYTES = 1 << 30
 
 
 class DoorServer(Service):
@@ -324,3 +326,21 @@ def _hang_up(descriptor: int) -> None:
     """End a connection of libzmq's, which sees that its other end is closed."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         connection.shutdown(socket.SHUT_RDWR)
+
+
+def limit_memory(client_bytes: int) -> None:
+    """Let this process have so much for requests, as much for answers, and what libzmq reads."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _own_bytes() + 2 * client_bytes + _UNREAD_BYTES
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _own_bytes() -> int:
+    """Return what the limit counts now: memory that is private and can be written to."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) << 10
+    return 0

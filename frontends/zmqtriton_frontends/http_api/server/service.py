@@ -17,7 +17,6 @@ from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.server import answer_counts
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
-from zmqtriton_frontends.http_api.server.plain_request import PlainRequest
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.ledger import Ledger, with_share
@@ -30,6 +29,11 @@ Build = Callable[[Gateway, list[Route], Access], Any]
 #: A connection on which nothing has been under way for so long is closed at the end: a client
 #: that asks more often is told so by an answer.
 _STILL_S = 1.0
+_TOLD = b'{"error":"this port speaks TLS: use https://"}'
+_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_TOLD), _TOLD)
+)
 
 
 class HttpService(Service):
@@ -107,3 +111,14 @@ class HttpService(Service):
     async def close(self) -> None:
         self._connections.close()
         self._listeners.close()
+
+
+class PlainRequest:
+    """The refusal of the request on one connection, however much of it has come."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+
+    def answer(self, data: bytes, /) -> bytes:
+        self.is_complete = True
+        return _ANSWER

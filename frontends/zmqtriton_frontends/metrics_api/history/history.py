@@ -6,11 +6,10 @@ one whose last request is the longest ago.
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-
-from zmqtriton_frontends.metrics_api.history.columns import Columns
 
 INTERVAL_S = 5.0
 #: One hour of samples.
@@ -21,6 +20,9 @@ MAX_MODELS = 500
 MAX_SHOWN = 20
 #: The columns of models that the server has sums of.
 TOTALS = ("requests_per_s", "failures_per_s", "pending")
+_NONE = math.nan
+#: Decimals that are shown; more are no news.
+_DECIMALS = 3
 
 
 class ServerSample(NamedTuple):
@@ -182,3 +184,38 @@ def _totals(models: Mapping[str, ModelSample] | None) -> list[float | None]:
 def _model_of(name: str) -> str:
     """Return the model of `model:version`."""
     return name.rpartition(":")[0]
+
+
+class Columns:
+    """The columns of one thing. All rings of a history have the same length and place."""
+
+    def __init__(self, names: Sequence[str], length: int) -> None:
+        # four bytes for a number: they are drawn
+        self._columns = {name: array("f", [_NONE]) * length for name in names}
+
+    def put(self, place: int, values: Sequence[float | None]) -> None:
+        """Set the sample of this place; a value for each column."""
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column[place] = _NONE if value is None else value
+
+    def clear(self, place: int) -> None:
+        for column in self._columns.values():
+            column[place] = _NONE
+
+    def sum(self, name: str, places: Iterable[int]) -> float:
+        """Return the sum of a column; missing numbers add nothing."""
+        column = self._columns[name]
+        # only NaN differs from itself
+        return sum(column[place] for place in places if column[place] == column[place])
+
+    def read(self, places: Sequence[int]) -> dict[str, list[float | None]]:
+        """Return the samples of these places, None where there was nothing."""
+        return {
+            name: [_shown(column[place]) for place in places]
+            for name, column in self._columns.items()
+        }
+
+
+def _shown(value: float) -> float | None:
+    # only NaN differs from itself
+    return round(value, _DECIMALS) if value == value else None

@@ -11,14 +11,13 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.access.token_file import matches
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.metrics_api.history.growth import samples_of
 from zmqtriton_frontends.metrics_api.history.history import (
     INTERVAL_S,
     History,
@@ -38,6 +37,9 @@ _RATES = ("requests_per_s", "failures_per_s", "queue_ms")
 _CLOCK = time.CLOCK_BOOTTIME
 #: A row of the supervisor's answer: the pid, the model or "", the version.
 _Process = tuple[int, str, int]
+#: A row of the broker's answer.
+Reading = dict[str, Any]
+_SUMS = ("pending", "succeeded", "failed", "queued", "queue_ns", "inferences", "executions")
 
 
 class Sampler:
@@ -151,3 +153,37 @@ def _by_model(processes: list[_Process], usage: Any) -> dict[str, ProcessesSampl
         if model and pid in usage:
             sums.setdefault(f"{model}:{version}", []).append(usage[pid].memory_bytes)
     return {name: ProcessesSample(len(sizes), sum(sizes)) for name, sizes in sums.items()}
+
+
+def samples_of(answer: Mapping[str, Any]) -> dict[str, ModelSample]:
+    """Return the samples by `model:version`, of which several generations may be there."""
+    sums: dict[str, Reading] = {}
+    for reading in answer["readings"]:
+        name = f"{reading['model']}:{reading['version']}"
+        sums[name] = _sum(sums[name], reading) if name in sums else reading
+    return {name: _sample(reading, answer["seconds"]) for name, reading in sums.items()}
+
+
+def _sum(one: Reading, other: Reading) -> Reading:
+    busier = max(one, other, key=lambda reading: int(reading["succeeded"]))
+    return {**busier, **{key: one[key] + other[key] for key in _SUMS}}
+
+
+def _sample(grown: Reading, seconds: float) -> ModelSample:
+    return ModelSample(
+        requests_per_s=grown["succeeded"] / seconds,
+        failures_per_s=grown["failed"] / seconds,
+        latency_p50_ms=_milliseconds(grown["p50_ns"]),
+        latency_p99_ms=_milliseconds(grown["p99_ns"]),
+        queue_ms=_milliseconds(_ratio(grown["queue_ns"], grown["queued"])),
+        batch=_ratio(grown["inferences"], grown["executions"]),
+        pending=grown["pending"],
+    )
+
+
+def _ratio(total: float, count: int) -> float | None:
+    return total / count if count > 0 else None
+
+
+def _milliseconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6

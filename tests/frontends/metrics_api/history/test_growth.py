@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_frontends.metrics_api.history.growth import samples_of
+from zmqtriton_frontends.metrics_api.history.sampler import samples_of
 
 
 def reading(**figures: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.supervisor.features.reloading.file_watch import FileWatch
+from zmqtriton.supervisor.features.reloading.reloader import FileWatch
 
 
 def watching(*fingerprints: str) -> FileWatch:

@@ -7,7 +7,7 @@ import math
 import random
 from collections import deque
 
-from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
+from zmqtriton.supervisor.features.scaling.autoscaler import InstanceTarget
 from zmqtriton.supervisor.features.scaling.workload import Reading
 
 INTERVAL_S = 0.25

@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervisor.features.scaling.service_station import ServiceStation
 from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
+from zmqtriton.supervisor.features.scaling.autoscaler import InstanceTarget
 from zmqtriton.supervisor.features.scaling.workload import Reading, Workload
 
 pytestmark = pytest.mark.row("L06")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.floor.reasons import because
-from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
+from zmqtriton.supervisor.machine.quotas.enforcement import OomDetector
 
 KILLED = "killed by SIGKILL"
 TOLD = "killed by SIGKILL, by the kernel: out of memory"

@@ -14,8 +14,11 @@ from tests.floor.reasons import because
 from tests.support.waiting import eventually
 from zmqtriton.config.quotas import Quota
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement, nice_value
-from zmqtriton.supervisor.machine.quotas.process_memory import own_memory_bytes
+from zmqtriton.supervisor.machine.quotas.enforcement import (
+    QuotaEnforcement,
+    nice_value,
+    own_memory_bytes,
+)
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Reason

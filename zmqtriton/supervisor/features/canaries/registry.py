@@ -19,11 +19,12 @@ from zmqtriton.supervisor.features.canaries import versions
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.features.canaries.canary_calls import WaitingCallers, canary_verbs
 from zmqtriton.supervisor.features.canaries.comparisons import CanaryTotals
-from zmqtriton.supervisor.features.canaries.last_executions import LastExecutions
-from zmqtriton.supervisor.features.canaries.watch import CanaryWatch
+from zmqtriton.supervisor.features.canaries.version_counts import VersionCounts
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -32,9 +33,15 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: Gets the description of the canary, or an error.
 Answer = Callable[[Any], None]
+_LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
+
+#: Gets a decision and its reason.
+Decide = Callable[[Canary, Phase, str], None]
 
 
 class CanaryRegistry(Feature):
@@ -314,3 +321,96 @@ class CanaryRegistry(Feature):
         self._audience.tell_frontends(message)
         if then is not None:
             self._audience.confirm(then)
+
+
+class LastExecutions:
+    """Ends the last executions of an aborted version, if they take too long.
+
+    Without a limit a version that hangs would stay for ever, and no canary could follow it.
+    Sequences that are open and not executed just now go on.
+    """
+
+    def __init__(self, plan: Plan, counts: BrokerCounts, models: Mapping[str, Model]) -> None:
+        self._plan = plan
+        self._counts = counts
+        self._models = models
+
+    def limit(self, canary: Canary) -> None:
+        """Begin the time within which the executions of an aborted canary are to end."""
+        within_s = canary.settings.abort_within_s
+        if within_s is not None:
+            self._plan.call_later(within_s, partial(self._look, canary, within_s))
+
+    def _look(self, canary: Canary, within_s: float) -> None:
+        if canary.phase is Phase.ABORTING:
+            self._counts.request(partial(self._end, canary, within_s))
+
+    def _end(self, canary: Canary, within_s: float, report: CountsReport) -> None:
+        if canary.phase is not Phase.ABORTING:
+            return
+        ages_ns = [
+            oldest
+            for entry in report["counts"] or ()
+            if (entry["model"], entry["version"]) == (canary.model, canary.version)
+            for oldest, _ in entry.get("executing_ns", ())
+        ]
+        version = self._models[canary.model].versions.get(canary.version)
+        generation = version.generation if version is not None else None
+        if generation is not None and any(ns >= within_s * 1e9 for ns in ages_ns):
+            text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
+            self._plan.log("W", f"{text}: its processes are ended, with what they execute")
+            generation.abort(Reason.of(Kind.OTHER, text))
+        else:
+            self._plan.call_later(_LOOK_S, partial(self._look, canary, within_s))
+
+
+class CanaryWatch:
+    """Has running canaries judged from time to time, by the broker's counts."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        counts: BrokerCounts,
+        canaries: Mapping[str, Canary],
+        decide: Decide,
+        totals: CanaryTotals,
+    ) -> None:
+        self._plan = plan
+        self._counts = counts
+        self._canaries = canaries
+        self._decide = decide
+        self._totals = totals
+        self._is_watching = False
+
+    def begin(self) -> None:
+        """Look at the counts now, and then as long as there is something to judge."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._look()
+
+    def _look(self) -> None:
+        self._counts.request(self._on_counts)
+
+    def _on_counts(self, report: CountsReport) -> None:
+        entries = {(entry["model"], entry["version"]): entry for entry in report["counts"] or ()}
+        for canary in list(self._canaries.values()):
+            if canary.phase is Phase.RUNNING:
+                self._judge(canary, entries)
+        self._is_watching = any(r.phase is Phase.RUNNING for r in self._canaries.values())
+        if self._is_watching:
+            self._plan.call_later(CHECK_INTERVAL_S, self._look)
+
+    def _judge(self, canary: Canary, entries: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
+        stable, tried = (entries.get((canary.model, n)) for n in (canary.stable, canary.version))
+        if stable is None or tried is None:
+            return  # the broker does not answer, or is being replaced
+        new = canary.comparisons.add_uncopied(stable.get("trial", {}).get("uncopied", 0))
+        self._totals.count_comparisons(canary.model, canary.version, new)
+        problem = canary.verdict(
+            VersionCounts.of(stable), VersionCounts.of(tried), tried.get("executing_ns", ())
+        )
+        if problem:
+            self._decide(canary, Phase.ABORTING, problem)
+        elif canary.is_due(self._plan.now_s):
+            reason = f"nothing was wrong for {canary.settings.promote_after_s:g} s"
+            self._decide(canary, Phase.PROMOTING, reason)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import Promotion, VersionSelection
-from zmqtriton.supervisor.features.canaries import likeness
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.version import serving_generations
@@ -44,7 +43,7 @@ def is_verdict(model: Model, canary: Canary) -> bool:
 
 def is_decoupled(model: Model, canary: Canary) -> bool:
     """True if requests get any number of responses."""
-    return likeness.is_decoupled(_config(model, canary.stable))
+    return _is_decoupled(_config(model, canary.stable))
 
 
 def why_not_serving(model: Model, canary: Canary) -> str:
@@ -62,13 +61,13 @@ def why_not_serving(model: Model, canary: Canary) -> str:
 def why_unlike(model: Model, canary: Canary) -> str:
     """Return why the canary cannot take what the stable version takes, or ""."""
     stable = _config(model, canary.stable)
-    problem = likeness.find_difference(stable, _config(model, canary.version))
+    problem = find_difference(stable, _config(model, canary.version))
     return problem or why_not_copied(model, canary.stable, canary.settings)
 
 
 def why_not_copied(model: Model, stable: int, settings: CanarySettings) -> str:
     """Return why requests cannot be copied, if they are to be; or ""."""
-    return likeness.find_obstacle_to_copies(_config(model, stable)) if settings.shadow else ""
+    return find_obstacle_to_copies(_config(model, stable)) if settings.shadow else ""
 
 
 def _config(model: Model, number: int) -> dict[str, Any]:
@@ -131,3 +130,49 @@ def has_left(model: Model, canary: Canary) -> bool:
     """True if the version that gets no new requests has answered its last one."""
     version = model.versions.get(canary.leaving)
     return version is None or version.generation is None or old_version_stays(model, canary)
+
+
+# Two versions of a model take the same requests, by their final configurations: a request is
+# divided before it is checked, so what fits the one must fit the other.
+
+
+def find_difference(stable: Mapping[str, Any], canary: Mapping[str, Any]) -> str:
+    """Return why the canary cannot take the stable version's requests, or ""."""
+    for what, of in (
+        ("max_batch_size", lambda config: config.get("max_batch_size", 0)),
+        ("'decoupled'", _is_decoupled),
+        ("sequence batching", has_sequences),
+        ("inputs", lambda config: _tensors(config, "input")),
+    ):
+        if of(stable) != of(canary):
+            return f"{what} of the two versions differ{'' if what == 'inputs' else 's'}"
+    outputs = _tensors(canary, "output")
+    for name, tensor in _tensors(stable, "output").items():
+        if outputs.get(name, ("",))[0] != tensor[0]:
+            return f"it does not have the output '{name}' as the stable version has it"
+    return ""
+
+
+def find_obstacle_to_copies(config: Mapping[str, Any]) -> str:
+    """Return why requests of this model cannot be copied, or ""."""
+    if _is_decoupled(config):
+        return "requests of a decoupled model cannot be copied: they have many answers or none"
+    if has_sequences(config):
+        return "requests of sequences cannot be copied: each depends on those before it"
+    return ""
+
+
+def _is_decoupled(config: Mapping[str, Any]) -> bool:
+    return bool((config.get("model_transaction_policy") or {}).get("decoupled"))
+
+
+def has_sequences(config: Mapping[str, Any]) -> bool:
+    return "sequence_batching" in config
+
+
+def _tensors(config: Mapping[str, Any], which: str) -> dict[str, tuple[Any, ...]]:
+    """Return type, dimensions and necessity of each, by name."""
+    return {
+        tensor["name"]: (tensor["data_type"], tuple(tensor["dims"]), tensor.get("optional", False))
+        for tensor in config.get(which, ())
+    }

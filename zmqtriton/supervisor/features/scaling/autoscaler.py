@@ -8,29 +8,36 @@ is not tried again at once. Does no I/O.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.supervisor.control.verbs import RepeatedCall, Verb, Verbs
+from zmqtriton.supervisor.control.arguments import check_names, required_model_name
+from zmqtriton.supervisor.control.verbs import ControlCall, RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
-from zmqtriton.supervisor.features.scaling.scaling_calls import ScalingCalls, is_change, limits_of
-from zmqtriton.supervisor.features.scaling.workload import Reading
+from zmqtriton.supervisor.features.scaling.workload import Reading, Workload
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import describe_instances
 from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
 INTERVAL_S = 0.25
 #: After an attempt to start more instances that failed.
 RETRY_PAUSE_S = 30.0
 #: The share of the available memory that new instances may take.
 _MEMORY_SHARE = 0.8
+#: The share of their time that instances should be busy: new ones are to leave room for chance,
+#: and none goes before the others would still have some.
+_BUSY_SHARE = 0.8
+_BUSY_SHARE_WITH_FEWER = 0.65
+#: Requests that wait already are to be executed within so many times what they may wait.
+_CATCH_UP_TIMES = 10
 
 
 class _ScaledModel:
@@ -207,3 +214,149 @@ def _target_of(generation: Generation) -> InstanceTarget:
 
 def _count(generation: Generation) -> int:
     return len(generation.instances.staying)
+
+
+def is_change(arguments: dict[str, Any]) -> bool:
+    """True for a call that scales a model; others show its instances."""
+    return "count" in arguments
+
+
+class ScalingCalls:
+    """The control call about the number of a model's instances."""
+
+    def __init__(
+        self, models: Mapping[str, Model], describe_scaled: Callable[[Model], dict[str, Any]]
+    ) -> None:
+        """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
+        self._models = models
+        self._describe_scaled = describe_scaled
+        #: The last number that was asked for, by model and group.
+        self._last: dict[tuple[str, str], Scale] = {}
+
+    def handle(self, call: ControlCall) -> None:
+        """Scale a model; the answer is its instances, now or later, or the error."""
+        model = self._find(call.arguments)
+        if is_change(call.arguments):
+            self._scale(model, call.arguments, call.answer)
+        else:
+            call.answer(self._describe(model))
+
+    def _describe(self, model: Model) -> dict[str, Any]:
+        return describe_instances(model) | self._describe_scaled(model)
+
+    def _find(self, arguments: dict[str, Any]) -> Model:
+        name = required_model_name(arguments)
+        if name not in self._models:
+            raise NotFound(f"there is no model '{name}'")
+        return self._models[name]
+
+    def _scale(
+        self, model: Model, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> None:
+        check_names("a scale", arguments, ("model", "count", "group"))
+        count, group = arguments["count"], arguments.get("group", "")
+        if type(count) is not int or type(group) is not str:
+            raise InvalidArgument("'count' must be an integer, and 'group' a string")
+
+        limits = limits_of(model)
+        if limits is not None and not limits.minimum <= count <= limits.maximum:
+            raise InvalidArgument(
+                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
+                f"{limits.maximum} instances; {count} is not among them"
+            )
+
+        key, scale = (model.name, group), Scale(count, group)
+        self._last[key] = scale
+
+        def done(error: ZmqTritonError | None) -> None:
+            later = self._last.get(key)
+            if later is None or later is scale:
+                self._last.pop(key, None)
+                answer(error or self._describe(model))
+            else:
+                answer(error or {**self._describe(model), "overtaken_by": later.instances})
+
+        model.scale(scale, done)
+
+
+def limits_of(model: Model) -> AutoscaleLimits | None:
+    """Return the bounds of a model that serves and is scaled by its load."""
+    bounds = [each.blueprint.autoscale for each in serving_generations(model.versions)]
+    return next((limits for limits in bounds if limits is not None), None)
+
+
+class InstanceTarget:
+    """The number of instances that a model should have, by its load.
+
+    More at once, as many as the load needs, when requests would wait for longer than they may.
+    Fewer when fewer have been enough for a while: as many as were needed at the busiest moment
+    of that time. Between the two lies room in which nothing changes, so that a steady load has
+    a steady number.
+    """
+
+    def __init__(self, limits: AutoscaleLimits) -> None:
+        self.limits = limits
+        self.workload = Workload()
+        #: Why the last number was chosen.
+        self.reason = ""
+        #: When how many were needed; the most of the time that counts comes first, and after each
+        #: the most of what is later.
+        self._needs: deque[tuple[float, int]] = deque()
+        self._began_s: float | None = None
+        #: Since when requests wait and nothing is known of how long.
+        self._stuck_since_s: float | None = None
+
+    def decide(self, reading: Reading, instances: int) -> int:
+        """Return how many there should be, when there are so many."""
+        self.workload.add(reading)
+        now_s = reading.at_s
+        self._began_s = now_s if self._began_s is None else self._began_s
+        needed = self._needed(now_s, instances)
+        self._note_need(now_s, max(needed, self._least_to_keep()))
+        target = needed if needed > instances else self._fewer(now_s, instances)
+        allowed = min(max(target, self.limits.minimum), self.limits.maximum)
+        if allowed > target >= instances or allowed < target <= instances:
+            self.reason = f"its limits are {self.limits.minimum} and {self.limits.maximum}"
+        return allowed
+
+    def _fewer(self, now_s: float, instances: int) -> int:
+        """Return how many are left if some may go."""
+        if self._began_s is None or now_s - self._began_s < self.limits.down_after_s:
+            return instances
+        enough = self._needs[0][1]
+        if enough < instances:
+            self.reason = f"{enough} were enough for {self.limits.down_after_s:g} s"
+        return min(enough, instances)
+
+    def _needed(self, now_s: float, instances: int) -> int:
+        """Return how many are needed now; the present number, or less, if there are enough."""
+        load, allowed_s = self.workload, self.limits.queue_s
+        if not load.waiting:
+            self._stuck_since_s = None
+            return 0
+        if not load.seconds_per_request:
+            # nothing was answered yet, so one more is a guess
+            self._stuck_since_s = now_s if self._stuck_since_s is None else self._stuck_since_s
+            is_stuck = now_s - self._stuck_since_s > allowed_s
+            self._stuck_since_s = now_s if is_stuck else self._stuck_since_s
+            self.reason = f"{load.waiting} requests wait"
+            return instances + is_stuck
+        wait_s = load.expected_wait_s(instances)
+        if wait_s <= allowed_s:
+            return 0
+        self.reason = f"requests wait about {1000 * wait_s:.0f} ms"
+        backlog = load.waiting * load.seconds_per_request / (_CATCH_UP_TIMES * allowed_s)
+        return max(instances + 1, math.ceil(load.offered_instances / _BUSY_SHARE + backlog))
+
+    def _least_to_keep(self) -> int:
+        """Return how many would be enough for the arriving requests, with room for chance."""
+        busy = max(self.workload.busy_instances, self.workload.offered_instances)
+        return max(1, math.ceil(busy / _BUSY_SHARE_WITH_FEWER))
+
+    def _note_need(self, now_s: float, count: int) -> None:
+        """Note how many are needed, for the largest number of the time that counts."""
+        while self._needs and self._needs[-1][1] <= count:
+            self._needs.pop()
+        self._needs.append((now_s, count))
+        while self._needs[0][0] < now_s - self.limits.down_after_s:
+            self._needs.popleft()

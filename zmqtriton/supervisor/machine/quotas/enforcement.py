@@ -10,20 +10,20 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
 from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
 from zmqtriton.supervisor.machine.quotas.control_groups import (
     ControlGroups,
     prepare_control_groups,
 )
 from zmqtriton.supervisor.machine.quotas.own_group import NoControlGroups
-from zmqtriton.supervisor.machine.quotas.process_memory import own_memory_bytes
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -35,6 +35,10 @@ _LEAST_NICE, _MAX_NICE = -20, 19
 
 #: Gets the serial of a process that has taken too much, and by how much.
 Report = Callable[[int, Reason], object]
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: An older kill belongs to another death.
+_RECENT_KILL_S = 3.0
+_COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def nice_value(weight: int, usual: int = 0) -> int:
@@ -175,3 +179,97 @@ class QuotaEnforcement:
         """Leave nothing behind; all children are dead."""
         if self._groups is not None:
             self._groups.close()
+
+
+def own_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return what a process and its descendants have for themselves.
+
+    Files and shared memory do not count. Pages that a fork has in common with its parent count in
+    both: to tell them apart takes long.
+    """
+    family = [pid]
+    for each in family:
+        family += _children(proc / str(each))
+    return sum(_own_bytes(proc / str(each)) for each in family)
+
+
+def _own_bytes(process: Path) -> int:
+    try:
+        _, resident, shared, *_ = (process / "statm").read_text().split()
+    except (OSError, ValueError):
+        return 0  # it has ended
+    return max(0, int(resident) - int(shared)) * _PAGE
+
+
+def _children(process: Path) -> list[int]:
+    pids = []
+    try:
+        for thread in (process / "task").iterdir():
+            pids += [int(pid) for pid in (thread / "children").read_text().split()]
+    except OSError:
+        pass  # it has ended, or the kernel has no such file
+    return pids
+
+
+class OomDetector:
+    """Tells whether the kernel has just killed a process because memory had run out.
+
+    Such a process dies of SIGKILL like any other, so the kernel's counters are read: those of
+    the control group if there is one, else the machine's. They do not say who was killed.
+    """
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        groups: Path = Path("/sys/fs/cgroup"),
+        now_s: float = 0.0,
+        group: Path | None = None,
+    ) -> None:
+        """Set up; `group` has all processes of the server, if its own one has not."""
+        self._proc = proc
+        self._groups = groups
+        self._group = group
+        self._kill_count = self._count()
+        self._changed_s = now_s - 2 * _RECENT_KILL_S
+
+    def poll(self, now_s: float) -> None:
+        """Read the counters. To be called once a second."""
+        killed = self._count()
+        if killed != self._kill_count:
+            self._kill_count = killed
+            self._changed_s = now_s
+
+    def explain_death(self, reason: Reason, now_s: float) -> Reason:
+        """Return the probable reason of a death, or `reason` if it was something else."""
+        if reason.values.get("signal") != "SIGKILL":
+            return reason
+        self.poll(now_s)
+        if now_s - self._changed_s > _RECENT_KILL_S:
+            return reason
+        return Reason.of(Kind.OUT_OF_MEMORY, f"{reason.text}, by the kernel: out of memory")
+
+    def _count(self) -> int:
+        for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):
+            try:
+                match = _COUNTER.search(path.read_text())
+            except OSError:
+                continue
+            if match:
+                return int(match[1])
+        return 0
+
+    def _cgroup_counter_files(self) -> list[Path]:
+        if self._group is not None:
+            return [self._group / "memory.events"]
+        try:
+            lines = (self._proc / "self" / "cgroup").read_text().splitlines()
+        except OSError:
+            return []
+        files = []
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2
+                files.append(self._groups / path.lstrip("/") / "memory.events")
+            elif "memory" in controllers.split(","):
+                files.append(self._groups / "memory" / path.lstrip("/") / "memory.oom_control")
+        return files
