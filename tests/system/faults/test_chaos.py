@@ -31,4 +31,4 @@ def test_a_server_that_is_steered_stands_faults(
         for number, (operations, fault) in enumerate(day)
     ]
 
-    assert 0 == chaos.run(chaos.Plan(7, 10.0, mode, steps=steps), tmp_path)
+    assert 0 == chaos.run(chaos.Plan(7, 10.0, mode, steps=steps, pause_s=0.05), tmp_path)

@@ -177,7 +177,7 @@ def test_where_each_call_takes_long_a_load_takes_longer_and_nothing_else(
     server: Server, slow: SlowFiles
 ) -> None:
     with server:
-        slow.delay(0.1)
+        slow.delay(0.05)
         load = Load(server, "one")
         slow.await_call()
 
