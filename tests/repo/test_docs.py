@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -146,3 +147,14 @@ def test_the_tree_shows_every_room() -> None:
     }
 
     assert set() == {room for room in rooms if f"{room}/" not in ARCHITECTURE}
+
+
+def test_the_python_reference_has_names_that_are_imported() -> None:
+    text = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    names = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+
+    assert names
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+    assert [] == [name for name in names if not name.startswith("zmqtriton.")]
