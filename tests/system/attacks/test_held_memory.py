@@ -125,7 +125,7 @@ def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> 
         clients = [connect(server, stack, b"") for _ in range(120)]
         for client in clients:
             client.setblocking(False)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 2
         while time.monotonic() < end:
             for client in clients:
                 try:
