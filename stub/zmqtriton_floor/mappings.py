@@ -110,7 +110,7 @@ class _View(weakref.ref):  # type: ignore[type-arg]
     block: Block
     #: The blocks to release, one entry for each reference.
     leased: list[Block]
-    #: Whatever keeps the memory meanwhile without a lease.
+    #: The object that keeps the memory mapped while there is no lease.
     kept: object
     #: Detached: its pages are this process's own.
     is_own: bool

@@ -597,4 +597,4 @@ def test_a_scale_that_was_overtaken_says_so(server: FakeServer) -> None:
 
     result = run("scale", "m", "2")
 
-    assert "overtaken: 4 instances were asked for before this had ended" in result.stdout
+    assert "superseded: 4 instances were requested meanwhile" in result.stdout

@@ -124,7 +124,7 @@ _OF_EXECUTION = (
         "unload_idle_after_seconds",
         _SECONDS,
         "`--unload-idle-after`",
-        "With `--load-on-demand` the model is unloaded when it was idle for so long; 0 is never.",
+        "Idle time before a model that was loaded on demand is unloaded; 0: never.",
     ),
 )
 _OF_QUOTAS = (
@@ -162,7 +162,7 @@ _OF_AUTOSCALING = (
         AUTOSCALE_DOWN_AFTER_SECONDS,
         "above 0",
         "30",
-        "There are fewer when fewer were enough for so long.",
+        "Time of spare capacity before the number of instances falls.",
     ),
 )
 _CANARY_TEXTS = {

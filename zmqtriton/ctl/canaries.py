@@ -29,12 +29,12 @@ _OPTIONS = (
     click.option(
         "--abort-failures",
         metavar="PERCENT|off",
-        help="Abort if so many more requests fail than of the stable version; default is 5.",
+        help="Abort if its failure rate exceeds the stable version's by this much; default is 5.",
     ),
     click.option(
         "--abort-latency",
         metavar="FACTOR|off",
-        help="Abort if its latency is so many times that of the stable version.",
+        help="Abort if its latency is this many times the stable version's.",
     ),
     click.option(
         "--latency",
@@ -44,17 +44,17 @@ _OPTIONS = (
     click.option(
         "--abort-hang",
         metavar="TIME|off",
-        help="Abort if executions last so long; default is 30s.",
+        help="Abort if an execution lasts this long; default is 30s.",
     ),
     click.option(
         "--abort-within",
         metavar="TIME|off",
-        help="End what it executes so long after it is aborted; default is 30s.",
+        help="Time for running requests after an abort; default is 30s.",
     ),
     click.option(
         "--min-requests", metavar="COUNT", help="Requests before a judgement; default is 50."
     ),
-    click.option("--promote-after", metavar="TIME|off", help="Promote after so long, as in 10m."),
+    click.option("--promote-after", metavar="TIME|off", help="Promote after this time, as in 10m."),
 )
 
 

@@ -41,7 +41,7 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
         click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
     if "overtaken_by" in answer:
         later = answer["overtaken_by"]
-        click.echo(f"overtaken: {later} instances were asked for before this had ended")
+        click.echo(f"superseded: {later} instances were requested meanwhile")
     _print_autoscale(answer.get("autoscale", {}))
 
 

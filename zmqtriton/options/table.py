@@ -35,8 +35,8 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.long_integer(
             "client-memory-byte-size",
-            "Bytes of incomplete requests, and as many of unread answers, that clients may make "
-            "the server hold; for each protocol. 0 means 1/8 of the memory.",
+            "Memory limit, per protocol, for incomplete requests and, separately, for unread "
+            "responses of clients. 0 means 1/8 of the memory.",
             read=read.long_count,
         ),
         a.count(

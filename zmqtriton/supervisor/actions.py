@@ -30,7 +30,7 @@ RemoteListing = tuple[tuple[str, str], ...] | ZmqTritonError
 class FileReport(NamedTuple):
     """The result of LookAtFiles."""
 
-    #: By model; changes with its files.
+    #: The fingerprint of the files of each model.
     fingerprints: Mapping[str, str]
     took_s: float
 

@@ -157,7 +157,7 @@ class Reader:
         return [*self._dropped, *(body for _, _, body, _ in rest)]
 
     def drop(self, error: ZmqTritonError) -> list[bytes]:
-        """End with an error in place of what nobody has popped; return the bodies of that."""
+        """End with an error that replaces the unread responses; return their bodies."""
         bodies = self.left()
         self.ready.clear()
         self._ahead.clear()
@@ -249,7 +249,7 @@ class ResponseStream:
         self._wake()
 
     def drop(self, error: ZmqTritonError) -> list[bytes]:
-        """End with an error in place of what nobody has popped; return the bodies of that."""
+        """End with an error that replaces the unread responses; return their bodies."""
         bodies = self.reader.drop(error)
         self._wake()
         return bodies

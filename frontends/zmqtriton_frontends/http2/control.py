@@ -63,7 +63,7 @@ class ControlFrames:
         self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)
         self._resets = Budget(_RESETS, _RESETS_PER_S, clock)
         self._visits = Budget(_VISITS, _VISITS_PER_S, clock)
-        #: What takes a frame, by its kind.
+        #: Frame handlers, by frame type.
         self.handlers: list[Handler] = [self._on_unknown] * 256
         self.handlers[frames.PRIORITY] = self._on_priority
         self.handlers[frames.RST_STREAM] = self._on_reset

@@ -72,7 +72,7 @@ class FrameReader:
         self._is_in_data = False
         self.data_left = 0
         self._padding_left = 0
-        #: Of headers whose rest has not come: stream, flags, frames and bytes.
+        #: The incomplete header block: stream, flags, frames and bytes.
         self._block_stream = 0
         self._block_flags = 0
         self._block_frames = 0

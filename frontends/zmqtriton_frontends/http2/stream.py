@@ -47,7 +47,7 @@ class Stream:
         self.credit = self.window_target = WINDOW_BYTES
         #: What the client has announced and not sent; 0 if unknown.
         self.expected = 0
-        #: What is missing of its content-length; -1 without one.
+        #: Bytes still expected by content-length; -1 without the header.
         self.announced = -1
         #: Set while nothing more is wanted: the credit is not raised.
         self.is_holding = False

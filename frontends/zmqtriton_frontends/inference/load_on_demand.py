@@ -22,9 +22,9 @@ Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class NotLoaded(ZmqTritonError):
-    """Raised in place of the error of a model that a request may have loaded.
+    """Raised for a model that can be loaded on demand.
 
-    It is that error for everybody who does not know better.
+    Code without that ability may treat it as the plain error: code and text are the same.
     """
 
     def __init__(self, error: ZmqTritonError, model: str, demand: OnDemandLoader) -> None:

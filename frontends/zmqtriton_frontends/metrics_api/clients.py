@@ -32,7 +32,7 @@ _MEMORY = (
     ),
     (
         *("client_memory_refused_total", "counter", "refused"),
-        "Number of requests and answers for which there was no such memory",
+        "Number of requests and answers refused because this memory was exhausted",
     ),
 )
 

@@ -250,7 +250,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         f"zmqtriton_unanswered_requests {broker['unanswered']}",
         *_family(
             "refused_requests_total",
-            "Inferences refused because as many were under way as may be",
+            "Inferences refused because the limit of concurrent requests was reached",
             "counter",
         ),
         f"zmqtriton_refused_requests_total {broker['refused']}",
@@ -301,9 +301,14 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
 def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
     """Return the text for the limits of models; "" without one."""
     families = (
-        ("quota_limit", "gauge", "limit", "What a model may have"),
-        ("quota_used", "gauge", "used", "What a model has of what it may have"),
-        ("quota_exceeded_total", "counter", "exceeded", "Number of times that this was too little"),
+        ("quota_limit", "gauge", "limit", "Limit of a quota of the model"),
+        ("quota_used", "gauge", "used", "Use of a quota of the model, in the unit of its limit"),
+        (
+            "quota_exceeded_total",
+            "counter",
+            "exceeded",
+            "Times that the model exceeded the quota",
+        ),
     )
     for name, kind, key, text in families if quotas else ():
         yield from _family(name, text, kind)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from zmqtriton_frontends.process import codecs
 
-#: What a connection may have inflated at once, and each second after that.
+#: Bytes that a connection may inflate: the burst, and the refill per second.
 MAX_BYTES = 256 << 20
 BYTES_PER_S = 64 << 20
 #: So little is not counted.

@@ -269,7 +269,7 @@ class InferenceRequest:
         return max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9) if deadline_ns else None
 
     def detach(self) -> None:
-        """Have a request to another model go on, whatever becomes of those that it is made for.
+        """Keep this BLS request running even if the requests that caused it are cancelled.
 
         Not in Triton's API, where all do.
         """

@@ -133,9 +133,9 @@ class Pending:
         """Note that the model gets it; of interest to those that count each response."""
 
     def cancel(self) -> None:
-        """Note that nobody waits for the answer any more; it is still owed.
+        """Mark the request as abandoned: its client has left.
 
-        A request that waits to be executed again is excepted: the broker has answered that.
+        The stub still answers it, unless it waits to be rescheduled: the broker has answered that.
         """
         self.is_cancelled = True
         if self.is_rescheduled:

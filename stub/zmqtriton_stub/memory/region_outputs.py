@@ -96,9 +96,9 @@ class RegionOutputs:
         self._mapped: dict[_Name, _Mapped | WritableRegion | None] = {}
 
     def store(self, places: Sequence[Place], rows: list[Tensor]) -> list[Tensor]:
-        """Write outputs to their places; return the tensors, those that are written without data.
+        """Write outputs to their places; return the tensors, without data where they are written.
 
-        Whoever has lent the place writes the others.
+        The frontend that lent the region writes the remaining outputs.
         """
         by_output: dict[str, Place] = {}
         for place in places:  # a comprehension would be one call more

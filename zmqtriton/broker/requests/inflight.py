@@ -107,7 +107,7 @@ class InflightRequest:
         self.state = RequestState.QUEUED
         #: The client has given it up; it still gets its final answer.
         self.is_cancelled = False
-        #: Whoever asked was told that nothing more comes, and waits no longer.
+        #: The caller has received its final reply.
         self.is_abandoned = False
         #: Its deadline has passed and it counts as failed, however its execution ends.
         self.is_counted = False

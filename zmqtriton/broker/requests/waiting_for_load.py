@@ -47,7 +47,7 @@ class WaitingForLoad:
         self._numbers = itertools.count(1)
         #: The models that the supervisor was asked to load, by the number of the call.
         self._models_by_call: dict[int, str] = {}
-        #: Those that wait, by peer and request id, in the order in which they came.
+        #: Waiting requests by peer and request id, in order of arrival.
         self.timed: dict[tuple[int, int], _WaitingRequest] = {}
         #: A request that is being submitted again is not held a second time.
         self._is_again = False

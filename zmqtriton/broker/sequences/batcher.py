@@ -203,9 +203,9 @@ class SequenceBatcher:
         return rest
 
     def close_after_refusal(self, correlation: Correlation, error: ZmqTritonError) -> None:
-        """Close a sequence one of whose requests was refused before it came here.
+        """Close a sequence after a request of it was refused before it was queued.
 
-        What is here is executed, and nothing that comes later until the sequence starts again.
+        Queued requests still run; later ones are refused until the sequence starts again.
         """
         sequence = self._sequences.get(correlation)
         if sequence is None or not sequence.is_complete:

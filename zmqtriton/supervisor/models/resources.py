@@ -85,7 +85,7 @@ class InstanceLimit:
         self._counts[generation], self._total = instances, others + instances
 
     def is_room_coming(self, instances: int) -> bool:
-        """True if so many do not fit beside all others, but beside those that stay."""
+        """True if these instances fit only once the ending generations are gone."""
         staying = self._total - sum(self._counts.get(number, 0) for number in self._leaving)
         return staying + instances <= self.maximum < self._total + instances
 

@@ -10,7 +10,7 @@ from zmqtriton_addons.fleet.proxies.layout import Group, Layout, split_address
 from zmqtriton_addons.fleet.servers.nodes import Node
 
 _NOTE = """\
-# Who is not ready gets nothing new, and what it has begun goes on to its end. A sequence moves to
+# A server that is not ready gets no new requests; its running requests finish. A sequence moves to
 # another server when its own is not ready, also if that only drains: let sequences end before.
 """
 _OWN_HOST_NOTE = """\

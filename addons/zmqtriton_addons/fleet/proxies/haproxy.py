@@ -11,7 +11,7 @@ from zmqtriton_addons.fleet.servers.nodes import Node
 CHECKS = "check inter 500ms fall 2 rise 1"
 
 _GLOBAL = """\
-# Who is not ready gets nothing new, and what it has begun goes on to its end.
+# A server that is not ready gets no new requests; its running requests finish.
 global
     maxconn 4000
     localpeer self"""

@@ -242,8 +242,8 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         held = count_of(row.get("unanswered", 0), "request")
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
         since = f", one execution for {long}" if long != "0s" else ""
-        text = f"it hangs or is slow{facts.place}: {held} in work{since}"
-        yield warning(f"{text}, and none has ended while this looked", _ENDS_BY_ITSELF, stacks)
+        text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
+        yield warning(f"{text}, and none completed during the check", _ENDS_BY_ITSELF, stacks)
         return
     if not row["succeeded"] or not row["executions"]:
         return

@@ -198,7 +198,8 @@ class LoadedModel:
             self._check_test(executions)
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
-                    f"model '{self.name}' owes responses and has sent none for {PATIENCE_S:g} s"
+                    f"model '{self.name}' has unanswered requests and has sent nothing "
+                    f"for {PATIENCE_S:g} s"
                 )
 
     def _wait(self, batch: Batch) -> None:

@@ -48,9 +48,9 @@ class Forwarding:
         return model, content
 
     def add(self, parameters: dict[str, Any], headers: Iterable[tuple[str, str | bytes]]) -> None:
-        """Add those that match, anywhere in their name.
+        """Copy the headers whose names match the pattern.
 
-        Raises InvalidArgument for one whose name is the server's.
+        Raises InvalidArgument for a reserved name.
         """
         if self._pattern is None:
             return

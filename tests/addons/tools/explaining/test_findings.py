@@ -362,7 +362,7 @@ def test_requests_that_stand_still_differ_from_those_that_wait() -> None:
     stands = first(Facts("m", index=[READY], status=hanging, later=hanging))
     waits = first(Facts("m", index=[READY], status=waiting))
 
-    assert "it hangs or is slow: 2 requests in work" in stands.text
+    assert "it hangs or is slow: 2 requests in progress" in stands.text
     assert "max_execution_seconds" in stands.advice
     assert "requests take 900.0 ms, and only 50.0 ms of that in the model" == waits.text
 
@@ -395,7 +395,7 @@ def test_a_model_hangs_also_if_its_clients_have_left_it() -> None:
     after = {**before, "unanswered": 3, "failed": 9, "failures": {"CANCELED": 9}}
     facts = Facts("m", index=[READY], status={"counts": [before]}, later={"counts": [after]})
 
-    said = "it hangs or is slow: 0 requests in work, one execution for 12s, and none has ended"
+    said = "it hangs or is slow: 0 requests in progress, one execution for 12s, and none completed"
     assert said in first(facts).text
 
 

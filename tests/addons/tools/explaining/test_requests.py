@@ -146,7 +146,7 @@ def test_a_model_of_long_executions_does_not_hang_while_they_take_their_time(
 
     text = find_all(Facts("m", index=[READY], status=status, later=status))[0].text
 
-    assert is_told == ("it hangs or is slow: 1 request in work" in text)
+    assert is_told == ("it hangs or is slow: 1 request in progress" in text)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class Drain:
         self._last_busy_s = max(self._last_busy_s, min(last_arrival_s, now_s))
 
     def has_drained(self, now_s: float) -> bool:
-        """True if nothing is under way and nobody has come for a while, or the time is over."""
+        """True if no request is in flight and none arrived recently, or the time is over."""
         within_s = self.wish.within_s
         if self.under_way == 0 and now_s - self._last_busy_s >= self.wish.quiet_s:
             return True

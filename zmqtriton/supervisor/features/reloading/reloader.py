@@ -67,7 +67,7 @@ def _why_not_loaded(model: Model) -> str:
 
 
 class FileWatch:
-    """Finds in looks at the files of models which have changed, and are complete.
+    """Finds the models whose files have changed and are completely written.
 
     Who saves a file may truncate it first, or write another and rename it: a change counts once
     two looks have seen the same.

@@ -18,7 +18,7 @@ from zmqtriton_floor.logs import LEVEL_NUMBERS
 
 _MAX_LINES = 5000
 _MAX_CHARACTERS = 1 << 20
-#: Of each process of a model, kept until two later ones of its instance have written something.
+#: Lines kept for each process of an instance, until two successors have logged.
 _LINES_OF_PROCESS = 100
 _PROCESSES_OF_INSTANCE = 3
 _CHARACTERS_OF_LINE = 1000

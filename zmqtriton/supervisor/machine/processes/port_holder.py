@@ -17,9 +17,9 @@ _MAX_COMMAND = 100
 
 
 def describe_listener(port: int) -> str:
-    """Return the process as `process 12 (python3 -m http.server)`, or whose it is.
+    """Describe the process that listens, as `process 12 (python3 -m http.server)`.
 
-    "" if nobody listens.
+    Describe its user if the process is hidden; return "" if none listens.
     """
     owners = dict(_listeners(port))
     links = {f"socket:[{inode}]" for inode in owners}

@@ -72,7 +72,7 @@ class QuotaEnforcement:
         self._excesses: dict[str, int] = {}
 
     def prepare_groups(self) -> None:
-        """Have the kernel see to it where that can be. To be called before there are children."""
+        """Let the kernel enforce the limits where it can. Call this before the first child."""
         try:
             self._groups = prepare_control_groups()
         except NoControlGroups as error:

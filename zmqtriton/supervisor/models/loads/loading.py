@@ -73,8 +73,8 @@ class ModelLoad(GenerationOwner):
         self._generations: dict[int, Generation] = {}
         #: The versions whose generation is loaded, and waits for the others.
         self._loaded: set[int] = set()
-        #: The versions whose generation stays, with what is to change its instances, and those
-        #: where that is under way.
+        #: Versions that keep their generation: changes to apply to its instances, and versions
+        #: whose changes are in progress.
         self._changes: dict[int, InstanceChange] = {}
         self._changing: set[int] = set()
         #: None of the new generations will serve.

@@ -95,7 +95,7 @@ class CallText:
         self._state: Callable[[], bool] = self._beginning if form.is_whole else self._text
         #: The text that is looked at, and how far it was.
         self._rest, self._at = "", 0
-        #: What is passed since calls may have begun; text if there was none.
+        #: Text held back since a tool call may have begun; sent as text if none did.
         self._undecided: list[str] = []
         self._undecided_size = 0
         #: Blanks at the beginning and after calls, which are text only if text follows.
