@@ -78,7 +78,9 @@ def test_a_program_ends_as_in_python_but_for_destructors() -> None:
             def __del__(self):
                 print("destroyed")
         kept = Kept()
+        has_written = threading.Event()
         def say():
+            has_written.wait()
             time.sleep(0.05)
             print("thread")
         def main():
@@ -86,6 +88,7 @@ def test_a_program_ends_as_in_python_but_for_destructors() -> None:
             threading.Thread(target=say).start()
             threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
             sys.stdout.write("without a line's end. ")
+            has_written.set()
             return 3
     """
 
