@@ -62,7 +62,8 @@ class Probe:
             with urllib.request.urlopen(url, json.dumps(document).encode(), timeout=60) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise ErrorResponse(error.code, json.load(error)["error"]) from None
+            with error:
+                raise ErrorResponse(error.code, json.load(error)["error"]) from None
 
     def infer_grpc(self, code: str) -> Any:
         """The message that came."""

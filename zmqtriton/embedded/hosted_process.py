@@ -1,8 +1,8 @@
 """An instance in a process of its own, which the user's process starts with multiprocessing.
 
 It is the user's code that runs there, without sharing the interpreter's lock with the rest. How the
-process comes to be is what multiprocessing is set to: a fork, or a new interpreter that gets the
-model's class as a pickle.
+process comes to be is what multiprocessing is set to, on any Python a fork where nothing is set, or
+a new interpreter that gets the model's class as a pickle.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ def _received(*duplicates: Any) -> _Passed:
     return _Passed(*(duplicate.detach() for duplicate in duplicates))
 
 
+def _context() -> Any:
+    """Return the set way to start processes, or a fork, which Python 3.14 no longer prefers."""
+    method = multiprocessing.get_start_method(allow_none=True) or "fork"
+    return multiprocessing.get_context(method)
+
+
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
     """Have a process that is forked meanwhile find the garbage collector off."""
@@ -125,7 +131,7 @@ class HostedProcess(threading.Thread):
         # what the supervisor does to a process, its end of the lifeline says of this one
         lifeline = Lifeline.inherited(os.dup(self._ends.lifeline))
         passed = _Passed(*self._ends, theirs)
-        process = multiprocessing.get_context().Process(
+        process = _context().Process(
             target=_run, args=(self._instance, self._model_class, passed), daemon=True
         )
         try:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -233,5 +234,8 @@ def status_with(server: Server, token: str) -> int:
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
     except OSError:
         return 0

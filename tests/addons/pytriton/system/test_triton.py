@@ -456,6 +456,9 @@ def _is_ready(port: int) -> bool:
         url = f"http://127.0.0.1:{port}/v2/models/double/ready"
         with urllib.request.urlopen(url, timeout=10) as answer:
             return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
     except OSError:
         return False
 

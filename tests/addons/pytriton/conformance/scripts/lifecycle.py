@@ -66,7 +66,8 @@ def get(path):
         with urllib.request.urlopen(f"http://127.0.0.1:{HTTP}{path}", timeout=10) as response:
             return response.status
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
     except OSError:
         return "nobody"
 
