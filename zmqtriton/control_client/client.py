@@ -120,7 +120,11 @@ def _named_directory(directory: str) -> str:
 
 def _in_named(directory: Path) -> Iterator[Path]:
     yield directory
-    for own in sorted(directory.glob("[0-9]*")):
+    try:
+        servers = sorted(directory.glob("[0-9]*"))
+    except OSError:  # the last server there has just removed it
+        return
+    for own in servers:
         if own != _own_of(directory) and os.path.lexists(own / _SOCKET):
             yield own
 

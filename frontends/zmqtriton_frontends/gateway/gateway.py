@@ -159,6 +159,7 @@ class Gateway:
         if self.serial:
             self.payload.close()
         self._broker.close()
+        self.traces.end()
 
     # ------------------------------------------------------------ inferences
 

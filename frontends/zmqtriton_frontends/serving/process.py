@@ -109,7 +109,6 @@ class ServingProcess:
                     await self._serve(service)
         finally:
             gateway.close()
-            gateway.traces.end()
 
     def _stop(self, within_ms: int) -> None:
         self.stop(within_ms / 1000)

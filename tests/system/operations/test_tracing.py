@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
+import zmqtriton
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -226,3 +228,18 @@ def test_requests_of_a_stream_and_of_generate_are_traced(server: Server) -> None
     ):
         (span,) = of_request(asked_as(server, request_id), request_id)
         assert {*_INSIDE, "INFER_RESPONSE_COMPLETE", f"{protocol}_SEND_END"} <= set(span.marks)
+
+
+def test_a_program_is_traced_and_keeps_no_way_to_the_tracing_process(server: Server) -> None:
+    settings(server, {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+    inputs = {"INPUT0": np.ones(2, np.float32)}
+    before, path = len(os.listdir("/proc/self/fd")), server.directory / "trace.json"
+    count = len(spans(path))
+
+    for _ in range(3):
+        with zmqtriton.connect(str(server.http_port)) as program:
+            assert next(program.model(_IDENTITY).infer(inputs=inputs)).outputs
+
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # of modules that are imported meanwhile
+    eventually(lambda: len(spans(path)) == count + 3, 30, "they are written")
+    assert {"GUEST_RECV_START", "GUEST_SEND_END"} <= spans(path)[max(spans(path))].marks.keys()
