@@ -1,4 +1,4 @@
-"""Answers to AskStatistics, from the counters of generations and of the broker itself."""
+"""Answers to questions about counters of generations, and of the broker: all, loads, growth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer to `zmqtriton-ctl status`: the server, its processes, and the broker's counts."""
+"""The answer to `zmqtriton-ctl status`: the server, processes, clients, loops and counts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The broker and the frontends: their start, their replacements, and what they are told.
 
-The broker starts first; frontends wait for it and listen when `opening` says so. Processes that
+The broker starts first; frontends wait for it and listen when `Opening` says so. Processes that
 die are replaced; a broker that dies again and again ends the server. Gunicorn forks its processes
 itself: they appear as children of the arbiter. Does no I/O.
 """

@@ -1,8 +1,8 @@
 """The output of children: of stubs it becomes records of the server's log, of others its lines.
 
 Each line of a stub carries the instance's name and its number, where other records have file and
-line. A model that floods its output loses lines, which are counted; the last lines are kept to
-explain a death.
+line. A model that floods its output loses lines, which are counted; the last lines, with
+the place of a crash, are kept to explain a death.
 """
 
 from __future__ import annotations
