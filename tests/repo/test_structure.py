@@ -20,8 +20,6 @@ COMPOSITION_ROOTS = {
     "zmqtriton.supervisor.machine.model_reading": 28,
     "zmqtriton.supervisor.service": 28,
 }
-#: The attributes of the class that puts the supervisor together.
-CORE_ATTRIBUTES = {"zmqtriton.supervisor.core.Core": 21}
 
 
 def test_modules_import_few_others() -> None:
@@ -42,28 +40,6 @@ def test_the_ceilings_of_composition_roots_stand_in_a_decision() -> None:
         for module, count in COMPOSITION_ROOTS.items()
         if f"| `{module.removeprefix('zmqtriton.')}` | {count} |" not in decision
     ]
-
-
-def _attributes(source: Source) -> Iterator[tuple[str, int]]:
-    for node in source.tree.body:
-        if isinstance(node, ast.ClassDef):
-            names = {
-                target.attr
-                for each in ast.walk(node)
-                if isinstance(each, ast.Assign | ast.AnnAssign)
-                for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
-                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
-            }
-            yield f"{source.module}.{node.name}", len(names)
-
-
-def test_the_supervisor_s_core_has_few_attributes() -> None:
-    modules = {name.rpartition(".")[0] for name in CORE_ATTRIBUTES}
-    counts = dict(
-        each for source in sources() if source.module in modules for each in _attributes(source)
-    )
-
-    assert CORE_ATTRIBUTES == {name: counts[name] for name in CORE_ATTRIBUTES}
 
 
 def _circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:

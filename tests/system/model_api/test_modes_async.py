@@ -48,10 +48,6 @@ def prepare(server: Server) -> None:
     add_model(server, "scripted", "echo")
 
 
-def _is_logged(server: Server, text: str) -> bool:
-    return text in server.log_text()
-
-
 def _all(server: Server, model: str, script: str, arguments: list[str]) -> list[list[str]]:
     with ThreadPoolExecutor(len(arguments)) as threads:
         return list(threads.map(lambda one: generate_stream(server, model, script, one), arguments))
