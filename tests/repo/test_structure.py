@@ -6,7 +6,6 @@ Each exception is listed with its reason and today's number, so that it can only
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from tests.conftest import ROOT
 from tests.repo.sources import Source, import_graph, imported, sources
