@@ -149,9 +149,11 @@ _OF_AUTOSCALING = (
         AUTOSCALE_MAX_INSTANCES,
         f"1 to {MAX_INSTANCES}, or `cores`",
         "",
-        "Instances follow the load, up to so many.",
+        "Upper bound of the instances, which follow the load.",
     ),
-    Parameter(AUTOSCALE_MIN_INSTANCES, f"1 to {MAX_INSTANCES}", "1", "At least so many."),
+    Parameter(
+        AUTOSCALE_MIN_INSTANCES, f"1 to {MAX_INSTANCES}", "1", "Lower bound of the instances."
+    ),
     Parameter(
         AUTOSCALE_QUEUE_MILLISECONDS,
         "above 0",
@@ -171,9 +173,9 @@ _CANARY_TEXTS = {
     "header": ("", "Requests with this header get it, too."),
     "shadow": ("0", "The share of the other requests that it gets copies of."),
     "tolerance": ("0", "By which numbers of its answers may differ."),
-    "abort_failures": ("5", "It ends when so many more of its requests fail."),
+    "abort_failures": ("5", "Failures above the stable version's that end it, in percent."),
     "sticky": ("off", "Requests with the same value of it get the same version."),
-    "abort_latency": ("off", "It ends when its latency is so many times the other."),
+    "abort_latency": ("off", "Multiple of the stable version's latency that ends it."),
     "latency": ("compute p90", "The compared latency."),
     "abort_hang": ("30s", "How long an execution may last."),
     "abort_within": ("30s", "How long its executions may go on once it is aborted."),

@@ -129,7 +129,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.number("load-on-demand-timeout", "Seconds that a request waits for a load on demand."),
         a.number(
             "unload-idle-after",
-            "Unload models loaded on demand after so many idle seconds; 0 means never.",
+            "Idle seconds after which models loaded on demand are unloaded; 0 means never.",
         ),
         a.long_integer(
             "model-memory-budget",

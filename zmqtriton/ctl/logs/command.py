@@ -78,7 +78,7 @@ def _parse_since(context: click.Context, parameter: click.Parameter, value: str)
     default="",
     metavar="TIME|DURATION",
     callback=_parse_since,
-    help="Only lines since a time (03:15, '2026-11-22 03:15') or so long ago (10m, 1h30m).",
+    help="Only lines since a time (03:15, '2026-11-22 03:15') or a time span ago (10m, 1h30m).",
 )
 @click.option("--instance", default="", metavar="I", help="Only lines of or about this instance.")
 @click.option(
