@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 from tests.repo.sources import Source, import_graph, nodes_of, sources, tree_of
 
 #: Larger ones are listed.
-FILE_LINES, METHODS, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 22, 55, 18
+FILE_LINES, METHODS, ATTRIBUTES, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 20, 22, 55, 18
 #: So many lines of each list.
 _SHOWN = 40
 
@@ -91,9 +91,22 @@ def large_files() -> Iterator[tuple[int, str]]:
 
 def large_classes() -> Iterator[tuple[int, str]]:
     for source, node in _classes():
-        methods = sum(isinstance(each, _Function) for each in node.body)
+        methods = len(_methods(node))
         if methods >= METHODS:
             yield methods, f"{source.module}.{node.name}"
+
+
+def many_attributes() -> Iterator[tuple[int, str]]:
+    for source, node in _classes():
+        names = {
+            target.attr
+            for each in ast.walk(node)
+            if isinstance(each, ast.Assign | ast.AnnAssign)
+            for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+        }
+        if len(names) >= ATTRIBUTES:
+            yield len(names), f"{source.module}.{node.name}"
 
 
 def large_folders() -> Iterator[tuple[int, str]]:
@@ -157,13 +170,9 @@ def _passes_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def single_protocols() -> Iterator[tuple[int, str]]:
     """Protocols whose methods at most one class has."""
-    classes = [
-        {each.name for each in node.body if isinstance(each, _Function)}
-        for _, node in _classes()
-        if not _is_protocol(node)
-    ]
+    classes = [{*_methods(node)} for _, node in _classes() if not _is_protocol(node)]
     for source, node in _classes():
-        names = {each.name for each in node.body if isinstance(each, _Function)}
+        names = {*_methods(node)}
         if _is_protocol(node) and names:
             count = sum(names <= others for others in classes)
             if count <= 1:
@@ -180,8 +189,7 @@ def classes_made_once() -> Iterator[tuple[int, str]]:
     )
     for source, node in _classes():
         if made[node.name] == 1:
-            methods = sum(isinstance(each, _Function) for each in node.body)
-            yield methods, f"{source.module}.{node.name}"
+            yield len(_methods(node)), f"{source.module}.{node.name}"
 
 
 def _classes() -> Iterator[tuple[Source, ast.ClassDef]]:
@@ -189,6 +197,10 @@ def _classes() -> Iterator[tuple[Source, ast.ClassDef]]:
         for node in source.nodes:
             if isinstance(node, ast.ClassDef):
                 yield source, node
+
+
+def _methods(node: ast.ClassDef) -> list[str]:
+    return [each.name for each in node.body if isinstance(each, _Function)]
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:
@@ -200,6 +212,7 @@ def _is_protocol(node: ast.ClassDef) -> bool:
 _LISTS = (
     ("large files, by lines", large_files, True),
     ("large classes, by methods", large_classes, True),
+    ("classes with many attributes", many_attributes, True),
     ("large folders, by files", large_folders, True),
     ("long functions, by lines", long_functions, True),
     ("wide import lists, by modules", wide_imports, True),

@@ -401,7 +401,10 @@ _WORDS: dict[type, Callable[[BrokerConnection, Any], object]] = {
 
 
 def hellos(hello: wire.Hello, bodies: list[bytes]) -> list[list[bytes]]:
-    """Return the frames of messages that one receiver takes; all but the last are continued."""
+    """Return the frames of messages that one receiver takes; all but the last are continued.
+
+    Together they name all requests: the broker would have others executed again.
+    """
     header = wire.encode(hello)
     rows = max(len(hello.received), len(hello.unconfirmed))
     fits = rows <= wire.MAX_ROWS and len(header) <= wire.MAX_HEADER_BYTES

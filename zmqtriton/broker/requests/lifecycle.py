@@ -328,7 +328,11 @@ def _seconds(ns: int) -> str:
 
 
 def stage_times_of(request: InflightRequest, instance: Instance | None, now_ns: int) -> StageTimes:
-    """Return the times up to now; the instance is the one that has the request."""
+    """Return the times up to now; the instance is the one that has the request.
+
+    Asked for requests with WANT_STAGES alone. Of what the stub reports after the message with the
+    reply only the sum is known.
+    """
     own_id = request.row.id
     queue_ns = max(0, request.dispatched_ns - request.arrived_ns)
     if instance is not None:

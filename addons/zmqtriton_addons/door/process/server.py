@@ -329,7 +329,11 @@ def _hang_up(descriptor: int) -> None:
 
 
 def limit_memory(client_bytes: int) -> None:
-    """Let this process have so much for requests, as much for answers, and what libzmq reads."""
+    """Let this process have so much for requests, as much for answers, and what libzmq reads.
+
+    libzmq has a limit for a frame and none for all frames of a message. Where memory is refused, it
+    ends the connection that the frame came by, or the process at worst: no other has to end for it.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = _own_bytes() + 2 * client_bytes + _UNREAD_BYTES
     if hard != resource.RLIM_INFINITY:

@@ -25,7 +25,6 @@ from zmqtriton.ctl import (
     with_format,
 )
 from zmqtriton_addons.fleet.ctl import report
-from zmqtriton_addons.fleet.ctl.report import Columns
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all
 from zmqtriton_addons.fleet.servers.nodes import Node
@@ -38,7 +37,7 @@ _ROLLOUT: report.Columns = {
     "Server": lambda row: row["server"],
     "Model": lambda row: row["result"],
 }
-_INFER_COLUMNS: Columns = {
+_INFER_COLUMNS: report.Columns = {
     "Server": lambda row: row["server"],
     "Time": lambda row: f"{row['seconds'] * 1e3:.1f} ms" if "seconds" in row else "-",
     "Outputs": lambda row: row.get("outputs", "-"),
