@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.broker.world import TOKEN, BrokerHarness, Page, request
+from tests.broker.world import S2, TOKEN, BrokerHarness, F, Page, S, request
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -18,15 +16,10 @@ from zmqtriton_floor.errors import (
     Unavailable,
 )
 
-F, S, S2 = 1, 2, 3
-
 
 @pytest.fixture
 def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    return world
+    return BrokerHarness.serving()
 
 
 def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: BrokerHarness) -> None:
@@ -41,15 +34,15 @@ def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: BrokerHarnes
 
 def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: BrokerHarness) -> None:
     world.infer(F, request(1))
-    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
-    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
+    world.expect_stub(S)
+    world.attach(S)
     world.drain_outbox()
     assert {} == world.batched_requests
 
     world.core.connected(wire.Hello(S, TOKEN, 1), [], world.now)
     world.drain_outbox()
 
-    assert [1] == [w.id for w in world.batched_requests[S]]
+    assert [1] == world.executing(S)
 
 
 def test_without_a_batcher_each_request_is_a_batch_of_its_own(world: BrokerHarness) -> None:
@@ -57,7 +50,7 @@ def test_without_a_batcher_each_request_is_a_batch_of_its_own(world: BrokerHarne
 
     world.infer(F, request(1), request(2), request(3))
 
-    assert [1] == [w.id for w in world.batched_requests[S]]
+    assert [1] == world.executing(S)
     assert [1, 2, 3] == [world.finish_batch(S)[0].id for _ in range(3)]
 
 
@@ -95,7 +88,7 @@ def test_an_idle_stub_that_dies_is_given_nothing(world: BrokerHarness) -> None:
 
     world.infer(F, request(1))
 
-    assert [1] == [w.id for w in world.batched_requests[S]]
+    assert [1] == world.executing(S)
 
 
 @pytest.mark.row("E67")
@@ -239,11 +232,8 @@ def test_removing_a_generation_answers_what_is_left_of_it(world: BrokerHarness) 
 
 
 def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() -> None:
-    world = BrokerHarness()
     parameters = {"MAX_execution_seconds": {"string_value": "0.5"}}
-    world.add_generation(config={"name": "m", "parameters": parameters})
-    world.add_frontend(F)
-    world.add_stub(S)
+    world = BrokerHarness.serving(S, config={"parameters": parameters})
     world.infer(F, request(1), request(2))
 
     world.tick(500_000_000)
@@ -261,7 +251,7 @@ def test_an_answer_may_come_after_execute_has_returned(world: BrokerHarness) -> 
 
     world.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], world.now)
     world.drain_outbox()
-    assert [2] == [w.id for w in world.batched_requests[S]], "the stub is free"
+    assert [2] == world.executing(S), "the stub is free"
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
     world.core.results(S, late, [b""], world.now)
     world.drain_outbox()
@@ -290,9 +280,9 @@ def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(
 
 
 def test_of_a_large_batch_the_first_answers_may_leave_before_the_last_is_looked_at() -> None:
-    world = BrokerHarness()
-    world.add_frontend(F)
-    world.add_generation(config={"name": "m", "max_batch_size": 32, "dynamic_batching": {}})
+    world = BrokerHarness.serving(
+        config={"name": "m", "max_batch_size": 32, "dynamic_batching": {}}
+    )
     world.infer(F, *(request(number)._replace(batch_size=1) for number in range(20)))
     world.add_stub(S)
     there: list[int] = []
@@ -343,10 +333,7 @@ def test_statistics_count_requests_elements_and_executions(world: BrokerHarness)
     world.finish_batch(S)
     world.finish_batch(S, code=InternalError.number)
 
-    world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0)
-    world.drain_outbox()
-
-    (entry,) = json.loads(world.supervisor_messages[-1].result)["model_stats"]
+    [entry] = world.statistics()["model_stats"]
     assert (4, 2) == (entry["inference_count"], entry["execution_count"])
     assert 1 == entry["inference_stats"]["success"]["count"]
     assert 1 == entry["inference_stats"]["fail"]["count"]
@@ -392,7 +379,7 @@ def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: BrokerH
 
     world.infer(F, *(request(i) for i in range(2, 40)))
 
-    assert list(range(2, 18)) == [w.id for w in world.batched_requests[S]]
+    assert list(range(2, 18)) == world.executing(S)
     assert 16 == len({w.batch for w in world.batched_requests[S]}), (
         "each in an execution of its own"
     )
@@ -408,7 +395,7 @@ def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: Brok
 
     world.infer(F, request(2), request(3), request(4))
 
-    assert [2, 3] == [w.id for w in world.batched_requests[S]]
+    assert [2, 3] == world.executing(S)
 
 
 def test_one_with_longer_executions_is_not(world: BrokerHarness) -> None:
@@ -418,7 +405,7 @@ def test_one_with_longer_executions_is_not(world: BrokerHarness) -> None:
 
     world.infer(F, request(2), request(3))
 
-    assert [2] == [w.id for w in world.batched_requests[S]]
+    assert [2] == world.executing(S)
 
 
 def test_what_a_dead_stub_had_not_begun_goes_to_the_next_in_order(world: BrokerHarness) -> None:
@@ -474,10 +461,9 @@ def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: Bro
 
 
 def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None:
-    world = BrokerHarness()
-    world.add_generation(config={"name": "m", "model_transaction_policy": {"decoupled": True}})
-    world.add_frontend(F)
-    world.add_stub(S)
+    world = BrokerHarness.serving(
+        S, config={"name": "m", "model_transaction_policy": {"decoupled": True}}
+    )
     world.infer(F, request(1))
 
     for number, flags, body in ((0, 0, b"first"), (9, wire.FINAL, b"last")):
@@ -486,3 +472,33 @@ def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None
 
     counters = world.core.generations[1].statistics
     assert (8, 2) == (counters.direct, counters.brokered)
+
+
+# ------------------------------------------------------------------- stubs that die
+
+
+def test_an_answer_that_is_read_after_the_word_of_the_death_is_delivered(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
+    world.infer(F, request(5))
+
+    world.core.stop_giving_to(S)
+    world.finish_batch(S)
+    world.kill_peer(S)
+
+    assert [0] == [reply.code for reply in world.replies[F, 5]]
+
+
+def test_the_dying_are_given_nothing_more(world: BrokerHarness) -> None:
+    world.add_stub(S)
+    world.infer(F, request(5))
+
+    world.core.stop_giving_to(S)
+    world.infer(F, request(6))
+    world.finish_batch(S)
+    assert not world.batched_requests[S]
+    world.kill_peer(S)
+    world.add_stub(S2)
+
+    assert [6] == world.executing(S2)

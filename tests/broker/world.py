@@ -9,8 +9,12 @@ from typing import Any
 from zmqtriton.broker.core import Core
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import EPOCH_SHIFT
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 TOKEN = b"t" * 16
+#: The frontend of most worlds, and their stubs.
+F, S, S2, S3 = 1, 2, 3, 4
+MILLISECOND, SECOND = 1_000_000, 1_000_000_000
 
 
 def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
@@ -75,6 +79,23 @@ class BrokerHarness:
         self.leases_reported: list[int] = []
         self.stage_times: list[tuple[int, wire.StageTimes]] = []
 
+    @classmethod
+    def serving(
+        cls,
+        *stubs: int,
+        config: dict[str, Any] | None = None,
+        settings: BrokerSettings | None = None,
+    ) -> BrokerHarness:
+        """Return a world with a version of the model m, the frontend F and these stubs."""
+        world = cls()
+        if settings:
+            world.core.configure(1, settings)
+        world.add_generation(config={"name": "m", **(config or {})})
+        world.add_frontend(F)
+        for serial in stubs:
+            world.add_stub(serial)
+        return world
+
     def add_generation(
         self, generation: int = 1, version: int = 1, config: dict | None = None
     ) -> None:
@@ -86,15 +107,28 @@ class BrokerHarness:
         self.core.authenticate(wire.Hello(serial, TOKEN, 1))
 
     def add_stub(
+        self,
+        serial: int,
+        generation: int = 1,
+        page: Page | None = None,
+        demand: str = "",
+        **hello: Any,
+    ) -> None:
+        self.expect_stub(serial)
+        said = wire.Hello(serial, TOKEN, 1, **hello)
+        self.core.authenticate(said)
+        self.core.connected(said, [], self.now)
+        self.attach(serial, generation, page, demand)
+        self.drain_outbox()
+
+    def expect_stub(self, serial: int) -> None:
+        self.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
+
+    def attach(
         self, serial: int, generation: int = 1, page: Page | None = None, demand: str = ""
     ) -> None:
-        self.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
-        self.core.authenticate(wire.Hello(serial, TOKEN, 1))
-        self.core.connected(wire.Hello(serial, TOKEN, 1), [], self.now)
-        self.core.attach(
-            wire.AttachInstance(generation, serial, f"m_{serial}", demand), self.now, page
-        )
-        self.drain_outbox()
+        attach = wire.AttachInstance(generation, serial, f"m_{serial}", demand)
+        self.core.attach(attach, self.now, page)
 
     def infer(self, peer: int, *rows: wire.Request, body: bytes = b"body") -> None:
         self.core.infer(peer, list(rows), [body] * len(rows), self.now)
@@ -135,6 +169,20 @@ class BrokerHarness:
         self.core.tick(self.now)
         self.drain_outbox()
 
+    def statistics(self, model: str = "m", kind: int = 0, offset_ns: int = 0) -> dict[str, Any]:
+        """Return what the broker answers to a question about its counters."""
+        question = wire.AskStatistics(5, model, -1, kind)
+        self.core.ask_statistics(F, question, offset_ns, self.now)
+        self.drain_outbox()
+        answer: dict[str, Any] = json.loads(self.supervisor_messages[-1].result)
+        return answer
+
+    def figures(self, offset_ns: int = 0) -> dict[str, Any]:
+        """Return the counters of the only version, those that Triton has not."""
+        [entry] = self.statistics(offset_ns=offset_ns)["model_stats"]
+        own: dict[str, Any] = entry["zmqtriton"]
+        return own
+
     def drain_outbox(self) -> None:
         """Ends the turn and empties the outbox, as the service would."""
         self.core.tick(self.now)
@@ -170,6 +218,14 @@ class BrokerHarness:
             (self.settled if is_settled else self.supervisor_messages).append(message)
         self.supervisor_messages.extend(answer for _, answer in outbox.asides)
         outbox.__init__()  # type: ignore[misc]
+
+    def executing(self, serial: int = S) -> list[int]:
+        """Return the ids of the requests that a stub has."""
+        return [work.id for work in self.batched_requests.get(serial, ())]
+
+    def texts(self, *ids: int) -> list[str]:
+        """Return the texts of the final replies to F's requests."""
+        return [reply.text for own_id in ids for reply in self.finals(F, own_id)]
 
     def finals(self, peer: int, own_id: int) -> list[wire.Reply]:
         return [r for r in self.replies.get((peer, own_id), []) if r.flags & wire.FINAL]

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -22,7 +23,9 @@ from tests.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client.client import NoServerError, connect
 from zmqtriton.ctl import process_use, tables
 from zmqtriton.ctl.main import cli
+from zmqtriton.ctl.output import print_document
 from zmqtriton.ctl.process_use import Use
+from zmqtriton.ctl.selecting import move_to_front, parse_server
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -598,3 +601,70 @@ def test_a_scale_that_was_overtaken_says_so(server: FakeServer) -> None:
     result = run("scale", "m", "2")
 
     assert "superseded: 4 instances were requested meanwhile" in result.stdout
+
+
+# ------------------------------------------------------------------- selecting
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("status m --server alpha --json", "--server alpha status m --json"),
+        ("logs --server=8000 -f", "--server=8000 logs -f"),
+        ("--server a models --runtime-directory /d", "--server a --runtime-directory /d models"),
+        ("infer m -- --server=x", "infer m -- --server=x"),
+        ("models --server", "--server models"),
+    ],
+)
+def test_the_server_may_stand_behind_the_command(words: str, expected: str) -> None:
+    assert expected.split() == move_to_front(words.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("alpha", "alpha"),
+        ("8000", "8000"),
+        (":8000", "8000"),
+        ("localhost:8000", "8000"),
+        ("http://127.0.0.1:8000/", "8000"),
+        ("http://[::1]:8001", "8001"),
+        (f"http://{socket.gethostname()}:8002/v2", "8002"),
+    ],
+)
+def test_a_url_names_a_server_by_its_port(text: str, expected: str) -> None:
+    assert expected == parse_server(click.Context(cli), cli.params[0], text)
+
+
+@pytest.mark.parametrize("text", ["http://elsewhere:8000", "http://localhost", "localhost:x"])
+def test_a_url_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse_server(click.Context(cli), cli.params[0], text)
+
+
+# ------------------------------------------------------------------- output
+
+
+DOCUMENTS: dict[str, Any] = {
+    "nested": {"a": [1, 2.5, {"b": None, "c": [True, []]}], "d": {}, "e": [[1], [2]]},
+    "texts": ["plain", "no", "1.0", "a: b", "two\nlines", "- x", "", "caf\u00e9", "~", "#"],
+    "letters": ["\U0001f600 \\ud83d", "\x85\x7f\u2028", '"\\'],
+    "keys": {"with space": 1, "yes": 2, "1": 3},
+    "empty": [],
+    "scalar": 3,
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_yaml_is_read_back_as_it_was(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    yaml = pytest.importorskip("yaml")
+
+    print_document("yaml", DOCUMENTS[name])
+
+    assert DOCUMENTS[name] == yaml.safe_load(capsys.readouterr().out)
+
+
+def test_yaml_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    print_document("yaml", [{"name": "m", "state": "READY", "sizes": [1, 2]}])
+
+    assert "- name: m\n  state: READY\n  sizes:\n    - 1\n    - 2\n" == capsys.readouterr().out

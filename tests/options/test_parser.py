@@ -593,3 +593,99 @@ def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
 def test_version_is_that_of_the_code() -> None:
     with pytest.raises(HelpRequested, match=f"^zmqtriton {re.escape(full_version())}$"):
         parse(["--version"])
+
+
+# ------------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        # as Triton's HTTP wants it
+        ("ipv6:::1", "::1"),
+        ("ipv6:[::1]", "::1"),
+        ("ipv4:10.0.0.7", "10.0.0.7"),
+        ("desk.example", "desk.example"),
+    ],
+)
+def test_an_address_of_ipv6_may_have_brackets(text: str, address: str) -> None:
+    words = [f"--{service}-address={text}" for service in ("http", "grpc", "metrics")]
+    options = parse(["--model-repository=/models", *words])
+
+    assert {address} == {options.http_address, options.grpc_address, options.metrics_address}
+    assert (address == "::1") == options.grpc_reflection
+
+
+# ------------------------------------------------------------------- models on demand
+
+
+_EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
+
+
+def test_they_are_read() -> None:
+    limits = ("--unload-idle-after=1.5", "--model-memory-budget=1048576")
+    options = parse([*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=5", *limits])
+
+    assert (True, 5.0) == (options.load_on_demand, options.load_on_demand_timeout)
+    assert (1.5, 1 << 20) == (options.unload_idle_after, options.model_memory_budget)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--model-repository=/m", "--load-on-demand"], "'--model-control-mode=explicit' as well"),
+        (["--model-repository=/m", "--one-by-one"], "requires setting '--take-over' as well"),
+        ([*_EXPLICIT, "--unload-idle-after=5"], "requires setting '--load-on-demand' as well"),
+        ([*_EXPLICIT, "--model-memory-budget=5"], "requires setting '--load-on-demand' as well"),
+        (
+            [*_EXPLICIT, "--load-on-demand", "--unload-idle-after=-1"],
+            "--unload-idle-after must not be negative",
+        ),
+        (
+            [*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=-1"],
+            "--load-on-demand-timeout must not be negative",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        parse(arguments)
+
+
+# ----------------------------------------------------- defaults that follow from others
+
+
+REPOSITORY = "--model-repository=/models"
+
+
+@pytest.mark.row("D14")
+@pytest.mark.parametrize(
+    ("words", "is_on"),
+    [
+        ([], False),
+        (["--http-address=127.0.0.1"], False),
+        (["--grpc-address=127.0.0.1"], True),
+        (["--grpc-address=::1", "--grpc-reflection=false"], False),
+        (["--grpc-reflection=true"], True),
+    ],
+)
+def test_reflection_is_for_loopback_unless_told(words: list[str], is_on: bool) -> None:
+    assert is_on == parse([REPOSITORY, *words]).grpc_reflection
+
+
+# ------------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize(
+    "option", ["client-memory-byte-size", "max-model-segment-bytes", "max-model-memory-bytes"]
+)
+def test_sizes_may_be_above_2_gib_and_not_below_0(option: str) -> None:
+    repository = "--model-repository=/models"
+
+    assert 1 << 40 == getattr(
+        parse([repository, f"--{option}={1 << 40}"]), option.replace("-", "_")
+    )
+    with pytest.raises(OptionError, match=r"Must not be negative. Got -1$"):
+        parse([repository, f"--{option}=-1"])

@@ -6,13 +6,11 @@ import pytest
 
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
 from tests.broker.ensembles.test_ensembles import chain, fork
-from tests.broker.world import TOKEN, Page
+from tests.broker.world import TOKEN, F, Page
 from zmqtriton.broker.requests import recovery
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS
-
-F = 1
 
 
 def _follow(before: EnsembleHarness, world: EnsembleHarness) -> EnsembleHarness:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
-from tests.broker.world import request
+from tests.broker.world import F, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.mappings import REGIONS_FROM
 
-F = 1
 PLACES = [wire.Place(name, F, REGIONS_FROM + 1, 64, 4) for name in "yt"]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.memory.leases import Leases
 from zmqtriton_floor import wire
@@ -71,15 +69,6 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> Non
     assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
     leases.widen_extent(A, 0, 1)
     assert {} == leases._extents
-
-
-@pytest.fixture
-def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
 
 
 def _body_in(block: Block) -> bytes:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S2, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import Block, Reference
 
-F, S, S2 = 1, 2, 3
 #: Where an input lies, in the memory of whoever asks.
 GIVEN = Reference(F, 1, 7, 8192, 100_000)
 OWN = Reference(S, 1, 1, 0, 100_000)
@@ -90,10 +89,7 @@ def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
 @pytest.fixture
 def keeping() -> BrokerHarness:
     """S executes a request with GIVEN, whose asker keeps that until it has read the answer."""
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    world.add_stub(S)
+    world = BrokerHarness.serving(S)
     world.infer(F, request(1, flags=wire.KEEPS_INPUTS), body=_body_of(GIVEN))
     return world
 

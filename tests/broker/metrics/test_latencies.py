@@ -5,15 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import MILLISECOND, SECOND, BrokerHarness, F, S, request
 from zmqtriton.broker.metrics.latencies import Histogram, Summary
 from zmqtriton_floor import wire
 from zmqtriton_floor.metrics import config_of
 from zmqtriton_floor.settings.broker import BrokerSettings
 
-_SECOND = 1_000_000_000
-_MILLISECOND = 1_000_000
-F, S = 2, 10
 #: Requests and microseconds of each stage, where two have been executed.
 _TWO_REQUESTS = {
     "queue": (2, 4000),
@@ -71,15 +68,15 @@ def test_only_the_last_minute_has_quantiles_and_the_sum_is_of_all_time() -> None
     summary = Summary(now)
     summary.add(5_000_000, 3)
 
-    now.ns = 40 * _SECOND
+    now.ns = 40 * SECOND
     summary.add(1000)
 
     assert [[0.5, 5000], [1.0, 5000]] == [
         [q, round(v, -1)] for q, v in summary.as_dict([0.5, 1.0])["quantiles"]
     ]
-    now.ns = 70 * _SECOND
+    now.ns = 70 * SECOND
     assert {"count": 4, "sum": 15001, "quantiles": [[1.0, 1]]} == summary.as_dict([1.0])
-    now.ns = 200 * _SECOND
+    now.ns = 200 * SECOND
     assert {"count": 4, "sum": 15001, "quantiles": [[1.0, None]]} == summary.as_dict([1.0])
 
 
@@ -88,7 +85,7 @@ def test_memory_does_not_grow_with_what_is_added() -> None:
     summary = Summary(now)
 
     for second in range(600):
-        now.ns = second * _SECOND
+        now.ns = second * SECOND
         for exponent in range(40):
             summary.add(2**exponent)
 
@@ -119,13 +116,13 @@ def _figures(world: BrokerHarness) -> dict[str, Any]:
 
 def _execute(world: BrokerHarness, *ids: int) -> None:
     """A batch of these waits for 2 ms; its stub tells 1, 2 and 3 ms, and answers 6 ms later."""
-    stages = (_MILLISECOND, 2 * _MILLISECOND, 3 * _MILLISECOND)
+    stages = (MILLISECOND, 2 * MILLISECOND, 3 * MILLISECOND)
     arrived = [request(own_id) for own_id in ids]
     world.core.infer(F, arrived, [b""] * len(arrived), world.now)
-    world.now += 2 * _MILLISECOND
+    world.now += 2 * MILLISECOND
     world.drain_outbox()
     works = world.batched_requests.pop(S)
-    world.now += 6 * _MILLISECOND
+    world.now += 6 * MILLISECOND
     outcomes = [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, []) for work in works]
     results = wire.Results(outcomes, [wire.Executed(works[0].batch, *stages)])
     world.core.results(S, results, [b"answer"] * len(works), world.now)
@@ -213,8 +210,8 @@ def test_hits_and_misses_of_the_cache_have_summaries_of_their_own() -> None:
     )
     hit: Any = type("Hit", (), {"arrived_ns": 0, "elements": 1})
 
-    statistics.record_cache_hit(hit, 3 * _MILLISECOND)
-    statistics.record_cache_insertion(_MILLISECOND, 4 * _MILLISECOND)
+    statistics.record_cache_hit(hit, 3 * MILLISECOND)
+    statistics.record_cache_insertion(MILLISECOND, 4 * MILLISECOND)
 
     own = statistics.own()
     figures = {name: (of["count"], of["sum"]) for name, of in own["summaries"].items()}
@@ -229,7 +226,7 @@ def test_an_ensemble_has_the_times_of_its_steps() -> None:
     statistics = _world("summary_latencies=true").core.generations[1].statistics
     run: Any = type("Run", (), {"arrived_ns": 0, "elements": 1})
 
-    statistics.record_ensemble(run, 2 * _MILLISECOND, 5 * _MILLISECOND)
+    statistics.record_ensemble(run, 2 * MILLISECOND, 5 * MILLISECOND)
 
     figures = {name: of["sum"] for name, of in statistics.own()["summaries"].items()}
     assert {

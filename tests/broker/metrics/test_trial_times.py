@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from math import ceil
-from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import MILLISECOND, BrokerHarness, F, S, request
 from zmqtriton.broker.metrics.trial_times import TrialTimes
 from zmqtriton_floor import wire
-
-F, S = 2, 10
-MILLISECOND = 1_000_000
-
-
-@pytest.fixture
-def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.tick(1)
-    world.add_generation()
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
-
-
-def own(world: BrokerHarness) -> dict[str, Any]:
-    """Return what the answer to a question has beside Triton's counters."""
-    world.core.ask_statistics(F, wire.AskStatistics(5, "", -1), 0, world.now)
-    world.drain_outbox()
-    document = json.loads(world.supervisor_messages[-1].result)
-    figures: dict[str, Any] = document["model_stats"][0]["zmqtriton"]
-    return figures
 
 
 def divide(world: BrokerHarness, stable: int = 1) -> None:
@@ -41,11 +17,11 @@ def divide(world: BrokerHarness, stable: int = 1) -> None:
 
 
 def test_nothing_is_kept_unless_the_version_is_compared(world: BrokerHarness) -> None:
-    assert not {"trial", "executing_ns"} & own(world).keys()
+    assert not {"trial", "executing_ns"} & world.figures().keys()
     divide(world)
-    assert {"trial", "executing_ns"} <= own(world).keys()
+    assert {"trial", "executing_ns"} <= world.figures().keys()
     divide(world, 0)
-    assert not {"trial", "executing_ns"} & own(world).keys()
+    assert not {"trial", "executing_ns"} & world.figures().keys()
 
 
 def test_a_generation_that_comes_later_is_compared_too(world: BrokerHarness) -> None:
@@ -62,7 +38,7 @@ def test_requests_and_executions_are_counted_by_their_time(world: BrokerHarness)
     world.tick(100 * MILLISECOND)
     world.finish_batch(S)
 
-    trial = own(world)["trial"]
+    trial = world.figures()["trial"]
 
     ((request_ns, count),) = trial["request"].items()
     assert 1 == count
@@ -75,14 +51,14 @@ def test_the_ages_of_executions_are_told_by_instance(world: BrokerHarness) -> No
     world.add_stub(S + 1)
     world.infer(F, request(1))
     world.tick(5)
-    assert [[0, 0], [5, 5]] == sorted(own(world)["executing_ns"])
+    assert [[0, 0], [5, 5]] == sorted(world.figures()["executing_ns"])
 
     world.infer(F, request(2))
     world.tick(4)
-    assert [[4, 4], [9, 9]] == sorted(own(world)["executing_ns"])
+    assert [[4, 4], [9, 9]] == sorted(world.figures()["executing_ns"])
 
     world.finish_batch(S)
-    assert 1 == own(world)["executing_ns"].count([0, 0])
+    assert 1 == world.figures()["executing_ns"].count([0, 0])
 
 
 def test_an_execution_goes_on_though_its_client_has_left(world: BrokerHarness) -> None:
@@ -91,12 +67,12 @@ def test_an_execution_goes_on_though_its_client_has_left(world: BrokerHarness) -
     world.cancel(F, 1)
 
     world.tick(7)
-    figures = own(world)
+    figures = world.figures()
     assert [[7, 7]] == figures["executing_ns"]
     assert [1, 0, 0] == figures["unawaited"]
 
     world.finish_batch(S)
-    assert [1, 1, 0] == own(world)["unawaited"]
+    assert [1, 1, 0] == world.figures()["unawaited"]
 
 
 @pytest.mark.parametrize("percentage", [50, 90, 99])

@@ -6,26 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S3, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
 
-F, ASKER, S, S3 = 1, 2, 3, 4
+ASKER = 9
 _WHERE = "Model m - Error when running inference: "
 _NOT_READY = f"{_WHERE}Failed for execute the inference request. Model 'm' is not ready."
 
 
 def _ask(own_id: int, **fields: Any) -> wire.Request:
     return request(own_id, generation=0, **{"model": "m", **fields})
-
-
-@pytest.fixture
-def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
 
 
 def _become_asker(world: BrokerHarness) -> None:
@@ -41,7 +32,7 @@ def test_the_highest_version_that_is_ready_is_asked(world: BrokerHarness) -> Non
 
     world.infer(ASKER, _ask(1))
 
-    assert [1] == [w.id for w in world.batched_requests[S3]]
+    assert [1] == world.executing(S3)
 
 
 def test_a_version_may_be_named(world: BrokerHarness) -> None:
@@ -50,7 +41,7 @@ def test_a_version_may_be_named(world: BrokerHarness) -> None:
 
     world.infer(ASKER, _ask(1, version=1), _ask(2, version=2))
 
-    assert [1] == [w.id for w in world.batched_requests[S]]
+    assert [1] == world.executing(S)
     assert [_NOT_READY] == [r.text for r in world.finals(ASKER, 2)]
 
 
@@ -102,7 +93,7 @@ def test_one_response_is_never_asked_of_a_decoupled_model() -> None:
     [reply] = world.finals(ASKER, 1)
     assert Unsupported.number == reply.code
     assert reply.text.startswith(f"{_WHERE}Model m is using the decoupled. ")
-    assert [2] == [w.id for w in world.batched_requests[S]]
+    assert [2] == world.executing(S)
 
 
 def test_what_a_dead_model_has_asked_is_cancelled(world: BrokerHarness) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import BrokerHarness, F, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded
 from zmqtriton_floor.settings.broker import OnDemand
 
-F = 1
 #: A stub of each model, which has its number as its generation.
 ASKER, MIDDLE, LEAF = 2, 3, 4
 _BATCHES = {"max_batch_size": 4, "dynamic_batching": {}}
@@ -79,7 +78,7 @@ def test_what_is_asked_for_a_cancelled_request_is_refused(world: BrokerHarness) 
     world.infer(ASKER, call(7, "leaf", (F, 1)), call(8, "leaf", (0, 0)))
 
     assert [_CALLER_CANCELLED] == [reply.text for reply in world.finals(ASKER, 7)]
-    assert [8] == [work.id for work in world.batched_requests[LEAF]]
+    assert [8] == world.executing(LEAF)
 
 
 def test_what_waits_for_its_model_to_be_loaded_waits_no_longer(world: BrokerHarness) -> None:

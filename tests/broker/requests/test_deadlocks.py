@@ -1,4 +1,4 @@
-"""Circles whose batches wait without having said so: who is asked, and what is believed."""
+"""Circles of models that wait for each other: those that say so, and those that are asked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.requests.test_execution_modes import S2, F, S, _is_refused, _stub, _world
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S2, BrokerHarness, F, Page, S, request
 from zmqtriton_floor import wire
 
 _DECOUPLED = {"name": "m", "model_transaction_policy": {"decoupled": True}}
@@ -18,16 +17,99 @@ _SOON = 150 * _MS
 
 def _pair(config: dict[str, Any] | None = None) -> BrokerHarness:
     """Two models with one instance each: m with S, and other with S2."""
-    world = _world(config)
+    world = BrokerHarness.serving(config=config)
     world.core.add_generation(wire.AddGeneration(2, "other", 1, json.dumps({"name": "other"})))
-    _stub(world, S)
-    _stub(world, S2, generation=2)
+    world.add_stub(S, page=Page())
+    world.add_stub(S2, generation=2, page=Page())
     return world
 
 
 @pytest.fixture
 def pair() -> BrokerHarness:
     return _pair()
+
+
+def _asks(own_id: int, generation: int) -> wire.Request:
+    return request(own_id, generation, flags=wire.CALLER_BLOCKS)
+
+
+def _is_refused(world: BrokerHarness, peer: int, own_id: int, circle: str) -> bool:
+    [final] = world.finals(peer, own_id)
+    return final.text.endswith(f"BLS calls would deadlock: {circle}")
+
+
+def test_a_model_that_waits_for_itself_is_told(pair: BrokerHarness) -> None:
+    pair.infer(F, request(1))
+
+    pair.infer(S, _asks(1, 1))
+
+    assert _is_refused(pair, S, 1, "m -> m")
+
+
+def test_a_circle_of_two_is_told_at_its_end(pair: BrokerHarness) -> None:
+    pair.infer(F, request(1))
+    pair.infer(S, _asks(1, 2))
+
+    pair.infer(S2, _asks(1, 1))
+
+    assert _is_refused(pair, S2, 1, "m -> other -> m")
+    assert [] == pair.finals(S, 1)
+
+
+def test_who_does_not_wait_closes_no_circle(pair: BrokerHarness) -> None:
+    pair.infer(F, request(1))
+
+    pair.infer(S, request(1, 1))
+
+    assert [] == pair.finals(S, 1)
+    pair.finish_batch(S)
+    assert [1] == pair.executing(S)
+
+
+def test_a_wait_that_is_over_closes_no_circle(pair: BrokerHarness) -> None:
+    pair.infer(F, request(1))
+    pair.infer(S, _asks(1, 2))
+    pair.finish_batch(S2)
+    pair.infer(F, request(2, 2))
+
+    pair.infer(S2, _asks(1, 1))
+
+    assert [] == pair.finals(S2, 1)
+
+
+def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
+    world = BrokerHarness.serving(config={"name": "m", "instance_group": [{"count": 2}]})
+    world.add_stub(S, page=Page())
+    world.infer(F, request(1))
+
+    world.infer(S, _asks(1, 1))
+    assert [] == world.finals(S, 1)
+
+    world.add_stub(S2, page=Page())
+    assert [1] == world.executing(S2)
+
+
+def test_an_ensemble_within_the_circle_is_seen_through() -> None:
+    world = BrokerHarness.serving()
+    step = {"model_name": "m", "model_version": -1, "input_map": {"A": "A"}, "output_map": {}}
+    ensemble = {
+        "name": "whole",
+        "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "B", "data_type": "TYPE_FP32", "dims": [1]}],
+        "ensemble_scheduling": {"step": [{**step, "output_map": {"B": "B"}}]},
+    }
+    world.core.add_generation(wire.AddGeneration(2, "whole", 1, json.dumps(ensemble)))
+    world.add_stub(S, page=Page())
+    world.infer(F, request(1))
+    body = wire.RequestBody("", {}, [], [wire.Tensor("A", 11, [1], b"\0" * 4)])
+
+    world.infer(S, _asks(1, 2), body=wire.encode_body(body))
+
+    [final] = world.finals(S, 1)
+    assert "BLS calls would deadlock: m -> whole -> m" in final.text
+
+
+# ------------------------------------------------------------------- what processes say
 
 
 def _says(world: BrokerHarness, serial: int, *awaits: wire.WaitEdge) -> None:
@@ -139,8 +221,10 @@ def test_what_was_said_ends_with_the_batch(pair: BrokerHarness) -> None:
 
 
 def test_a_batch_that_runs_beside_one_that_waits_leaves_room() -> None:
-    world = _world({"name": "m", "parameters": {"MAX_INFLIGHT": {"string_value": "2"}}})
-    _stub(world, S, concurrency=2)
+    world = BrokerHarness.serving(
+        config={"name": "m", "parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}
+    )
+    world.add_stub(S, concurrency=2, page=Page())
     world.infer(F, request(1), request(2))
     first, second = [work.batch for work in world.batched_requests[S]]
     world.infer(S, request(1), request(2))
@@ -162,4 +246,4 @@ def test_nothing_is_sent_ahead_to_who_has_open_questions(pair: BrokerHarness) ->
 
     pair.infer(S, request(1, 1))
 
-    assert [4] == [work.id for work in pair.batched_requests[S]]
+    assert [4] == pair.executing(S)

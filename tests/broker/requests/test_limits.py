@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S2, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings, RequestLimits
 
-F, S, S2 = 1, 11, 12
 FULL = "Exceeds maximum queue size"
 START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
@@ -29,23 +28,19 @@ def _limited(limit: str = "", **settings: int) -> BrokerHarness:
     return world
 
 
-def _texts(world: BrokerHarness, *ids: int) -> list[str]:
-    return [reply.text for own_id in ids for reply in world.finals(F, own_id)]
-
-
 @pytest.mark.row("L04")
 def test_a_model_has_so_many_unanswered_and_no_more() -> None:
     world = _limited(limit="3")
 
     world.infer(F, *(request(own_id) for own_id in range(1, 6)))
 
-    assert [FULL, FULL] == _texts(world, 1, 2, 3, 4, 5)
-    assert [FULL] == _texts(world, 5)
+    assert [FULL, FULL] == world.texts(1, 2, 3, 4, 5)
+    assert [FULL] == world.texts(5)
     world.finish_batch(S)
     world.infer(F, request(6), request(7))
-    assert [FULL] == _texts(world, 6, 7)
+    assert [FULL] == world.texts(6, 7)
     world.infer(F, request(8, 2))
-    assert [] == _texts(world, 8)
+    assert [] == world.texts(8)
 
 
 @pytest.mark.row("L04")
@@ -54,10 +49,10 @@ def test_the_server_has_so_many_unanswered_and_no_more() -> None:
 
     world.infer(F, request(1), request(2, 2), request(3), request(4, 2))
 
-    assert [FULL, FULL] == _texts(world, 1, 2, 3, 4)
+    assert [FULL, FULL] == world.texts(1, 2, 3, 4)
     world.cancel(F, 2)
     world.infer(F, request(5))
-    assert [] == _texts(world, 5)
+    assert [] == world.texts(5)
 
 
 def test_a_model_s_own_number_counts_before_the_server_s_for_all_models() -> None:
@@ -65,7 +60,7 @@ def test_a_model_s_own_number_counts_before_the_server_s_for_all_models() -> Non
 
     world.infer(F, request(1), request(2), request(3, 2), request(4, 2))
 
-    assert [FULL] == _texts(world, 1, 2, 3, 4)
+    assert [FULL] == world.texts(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("limit", ["many", "-1", "1e99", "nan"])
@@ -74,7 +69,7 @@ def test_what_is_no_number_limits_nothing(limit: str) -> None:
 
     world.infer(F, *(request(own_id) for own_id in range(1, 9)))
 
-    assert [] == _texts(world, *range(1, 9))
+    assert [] == world.texts(*range(1, 9))
 
 
 def test_what_an_admitted_request_needs_is_admitted() -> None:
@@ -84,7 +79,7 @@ def test_what_an_admitted_request_needs_is_admitted() -> None:
 
     world.infer(S, request(1, 0, model="n"))
 
-    assert [1] == [work.id for work in world.batched_requests[S2]]
+    assert [1] == world.executing(S2)
 
 
 def test_who_asks_a_new_broker_again_is_admitted() -> None:
@@ -93,18 +88,15 @@ def test_who_asks_a_new_broker_again_is_admitted() -> None:
     rows = [request(own_id, flags=wire.RESENT) for own_id in (1, 2, 3)]
     world.infer(F, *rows)
 
-    assert [] == _texts(world, 1, 2, 3)
+    assert [] == world.texts(1, 2, 3)
 
 
 def test_the_refused_are_counted() -> None:
     world = _limited(limit="1")
 
     world.infer(F, request(1), request(2), request(3))
-    world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
-    world.drain_outbox()
+    document = world.statistics()
 
-    [statistics] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
-    document = json.loads(statistics.result)
     [entry] = document["model_stats"]
     assert 2 == entry["zmqtriton"]["failures"]["REJECTED"]
     assert 2 == entry["inference_stats"]["fail"]["count"]
@@ -141,13 +133,13 @@ def test_a_sequence_of_which_one_is_too_much_does_not_go_on_without_it() -> None
     world.finish_batch(S)
     world.infer(F, _part(4))
 
-    assert [FULL, BEFORE + FULL] == _texts(world, 3, 4)
-    assert [2] == [work.id for work in world.batched_requests[S]]
+    assert [FULL, BEFORE + FULL] == world.texts(3, 4)
+    assert [2] == world.executing(S)
     world.finish_batch(S)
     world.infer(F, _part(5, START), _part(6, END))
-    assert [5] == [work.id for work in world.batched_requests[S]]
+    assert [5] == world.executing(S)
     world.finish_batch(S)
-    assert [6] == [work.id for work in world.batched_requests[S]]
+    assert [6] == world.executing(S)
 
 
 def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second() -> None:
@@ -157,6 +149,6 @@ def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second()
     world.finish_batch(S)
     world.infer(F, _part(3))
 
-    assert [FULL, BEFORE + FULL] == _texts(world, 2, 3)
+    assert [FULL, BEFORE + FULL] == world.texts(2, 3)
     assert not world.batched_requests[S]
     assert 0 == world.core.generations[1].unanswered

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, Page, request
+from tests.broker.world import SECOND, BrokerHarness, F, Page, S, request
 from zmqtriton_floor import wire
-
-F, S = 1, 10
-SECOND = 1_000_000_000
 
 
 @pytest.fixture
 def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    return world
+    return BrokerHarness.serving()
 
 
 def entry(world: BrokerHarness) -> dict[str, Any]:
-    world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0, world.now)
-    world.drain_outbox()
-    (entry,) = json.loads(world.supervisor_messages[-1].result)["model_stats"]
-    return dict(entry)
+    [row] = world.statistics()["model_stats"]
+    return dict(row)
 
 
 def ends(world: BrokerHarness) -> tuple[int, int, dict[str, int]]:
@@ -87,7 +78,7 @@ def test_what_was_sent_ahead_has_failed_in_the_queue(world: BrokerHarness) -> No
     world.infer(F, request(1))
     world.finish_batch(S)  # executions are short
     world.infer(F, request(2), request(3, deadline_ns=world.now + SECOND))
-    assert [2, 3] == [work.id for work in world.batched_requests[S]]
+    assert [2, 3] == world.executing(S)
 
     world.tick(2 * SECOND)
     world.finish_batch(S)

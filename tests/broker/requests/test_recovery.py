@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import TOKEN, BrokerHarness, Page, request
+from tests.broker.world import S2, TOKEN, BrokerHarness, F, Page, S, request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS
 from zmqtriton_floor.settings.broker import BrokerSettings
 
-F, S, S2 = 1, 2, 3
-
 
 @pytest.fixture
 def world() -> BrokerHarness:
     """The supervisor has told the new broker of two stubs; they have not said hello yet."""
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
+    world = BrokerHarness.serving()
     for serial in (S, S2):
-        world.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
-        world.core.attach(wire.AttachInstance(1, serial, f"m_{serial}"), world.now)
+        world.expect_stub(serial)
+        world.attach(serial)
     return world
 
 
@@ -72,8 +68,8 @@ class _CountingPage(Page):
 
 def test_of_many_resent_requests_each_is_looked_at_once_or_twice(world: BrokerHarness) -> None:
     page = _CountingPage()
-    world.core.expect(wire.ExpectPeer(4, TOKEN, "stub", "m_4", 0))
-    world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, page)
+    world.expect_stub(4)
+    world.attach(4, page=page)
     for serial in (S, S2):
         _hello(world, serial)
     world.now += FENCE_NS
@@ -92,7 +88,7 @@ def test_a_new_request_does_not_wait(world: BrokerHarness) -> None:
 
     _hello(world, S)
 
-    assert [2] == [w.id for w in world.batched_requests[S]]
+    assert [2] == world.executing(S)
 
 
 def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: BrokerHarness) -> None:
@@ -137,7 +133,7 @@ def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
     world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
     world.drain_outbox()
 
-    assert [2] == [w.id for w in world.batched_requests[S]]
+    assert [2] == world.executing(S)
     assert 0 == world.core.traffic.malformed
 
 
@@ -180,8 +176,8 @@ def test_of_a_stub_that_dies_without_a_hello_its_page_tells_what_it_had_begun(
 ) -> None:
     page = Page()
     page.begin(1, [(F, 1)])
-    world.core.expect(wire.ExpectPeer(4, TOKEN, "stub", "m_4", 0))
-    world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, page)
+    world.expect_stub(4)
+    world.attach(4, page=page)
     _hello(world, S)
     _hello(world, S2)
 
@@ -422,8 +418,8 @@ def bounded() -> BrokerHarness:
     limit = {"max_execution_seconds": {"string_value": "1"}}
     world.add_generation(config={"name": "m", "parameters": limit})
     world.add_frontend(F)
-    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
-    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
+    world.expect_stub(S)
+    world.attach(S)
     return world
 
 
@@ -489,14 +485,14 @@ def test_a_request_for_a_generation_that_is_gone_waits_for_the_stubs_of_the_next
     world.add_generation(1)
     world.add_generation(2)
     world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
-    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_1", 0))
-    world.core.attach(wire.AttachInstance(2, S, "m_1"), world.now)
+    world.expect_stub(S)
+    world.attach(S, 2)
     _resend(world, 1, 2)
     assert {} == world.batched_requests
 
     _hello(world, S, received=(1,))
 
-    assert [2] == [work.id for work in world.batched_requests[S]]
+    assert [2] == world.executing(S)
 
 
 @pytest.mark.parametrize("generation", [1, 0], ids=["of a client", "of a model"])

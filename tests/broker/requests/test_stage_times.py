@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import BrokerHarness, F, S, request
 from zmqtriton_floor import wire
-
-F, S = 2, 10
-
-
-@pytest.fixture
-def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
 
 
 @pytest.mark.row("L21")

@@ -6,23 +6,16 @@ import json
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import SECOND, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import LimitExceeded, ProtocolError
 
-F, G, S = 2, 3, 10
-SECOND = 1_000_000_000
+G = 3
 
 
-@pytest.fixture
-def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.tick(1)
-    world.add_generation()
-    world.add_frontend(F)
+@pytest.fixture(autouse=True)
+def second_frontend(world: BrokerHarness) -> None:
     world.add_frontend(G)
-    world.add_stub(S)
-    return world
 
 
 def tell(

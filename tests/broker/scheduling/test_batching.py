@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, Page, request
+from tests.broker.world import S2, BrokerHarness, F, Page, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings
 
-F, S, S2 = 1, 2, 3
 DELAY_NS = 100_000
 
 
@@ -18,11 +17,8 @@ def batching(
     max_batch_size: int = 8, *, held: int = 0, page: Page | None = None, **settings: Any
 ) -> BrokerHarness:
     """A model that batches, with one idle stub."""
-    world = BrokerHarness()
-    world.core.configure(1, BrokerSettings(held_requests=held))
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
-    world.add_generation(config=config)
-    world.add_frontend(F)
+    world = BrokerHarness.serving(config=config, settings=BrokerSettings(held_requests=held))
     world.add_stub(S, page=page)
     return world
 
@@ -43,7 +39,7 @@ def quick(**settings: Any) -> tuple[BrokerHarness, Page]:
 
 def at_stub(world: BrokerHarness) -> list[int]:
     """Return the requests that the stub has, in their order."""
-    return [work.id for work in world.batched_requests.get(S, [])]
+    return world.executing(S)
 
 
 def sizes(world: BrokerHarness, serial: int = S) -> list[int]:
@@ -84,11 +80,9 @@ def test_requests_are_held_back_until_enough_of_them_wait(delay_us: int) -> None
 
 
 def test_a_model_without_a_batcher_holds_nothing_back() -> None:
-    world = BrokerHarness()
-    world.core.configure(1, BrokerSettings(held_requests=3))
-    world.add_generation(config={"name": "m", "max_batch_size": 8})
-    world.add_frontend(F)
-    world.add_stub(S)
+    world = BrokerHarness.serving(
+        S, config={"name": "m", "max_batch_size": 8}, settings=BrokerSettings(held_requests=3)
+    )
 
     world.infer(F, request(1))
 
@@ -229,7 +223,7 @@ def test_a_request_of_another_shape_closes_the_batch_before_it() -> None:
 
     world.infer(F, request(1, batch_key=7), request(2, batch_key=8))
 
-    assert [1] == [w.id for w in world.batched_requests[S]]
+    assert [1] == world.executing(S)
 
 
 @pytest.mark.parametrize("leaves", ["cancelled", "expired"])
@@ -245,15 +239,12 @@ def test_who_leaves_the_queue_is_answered_at_once_and_not_in_the_batch(leaves: s
     assert 1 == len(world.finals(F, 1))
     assert not world.batched_requests
     world.tick(50_000)
-    assert [2] == [w.id for w in world.batched_requests[S]]
+    assert [2] == world.executing(S)
 
 
 @pytest.mark.row("E62")
 def test_without_dynamic_batching_each_request_is_executed_alone() -> None:
-    world = BrokerHarness()
-    world.add_generation(config={"name": "m", "max_batch_size": 8})
-    world.add_frontend(F)
-    world.add_stub(S)
+    world = BrokerHarness.serving(S, config={"max_batch_size": 8})
 
     world.infer(F, *(request(i) for i in range(1, 4)))
 
@@ -279,7 +270,7 @@ def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
 
     assert world.core.due_ns is None
     world.finish_batch(S)
-    assert [8] == [w.id for w in world.batched_requests[S]]
+    assert [8] == world.executing(S)
 
 
 def test_the_next_batch_is_there_when_a_quick_stub_is_done() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import BrokerHarness, F, request
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.routing import ALL
@@ -99,7 +99,6 @@ def test_the_other_version_serves_if_one_is_gone() -> None:
 
 # ------------------------------------------------------------------- sequences
 
-F = 3
 SEQUENCES = json.dumps({"sequence_batching": {"direct": {}}})
 
 
@@ -120,10 +119,6 @@ def ask(world: BrokerHarness, own_id: int, generation: int, flags: int = 0) -> N
     world.infer(F, row)
 
 
-def executing(world: BrokerHarness, stub: int) -> list[int]:
-    return [work.id for work in world.batched_requests.get(stub, ())]
-
-
 @pytest.mark.row("L16")
 def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
     world: BrokerHarness,
@@ -134,8 +129,8 @@ def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
 
     ask(world, 2, generation=2)
 
-    assert [2] == executing(world, 5)
-    assert [] == executing(world, 6)
+    assert [2] == world.executing(5)
+    assert [] == world.executing(6)
 
 
 def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
@@ -148,7 +143,7 @@ def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
     world.finish_batch(6)
     ask(world, 3, generation=2)
 
-    assert [] == executing(world, 5)
+    assert [] == world.executing(5)
     assert [
         "inference request for sequence 7 to model 'm' must specify the START flag on the first"
     ] == [reply.text.partition(" request of")[0] for reply in world.finals(F, 3)]
@@ -166,7 +161,7 @@ def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
     assert [] == [m for m in world.supervisor_messages if isinstance(m, wire.Drained)]
 
     ask(world, 2, generation=2, flags=wire.SEQUENCE_END)
-    assert [2] == executing(world, 5)
+    assert [2] == world.executing(5)
     world.finish_batch(5)
     world.drain_outbox()
     assert [wire.Drained(1)] == [m for m in world.supervisor_messages if type(m) is wire.Drained]

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S2, SECOND, BrokerHarness, F, S, request
 from zmqtriton.broker.scheduling.execution_rate import SharedRate
 from zmqtriton_floor import wire
 
-F, S, S2 = 1, 11, 12
-SECOND = 1_000_000_000
 LIMIT = "the model may begin 2 executions per second (max_executions_per_second)"
 
 
@@ -20,12 +18,8 @@ def _parameters(**values: str) -> dict[str, Any]:
 
 
 def _world(per_second: str = "2", **more: Any) -> BrokerHarness:
-    world = BrokerHarness()
     limits = _parameters(max_executions_per_second=per_second, **more.pop("parameters", {}))
-    world.add_generation(config={"name": "m", **limits, **more})
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
+    return BrokerHarness.serving(S, config={**limits, **more})
 
 
 def _begun(world: BrokerHarness, serial: int = S) -> int:
@@ -129,7 +123,7 @@ def test_who_is_refused_meanwhile_hears_of_the_limit() -> None:
     [refused] = world.finals(F, 3)
     assert refused.text.endswith(f"Exceeds maximum queue size: {LIMIT}")
     world.tick(SECOND // 2)
-    assert [2] == [work.id for work in world.batched_requests[S]]
+    assert [2] == world.executing(S)
 
 
 @pytest.mark.row("L22")

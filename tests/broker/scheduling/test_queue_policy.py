@@ -9,22 +9,19 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, Page, request
+from tests.broker.world import S2, S3, BrokerHarness, F, Page, S, request
 from zmqtriton.broker.scheduling.queue_policy import PriorityLevel, QueuePolicy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
-F, S, S2, S3 = 1, 2, 3, 4
 MS = 1_000_000
 EXPIRED = "Request timeout expired"
 FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
 
 
 def scheduling(max_batch_size: int = 1, stubs: int = 1, **settings: Any) -> BrokerHarness:
-    world = BrokerHarness()
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
-    world.add_generation(config=config)
-    world.add_frontend(F)
+    world = BrokerHarness.serving(config=config)
     for serial in range(S, S + stubs):
         world.add_stub(serial)
     return world
@@ -35,10 +32,6 @@ def policy(max_batch_size: int = 1, **fields: Any) -> BrokerHarness:
     world = scheduling(max_batch_size, default_queue_policy=fields)
     world.infer(F, request(1))
     return world
-
-
-def texts(world: BrokerHarness, *ids: int) -> list[str]:
-    return [reply.text for own_id in ids for reply in world.finals(F, own_id)]
 
 
 def executed(world: BrokerHarness, serial: int = S) -> list[int]:
@@ -74,7 +67,7 @@ def test_what_is_being_executed_is_not_subject_to_the_queue_s_timeout() -> None:
 
     assert not world.finals(F, 1)
     world.finish_batch(S)
-    assert [""] == texts(world, 1)
+    assert [""] == world.texts(1)
     assert world.core.due_ns is None
 
 
@@ -113,7 +106,7 @@ def test_who_is_late_may_be_put_behind_all_others() -> None:
     world.infer(F, request(6))
 
     assert [1, 5, 6, 3, 2, 4] == executed(world)
-    assert [""] * 6 == texts(world, *range(1, 7))
+    assert [""] * 6 == world.texts(*range(1, 7))
 
 
 def test_a_late_one_that_is_not_wanted_any_more_is_not_executed() -> None:
@@ -143,14 +136,14 @@ def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
     page = Page()
     world.add_stub(S2, page=page)
     world.infer(F, request(1), request(2))
-    [lost] = [work.id for work in world.batched_requests[S2]]
+    [lost] = world.executing(S2)
     world.tick(3 * MS)
 
     world.kill_peer(S2)
     assert not world.finals(F, lost)
     world.tick(2 * MS)
 
-    assert [EXPIRED] == texts(world, lost)
+    assert [EXPIRED] == world.texts(lost)
 
 
 def test_the_next_broker_limits_what_it_is_asked_again() -> None:
@@ -159,7 +152,7 @@ def test_the_next_broker_limits_what_it_is_asked_again() -> None:
     world.infer(F, request(2, flags=wire.RESENT))
     world.tick(5 * MS)
 
-    assert [EXPIRED] == texts(world, 2)
+    assert [EXPIRED] == world.texts(2)
 
 
 # ------------------------------------------------------------------ how many may wait
@@ -173,7 +166,7 @@ def test_one_more_than_may_wait_is_refused_with_the_id_that_its_client_gave() ->
     world.infer(F, request(4), body=wire.encode_body(wire.RequestBody("mine", {}, [], [])))
     world.infer(F, request(5))
 
-    assert ["[request id: mine] Exceeds maximum queue size", FULL] == texts(world, 4, 5)
+    assert ["[request id: mine] Exceeds maximum queue size", FULL] == world.texts(4, 5)
     assert [1, 2, 3] == executed(world)
 
 
@@ -203,7 +196,7 @@ def test_whoever_leaves_the_queue_makes_room(leaves: str) -> None:
         world.tick(5 * MS)
     world.infer(F, request(3), request(4))
 
-    assert [FULL] == texts(world, 4)
+    assert [FULL] == world.texts(4)
     assert executed(world)[-1] == 3
 
 
@@ -215,7 +208,7 @@ def test_what_comes_together_is_refused_only_if_no_stub_takes_it(
 
     world.infer(F, *(request(i) for i in range(1, 5)))
 
-    refused = [own_id for own_id in range(1, 5) if texts(world, own_id) == [FULL]]
+    refused = [own_id for own_id in range(1, 5) if world.texts(own_id) == [FULL]]
     assert taken == executed(world)
     assert [1, 2, 3, 4] == taken + refused
 
@@ -241,7 +234,7 @@ def test_the_number_of_those_who_wait_never_drifts(seed: int) -> None:
     world.infer(F, *(request(1_000_000 + i) for i in range(5)))
 
     waiting = [r for r in range(1_000_000, 1_000_005) if not world.finals(F, r)]
-    assert [FULL] * (5 - len(waiting)) == texts(world, *range(1_000_000, 1_000_005))
+    assert [FULL] * (5 - len(waiting)) == world.texts(*range(1_000_000, 1_000_005))
     idle = 1 if world.batched_requests.get(S) and world.batched_requests[S][0].id < 1_000_000 else 2
     assert 3 + idle == len(waiting)
 
@@ -274,7 +267,7 @@ def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
     world.infer(F, *(request(i, priority=2) for i in (4, 5)))
     world.tick(5 * MS)
 
-    assert [FULL, EXPIRED, EXPIRED] == texts(world, 3, 4, 5)
+    assert [FULL, EXPIRED, EXPIRED] == world.texts(3, 4, 5)
     assert [1, 2] == executed(world)
 
 
@@ -299,7 +292,7 @@ def test_a_batch_is_filled_with_lower_priorities() -> None:
 
     world.finish_batch(S)
 
-    assert [3, 2, 4] == [work.id for work in world.batched_requests[S]]
+    assert [3, 2, 4] == world.executing(S)
 
 
 def test_who_waits_with_a_low_priority_makes_the_delay_end() -> None:
@@ -382,7 +375,7 @@ def test_a_request_that_was_not_admitted_has_no_turn() -> None:
 
     world.infer(F, *(request(i) for i in range(1, 4)))
 
-    assert [FULL] == texts(world, 3)
+    assert [FULL] == world.texts(3)
     assert not world.finals(F, 1)
 
 
@@ -433,7 +426,7 @@ def test_answers_leave_in_order_whatever_happens(seed: int) -> None:
 
     own_ids = range(1, next(ids))
     assert all(len(world.finals(F, own_id)) == 1 for own_id in own_ids)
-    left = [r for _, r in world.replies if r not in cancelled and FULL not in texts(world, r)]
+    left = [r for _, r in world.replies if r not in cancelled and FULL not in world.texts(r)]
     assert sorted(left) == left
     assert len(left) > 20
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, Page, request
+from tests.broker.world import BrokerHarness, F, Page, request
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings, RateLimitResource, RateLimits
 
-F = 1
 A, B, C = 11, 12, 13
 
 
@@ -65,7 +64,7 @@ def test_nothing_is_sent_ahead_to_who_shares() -> None:
 
     ask(world, 1, 10, 11, 12)
 
-    assert [10] == [work.id for work in world.batched_requests[A]]
+    assert [10] == world.executing(A)
 
 
 def test_who_needs_something_else_goes_on() -> None:
@@ -215,7 +214,7 @@ def test_each_batch_of_one_that_has_several_counts() -> None:
     )
     world.add_frontend(F)
     world.core.add_generation(wire.AddGeneration(1, "m", 1, json.dumps({"name": "m", **config})))
-    world.core.expect(wire.ExpectPeer(A, b"t" * 16, "stub", "m_0", 0))
+    world.expect_stub(A)
     hello = wire.Hello(A, b"t" * 16, 1, concurrency=4)
     world.core.authenticate(hello)
     world.core.connected(hello, [], world.now)
@@ -283,7 +282,7 @@ def test_where_one_instance_needs_something_all_take_turns() -> None:
     ask(world, 1, 1, 2)
 
     assert {A, B} == executing(world)
-    assert [1] == [work.id for work in world.batched_requests[A]]
+    assert [1] == world.executing(A)
     world.finish_batch(B)
     assert {A, C} == executing(world)
 

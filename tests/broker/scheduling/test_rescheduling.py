@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -240,10 +239,10 @@ def test_a_request_that_nobody_has_begun_outlives_a_broker() -> None:
 def test_a_step_that_an_earlier_broker_asked_for_has_no_other(is_reloaded: bool) -> None:
     world = SequenceHarness(_iterative(), epoch=2)
     world.kill_peer(S)
-    world.core.expect(wire.ExpectPeer(4, b"t" * 16, "stub", "m_4", 0))
+    world.expect_stub(4)
     hello = wire.Hello(4, b"t" * 16, 2, [wire.RequestKey(F, 1)], [], 1)
     world.core.connected(hello, [], world.now)
-    world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, None)
+    world.attach(4)
     if is_reloaded:  # then the request is the next generation's, which has no stub yet
         world.add_generation(2, config=_iterative())
         world.core.retire(wire.Retire(1))
@@ -279,9 +278,7 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
     assert [0, 2, 3] == _ids(batch)
     _return(world, batch, 2, 3)
 
-    world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
-    world.drain_outbox()
-    entry = json.loads(world.supervisor_messages[-1].result)["model_stats"][0]
+    [entry] = world.statistics()["model_stats"]
     sizes = {b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]}
     assert {1: 1, 3: 2} == sizes
     assert 3 == entry["inference_count"]

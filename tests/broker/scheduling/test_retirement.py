@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S2, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
-
-F, S, S2 = 3, 5, 6
 
 
 @pytest.fixture
 def world() -> BrokerHarness:
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
-    return world
+    return BrokerHarness.serving()
 
 
 def _drained(world: BrokerHarness) -> list[wire.Drained]:
@@ -33,13 +28,13 @@ def test_a_stub_that_is_dismissed_answers_what_it_has_and_gets_nothing_new(
     world.infer(F, request(2), request(3))
     world.drain_outbox()
     assert [] == _drained(world)
-    assert [2] == [work.id for work in world.batched_requests[S2]]
+    assert [2] == world.executing(S2)
 
     world.finish_batch(S)
     assert [wire.Drained(1, S)] == _drained(world)
     assert [1] == [reply.id for reply in world.finals(F, 1)]
     world.finish_batch(S2)
-    assert [3] == [work.id for work in world.batched_requests[S2]]
+    assert [3] == world.executing(S2)
     assert [] == world.batched_requests[S]
 
 
@@ -52,7 +47,7 @@ def test_an_idle_stub_leaves_at_once_and_the_rest_waits_for_others(world: Broker
     assert [wire.Drained(1, S)] == _drained(world)
     assert S not in world.batched_requests
     world.add_stub(S2)
-    assert [1] == [work.id for work in world.batched_requests[S2]]
+    assert [1] == world.executing(S2)
 
 
 def test_a_stub_that_dies_while_it_leaves_takes_only_its_own_along(world: BrokerHarness) -> None:
@@ -77,8 +72,8 @@ def test_a_stub_that_nobody_knows_has_nothing_left(world: BrokerHarness) -> None
 
 
 def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: BrokerHarness) -> None:
-    world.core.expect(wire.ExpectPeer(S, b"t" * 16, "stub", "m_0", 0))
-    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
+    world.expect_stub(S)
+    world.attach(S)
 
     world.core.retire(wire.Retire(1, S))
     world.drain_outbox()
@@ -98,7 +93,7 @@ def test_other_instance_groups_change_nothing_else(world: BrokerHarness) -> None
     world.add_generation(config={"name": "m", "instance_group": [{"count": 3}]})
     world.add_stub(S)
 
-    assert [1] == [work.id for work in world.batched_requests[S]]
+    assert [1] == world.executing(S)
     assert 3 == world.core.generations[1].expected
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.broker.ensemble_world import ensemble, step
 from tests.broker.sequence_world import (
     BODY,
     IDLE_NS,
@@ -18,6 +20,7 @@ from tests.broker.sequence_world import (
     stateful,
 )
 from tests.broker.world import request
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_END as END
@@ -515,3 +518,346 @@ def test_where_there_is_no_sequence_nothing_becomes_due() -> None:
 
     assert scheduler.sequences is not None
     assert (0, None) == (scheduler.sequences.due_ns, world.core.due_ns)
+
+
+# ------------------------------------------------------------------- the last sequences
+
+
+class Stopping(SequenceHarness):
+    def stop(self) -> None:
+        self.core.retire(wire.Retire(0))
+        self.drain_outbox()
+
+    def said_over(self) -> int:
+        """Return how often the broker has said that none is open."""
+        self.tick(0)
+        return self.supervisor_messages.count(wire.Drained(0))
+
+
+def _begun(**batching: Any) -> Stopping:
+    """Sequence 5 has begun, and nothing of it is under way."""
+    world = Stopping(sequence_config(**batching))
+    world.send(5, START)
+    world.finish_batch(S)
+    return world
+
+
+def test_where_no_sequence_is_open_none_is_waited_for() -> None:
+    world = Stopping(sequence_config())
+    world.send(5, START | END)
+
+    world.stop()
+
+    assert 1 == world.said_over()
+
+
+@pytest.mark.row("E78")
+def test_an_open_sequence_goes_on_until_its_end_has_come() -> None:
+    world = _begun()
+    world.stop()
+
+    going_on = world.send(5)
+    assert ([going_on], 0) == (world.executing_ids(), world.said_over())
+    world.finish_batch(S)
+    last = world.send(5, END)
+
+    assert ([last], 1) == (world.executing_ids(), world.said_over())
+    world.finish_batch(S)
+    assert 1 == world.said_over(), "it is said once"
+
+
+@pytest.mark.row("E78")
+def test_an_idle_sequence_is_waited_for_no_longer_than_it_may_be_idle() -> None:
+    world = _begun()
+    world.stop()
+    world.tick(IDLE_NS - 1)
+    assert 0 == world.said_over()
+
+    world.tick(1)
+
+    assert 1 == world.said_over()
+
+
+def test_one_that_waits_for_a_slot_is_open_too() -> None:
+    world = _begun()
+    world.send(6, START)
+    world.stop()
+
+    world.send(5, END)
+    world.finish_batch(S)
+    assert 0 == world.said_over()
+    world.finish_batch(S)
+    world.send(6, END)
+
+    assert 1 == world.said_over()
+
+
+def test_one_that_is_lost_with_its_stub_is_not_waited_for() -> None:
+    world = _begun()
+    world.stop()
+
+    world.kill_peer(S)
+
+    assert 1 == world.said_over()
+
+
+def test_a_broker_that_takes_over_knows_of_none() -> None:
+    world = Stopping(sequence_config(), epoch=2)
+
+    world.stop()
+
+    assert 1 == world.said_over()
+
+
+def test_one_of_a_model_that_was_loaded_anew_is_waited_for() -> None:
+    world = _begun()
+    world.add_generation(2, config=sequence_config())
+    world.add_stub(S2, generation=2)
+    world.core.retire(wire.Retire(1))
+    world.stop()
+    assert 0 == world.said_over()
+
+    world.send(5, END, generation=2)
+
+    assert 1 == world.said_over()
+
+
+def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
+    world = Stopping(sequence_config(), S)
+    world.add_generation(2, config={"name": "m"})
+    world.add_stub(S2, generation=2)
+
+    world.infer(S2, request(1, 1, correlation=5, flags=START), body=BODY)
+    world.finish_batch(S)
+    world.stop()
+
+    assert 1 == world.said_over()
+
+
+def test_a_sequence_behind_an_ensemble_is_the_client_s() -> None:
+    world = Stopping(sequence_config())
+    config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
+    world.core.add_generation(wire.AddGeneration(2, "e", 1, json.dumps(config)))
+    body = wire.encode_body(wire.RequestBody("", {}, [], [wire.Tensor("x", 8, [1, 2], bytes(8))]))
+
+    world.infer(F, request(1, 2, correlation=5, flags=START), body=body)
+    [work] = world.batched_requests[S]
+    assert 0 == work.peer
+    world.finish_batch(S)
+    world.stop()
+
+    assert 0 == world.said_over()
+
+
+# ------------------------------------------------------------------- floods
+
+
+MANY = 12_000
+
+
+def _flood(world: SequenceHarness, count: int = MANY) -> list[int]:
+    return [world.send(number, START) for number in range(1, count + 1)]
+
+
+def _kept(world: SequenceHarness) -> int:
+    """Return what the broker keeps of sequences and requests."""
+    sequences = world.core.generations.schedulers[1].sequences
+    assert sequences is not None
+    waiting = len(sequences._left)
+    waiting += len(sequences.assignment._backlog) + len(sequences.assignment._expiries)
+    return (
+        len(sequences._sequences)
+        + len(sequences._idle)
+        + waiting
+        + len(world.core.peers[F].requests)
+    )
+
+
+def test_each_gets_its_slot_when_those_before_it_have_been_idle() -> None:
+    world = SequenceHarness(sequence_config(slots=4))
+    ids = _flood(world, 2000)
+    answered = 0
+
+    while answered < len(ids):
+        began = [work for work in world.finish_batch(S) if work.id < FIRST_PADDING_ID]
+        assert 1 <= len(began) <= 4
+        answered += len(began)
+        world.tick(IDLE_NS + 1)
+
+    assert all(not final.code for own_id in ids for final in world.finals(F, own_id))
+    assert 0 == _kept(world)
+
+
+def test_nothing_is_kept_of_those_whose_clients_leave() -> None:
+    world = SequenceHarness(sequence_config(slots=4))
+    ids = _flood(world)
+
+    world.cancel(F, *ids)
+    world.finish_batch(S)
+    world.tick(IDLE_NS + 1)
+
+    assert 0 == _kept(world)
+    later = world.send(1, START)
+    assert [later] == world.executing_ids()
+
+
+def test_those_that_wait_too_long_are_refused_and_nothing_is_kept() -> None:
+    world = SequenceHarness(sequence_config())
+    ids = [world.send(number, START, timeout_us=1000) for number in range(1, MANY + 1)]
+
+    world.tick(2_000_000)
+
+    refused = [own_id for own_id in ids if world.finals(F, own_id)]
+    assert MANY - 1 == len(refused)
+    assert {Unavailable.number} == {world.error(own_id)[0] for own_id in refused}
+    world.finish_batch(S)
+    world.tick(IDLE_NS + 1)
+    assert 0 == _kept(world)
+
+
+def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() -> None:
+    config = {**sequence_config(), "parameters": {"max_requests": {"string_value": "100"}}}
+    world = SequenceHarness(config)
+
+    ids = _flood(world)
+
+    refused = [own_id for own_id in ids if world.finals(F, own_id)]
+    assert MANY - 100 == len(refused)
+    code, text = world.error(refused[0])
+    assert (Unavailable.number, True) == (code, text.endswith("Exceeds maximum queue size"))
+    [row] = world.statistics()["model_stats"]
+    assert MANY - 100 == int(row["inference_stats"]["fail"]["count"])
+
+
+def test_of_those_that_are_lost_only_so_many_are_remembered() -> None:
+    world = SequenceHarness(sequence_config(slots=1))
+    ids = _flood(world)
+
+    world.cancel(F, *ids[1:])
+
+    assert InvalidArgument.number == world.error(world.send(MANY))[0]
+    assert "was lost" in world.error(world.send(MANY))[1]
+    assert "was lost" not in world.error(world.send(2))[1]
+
+
+# ------------------------------------------------------------------- reloads
+
+
+def _is_drained(world: SequenceHarness, generation: int = 1) -> bool:
+    return wire.Drained(generation) in world.supervisor_messages
+
+
+def _reloaded() -> SequenceHarness:
+    """Sequence 5 has begun at S, and then the model was loaded again, which S2 serves."""
+    world = SequenceHarness(sequence_config(slots=2))
+    world.send(5, START)
+    world.finish_batch(S)
+    world.add_generation(2, config=sequence_config(slots=2))
+    world.add_stub(S2, generation=2)
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+    return world
+
+
+def _send_to_new(world: SequenceHarness, sequence: int, flags: int = 0) -> int:
+    return world.send(sequence, flags, generation=2)
+
+
+@pytest.mark.row("E78")
+def test_a_sequence_goes_on_where_it_began_until_it_ends() -> None:
+    world = _reloaded()
+    assert not _is_drained(world)
+
+    begun = _send_to_new(world, 6, START)
+    going_on = _send_to_new(world, 5)
+    assert ([going_on], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
+    world.finish_batch(S)
+    _send_to_new(world, 5, END)
+    world.finish_batch(S)
+
+    assert _is_drained(world)
+    assert (InvalidArgument.number, must_start(5)) == world.error(_send_to_new(world, 5))
+
+
+@pytest.mark.row("E78")
+def test_what_was_replaced_waits_for_idle_sequences_no_longer_than_they_may_be_idle() -> None:
+    world = _reloaded()
+    world.tick(IDLE_NS - 1)
+    assert not _is_drained(world)
+
+    world.tick(1)
+
+    assert _is_drained(world)
+
+
+def test_a_start_that_names_what_was_replaced_begins_at_its_successor() -> None:
+    world = _reloaded()
+
+    begun = world.send(7, START)
+
+    assert ([], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
+
+
+def test_a_sequence_that_begins_anew_at_the_successor_is_over_where_it_began() -> None:
+    world = _reloaded()
+
+    _send_to_new(world, 5, START | END)
+    world.finish_batch(S2)
+    late = _send_to_new(world, 5)
+
+    assert _is_drained(world)
+    assert (InvalidArgument.number, must_start(5)) == world.error(late)
+    assert [] == world.executing_ids(S)
+
+
+def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_successor() -> None:
+    world = _reloaded()
+    waiting = _send_to_new(world, 5)
+
+    begun = _send_to_new(world, 5, START)
+
+    assert ([waiting], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
+    world.finish_batch(S)
+    assert _is_drained(world)
+
+
+def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded() -> None:
+    world = SequenceHarness(sequence_config())
+    world.send(5, START)
+    world.finish_batch(S)
+
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+
+    assert _is_drained(world)
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_nor_for_those_of_what_it_had_replaced(is_removed: bool) -> None:
+    world = _reloaded()
+
+    world.core.retire(wire.Retire(2))
+    if is_removed:
+        world.core.remove(wire.RemoveGeneration(2, "unloaded"), world.now)
+    world.drain_outbox()
+
+    assert _is_drained(world, 2)
+    assert 1 == world.supervisor_messages.count(wire.Drained(1))
+
+
+def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() -> None:
+    world = _reloaded()
+    world.add_generation(3, config=sequence_config(slots=2))
+    world.add_stub(4, generation=3)
+    world.core.retire(wire.Retire(2))
+    world.drain_outbox()
+    assert (False, True) == (_is_drained(world), _is_drained(world, 2))
+    world.core.remove(wire.RemoveGeneration(2, "replaced"), world.now)
+    going_on = world.send(5, 0, generation=3)
+
+    assert [going_on] == world.executing_ids(S)
+    world.finish_batch(S)
+    assert not _is_drained(world)
+    world.core.retire(wire.Retire(3))
+    world.drain_outbox()
+    assert _is_drained(world)

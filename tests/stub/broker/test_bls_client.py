@@ -598,3 +598,36 @@ def test_nothing_is_left_of_what_was_answered(world: World) -> None:
         world.asker.wait(question)
 
     assert {} == world.asker._open
+
+
+# ------------------------------------------------------------------- calls of others
+
+
+def test_a_call_whose_wait_is_interrupted_is_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+
+    def interrupt(_: BlsCall) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.asker.waits, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        world.asker.wait(question)
+
+    assert question.is_dropped
+
+
+def test_what_somebody_else_has_taken_is_told_at_once_until_the_answer(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+
+    world.asker.grant(question, 3)
+
+    told, _ = world.broker.receive()
+    assert [(question.row.id, 3)] == [(ack.id, ack.responses) for ack in told.acks]
+    world.broker.reply(question.row.id)
+    world.turn_until(lambda: question.is_answered)
+    world.asker.grant(question, 4)
+    assert not world.broker.socket.poll(50)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.broker.world import TOKEN, BrokerHarness, request
+from tests.broker.world import TOKEN, BrokerHarness, F, S, request
 from zmqtriton.broker.hellos import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker.connection import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
-F, S = 1, 2
 HELLO = wire.Hello(S, TOKEN, 2, is_executing=1, concurrency=2)
 
 
@@ -70,9 +69,7 @@ def test_what_waits_for_a_slow_reader_is_not_executed_again_by_the_next_broker()
     kept = UnconfirmedAnswers()
     for i in range(2 * wire.MAX_ROWS):
         kept.add(wire.Outcome(F, i, 0, "", wire.FINAL), b"body")
-    world = BrokerHarness()
-    world.add_generation()
-    world.add_frontend(F)
+    world = BrokerHarness.serving()
     world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
     world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
     world.infer(F, request(0, flags=wire.RESENT))

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from tests.supervisor.settings import settings as server_settings
-from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
+from tests.supervisor.world import LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.supervisor.models.resources import InstanceLimit
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.broker import RateLimitResource
 
 LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": (RateLimitResource("R", 2, -1),)}
@@ -112,3 +114,170 @@ def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
     assert (text == "") is (outcome != LOADS)
     names = [instance.slot.resources for instance in world.generation("m").instances]
     assert [ResourceNeed({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names
+
+
+# ------------------------------------------------------------------- gpu limits
+
+
+LIMIT = ((0, 0.8), (1, 0.5))
+REFUSED = (
+    "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: can not create "
+    "model '{}': memory limit set for GPU {} has exceeded, model loading is rejected.;\n"
+)
+
+
+def _on(name: str, *devices: int, kind: str = "GPU", is_final: bool = True) -> Blueprint:
+    plain = make_blueprint(name)
+    places = tuple(InstanceSlot(f"{name}_0", kind, device) for device in devices)
+    finished = replace(plain.finalize_config(""), slots=places)
+    return replace(
+        plain, final_config=finished if is_final else None, finalize_config=lambda reply: finished
+    )
+
+
+class Gpus:
+    """GPUs with the share in use of each, and the list of those that were asked."""
+
+    def __init__(self, *models: Blueprint, **used: float) -> None:
+        self.used = {int(name[1:]): share for name, share in used.items()}
+        self.queries: list[int] = []
+        settings = server_settings(model_load_gpu_limit=LIMIT)
+        policy = {"settings": settings, "used_share": self._ask}
+        self.world = SupervisorHarness(*models, control_mode="explicit", **policy).start()
+
+    def _ask(self, gpu: int) -> float | None:
+        self.queries.append(gpu)
+        return self.used.get(gpu)
+
+    def load(self, name: str = "m") -> str:
+        """Why not; "": all is well."""
+        call = self.world.call("load", {"model": name, "parameters": {}})
+        assert call.answer is not None
+        return str(call.answer.text)
+
+
+@pytest.mark.row("--model-load-gpu-limit")
+def test_a_load_on_a_gpu_that_is_too_full_is_refused_until_it_is_not() -> None:
+    gpus = Gpus(_on("m", 0), g0=0.81)
+
+    assert REFUSED.format("m_0", 0) == gpus.load()
+    assert [] == list(gpus.world.stub_names.values())
+
+    gpus.used[0] = 0.8
+    assert "" == gpus.load()
+    assert [0, 0] == gpus.queries
+
+
+def test_one_gpu_of_several_is_enough_to_refuse() -> None:
+    assert REFUSED.format("m_0", 1) == Gpus(_on("m", 0, 1, 1), g0=0.1, g1=0.6).load()
+
+
+def test_what_nobody_limits_and_what_runs_on_the_cpu_is_loaded() -> None:
+    gpus = Gpus(_on("m", 0, kind="CPU"), _on("n", 2), g0=0.99, g1=0.99, g2=0.99)
+
+    assert ["", ""] == [gpus.load("m"), gpus.load("n")]
+    assert [] == gpus.queries
+
+
+def test_where_nobody_knows_what_is_in_use_it_is_loaded() -> None:
+    assert "" == Gpus(_on("m", 0)).load()
+
+
+def test_instances_that_a_model_names_itself_are_asked_about_too() -> None:
+    gpus = Gpus(_on("m", 0, is_final=False), g0=0.9)
+
+    assert REFUSED.format("m_0", 0) == gpus.load()
+
+
+def test_an_instance_that_is_started_again_is_not_asked_about() -> None:
+    gpus = Gpus(_on("m", 0), g0=0.1)
+    assert "" == gpus.load()
+    gpus.used[0] = 0.99
+
+    [serial] = gpus.world.stub_names
+    gpus.world.kill_process(serial)
+
+    assert [0] == gpus.queries
+
+
+# ------------------------------------------------------------------- instance limit
+
+
+def test_all_generations_share_the_limit() -> None:
+    limit = InstanceLimit(10)
+    limit.claim(1, 6)
+
+    with pytest.raises(Unavailable, match=r"allows 10 instances; there are 6, .* needs 5 more"):
+        limit.claim(2, 5)
+    limit.claim(2, 4)
+
+    limit.release(1)
+    limit.claim(2, 10)
+
+
+def test_a_load_that_does_not_fit_is_refused_and_nothing_else_ends() -> None:
+    world = SupervisorHarness(
+        make_blueprint("small"),
+        make_blueprint("large", instances=20),
+        control_mode="explicit",
+        startup_models=("small",),
+        max_instances=10,
+    ).start()
+
+    call = world.call("load", {"model": "large"})
+
+    assert "allows 10 instances; there are 1, and the load needs 20 more" in call.error[1]
+    assert world.latest_version_info("small").state == "READY"
+
+
+def reloaded_twice() -> tuple[SupervisorHarness, Call]:
+    """A server with the limit 10 and a model of 4 instances; its first generation still answers."""
+
+    def model(fingerprint: str) -> Blueprint:
+        slots = tuple(InstanceSlot(f"m_0_{number}", "CPU", 0) for number in range(4))
+        return replace(make_blueprint("m", fingerprint, instances=4), other_slots=slots[1:])
+
+    world = SupervisorHarness(
+        model("1"), control_mode="explicit", startup_models=("m",), max_instances=10
+    ).start()
+    world.is_busy = True
+    world.models["m"] = model("2")
+    assert world.call("load", {"model": "m"}).result is None
+    world.models["m"] = model("3")
+    return world, world.call("load", {"model": "m"})
+
+
+def test_a_reload_waits_for_the_instances_that_an_earlier_one_ends() -> None:
+    world, call = reloaded_twice()
+    assert call.answer is None
+    [old] = world.messages_to("broker", wire.Retire)
+
+    world.is_busy = False
+    world.receive(world.serial("broker"), wire.Drained(old.generation, old.serial))
+    world.advance(1.0)
+
+    assert call.answer is not None
+    assert call.result is None
+
+
+def test_a_reload_is_refused_in_the_end_if_they_do_not_end() -> None:
+    world, call = reloaded_twice()
+
+    world.advance(60.0)
+
+    assert "allows 10 instances; there are 8, and the load needs 4 more" in call.error[1]
+    assert world.latest_version_info("m").state == "READY"
+
+
+def test_an_unload_ends_a_load_that_waits_for_others() -> None:
+    world, call = reloaded_twice()
+
+    unload = world.call("unload", {"model": "m"})
+    world.is_busy = False
+    for old in world.messages_to("broker", wire.Retire):
+        world.receive(world.serial("broker"), wire.Drained(old.generation, old.serial))
+    world.advance(60.0)
+
+    assert unload.answer is not None
+    assert "unloaded" in call.error[1]
+    assert not world.living("stub")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -15,6 +17,8 @@ from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTrit
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.inference import outbox
+from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming, _Exchange
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_protos import message
@@ -595,3 +599,152 @@ def test_outputs_of_a_stream_may_become_classes() -> None:
         assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
 
     converse(test)
+
+
+# ------------------------------------------------------------------- quiet end
+
+
+@pytest.mark.parametrize("quiet_s", [0.0, 600.0])
+def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
+    quiet_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "QUIET_S", quiet_s)
+
+    async def test(conversation: Conversation) -> None:
+        streams = conversation.gateway.fake_streams
+        streams.put("a", item(b"x"))
+        conversation.send(request("d", "a"))
+        await conversation.get()
+
+        conversation.streaming.drain()
+        streams.put("b", item(b"z", is_final=True))
+        conversation.send(request("d", "b"))
+        assert text(await conversation.get()) == b"z"
+        streams.put("a", item(b"y", is_final=True))
+
+        assert text(await conversation.get()) == b"y"
+        if quiet_s:
+            conversation.half_close()
+            assert [] == await conversation.rest()
+        else:
+            with pytest.raises(Unavailable, match="GRPC server is shutting down"):
+                await conversation.get()
+
+    converse(test)
+
+
+# ------------------------------------------------------------------- memory
+
+
+class Memory(bytearray):
+    """A message that can be watched."""
+
+
+class Silent(FakeGateway):
+    """A gateway that keeps no request, and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__(version_info("m"), version_info("d", decoupled=True))
+        self.sizes: list[int] = []
+
+    def begin(self, request: CheckedRequest, reply: Any) -> int:
+        self.sizes.append(len(request.body.inputs[0].data))
+        return len(self.sizes)
+
+    def cancel(self, own_id: int) -> None:
+        """Do nothing: there is no task."""
+
+    async def stream(self, request: CheckedRequest) -> Any:
+        self.begin(request, None)
+        del request
+        await asyncio.Event().wait()
+        yield StreamItem(None, None, True)
+
+
+def written(model: str, count: int) -> Memory:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
+    request: Any = REQUEST(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * count)])
+    return Memory(request.SerializeToString())
+
+
+@pytest.mark.parametrize("model", ["m", "d"])
+def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
+    watched: list[weakref.ref[Memory]] = []
+
+    async def requests() -> AsyncIterator[Any]:
+        for count in (10_000, 1):
+            requests = [written(model, count)]
+            watched.append(weakref.ref(requests[0]))
+            yield requests.pop()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        gateway = Silent()
+        responses = Streaming(gateway).infer(requests(), FakeCall())
+        try:
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+            assert [40_000, 4] == gateway.sizes
+            assert watched[0]() is None
+        finally:
+            await responses.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
+    whole = Tensor("OUTPUT0", 11, [75_000], bytes(300_000))
+
+    async def requests() -> AsyncIterator[Any]:
+        for _ in range(2):
+            yield written("m", 1)
+
+    async def run() -> None:
+        gateway = FakeGateway(version_info("m"))
+        gateway.respond = lambda request: ResponseBody({}, [whole])
+        responses = Streaming(gateway).infer(requests(), FakeCall())
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+        first, second = [message async for message in responses]
+
+        assert isinstance(first, Pieces)
+        assert any(len(part) == 300_000 for part in first.parts)
+        assert isinstance(second, bytes), "it has waited for the first one"
+        assert (len(second), second) == (len(first), bytes(first))
+        await responses.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -> None:
+    whole = Tensor("OUTPUT0", 11, [3 << 18], bytes(3 << 20))
+
+    async def requests() -> AsyncIterator[Any]:
+        for _ in range(2):
+            yield written("m", 1)
+
+    async def run() -> None:
+        gateway, call = FakeGateway(version_info("m")), FakeCall()
+        gateway.respond = lambda request: ResponseBody({}, [whole])
+        responses = Streaming(gateway).infer(requests(), call)
+
+        messages = [message async for message in responses]
+
+        assert [Pieces, Pieces] == [type(each) for each in messages]
+        assert 1 == len(call.works), "the first one does not wait"
+        await responses.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_message_is_copied_as_long_as_somebody_has_it() -> None:
+    lies_in = bytearray(random.Random(1).randbytes(3 << 20))
+    message = Pieces([b"head", memoryview(lies_in)], 4 + len(lies_in))
+    step = message.steps_of_copy()
+
+    assert step()
+    assert b"head" + lies_in == bytes(message)
+    del message
+    assert not step()

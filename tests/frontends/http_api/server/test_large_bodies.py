@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import gzip
 import json
@@ -15,7 +16,9 @@ import pytest
 
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.server.test_inferences import INFER, chunked, read
-from tests.support.raw_http import raw_request
+from tests.support.raw_http import connect_narrow, raw_request, read_some
+from tests.support.streams import item
+from tests.support.waiting import value_at_rest
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
@@ -382,5 +385,34 @@ def test_who_leaves_amid_a_body_leaves_nothing_behind(is_chunked: bool) -> None:
             assert [] == left
         finally:
             gc.enable()
+
+    run_scenario(scenario)
+
+
+# ------------------------------------------------------------------- slow readers
+
+
+ASK = raw_request("POST", "/v2/models/decoupled/generate_stream", b'{"INPUT0": 1, "id": "slow"}')
+EVENT_BYTES = 4096
+#: Far less than what the kernel would keep, and is rid of before it takes more.
+STEP_BYTES = 256 << 10
+
+
+def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:
+    async def scenario(harness: HttpHarness) -> None:
+        streams = harness.gateway.fake_streams
+        streams.put("slow", *(item(b"x" * EVENT_BYTES) for _ in range(4000)))
+
+        def consumed() -> int:
+            return streams.consumed.get("slow", 0)
+
+        with connect_narrow(harness.connections.address[1]) as client:
+            client.sendall(ASK)
+            for _ in range(3):
+                before = await asyncio.to_thread(value_at_rest, consumed)
+                await asyncio.to_thread(read_some, client, STEP_BYTES)
+                after = await asyncio.to_thread(value_at_rest, consumed)
+
+                assert before < after < before + 2 * STEP_BYTES // EVENT_BYTES
 
     run_scenario(scenario)

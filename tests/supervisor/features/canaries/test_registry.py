@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.supervisor.features.canaries.told import count, serving, start_canary, status, told_split
+from tests.supervisor.features.canaries.told import (
+    count,
+    parameters,
+    serving,
+    start_canary,
+    status,
+    told_split,
+)
 from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
 from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness
@@ -493,3 +502,262 @@ def test_a_second_canary_and_an_unknown_one_are_refused(
 
     assert AlreadyExists.number == code
     assert "version 2 of model 'm' is a canary already (RUNNING)" == text
+
+
+# ------------------------------------------------------------------- configured canaries
+
+
+@pytest.mark.row("L16")
+def test_a_version_that_is_added_is_tried_by_a_poll_as_the_parameters_say(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20%"))
+    world = repository.serve()
+    before = world.generation("m")
+    assert [1] == serving(world)
+
+    repository.add(2)
+    world.core.models["m"].poll(0.0)
+    world.run_until_idle()
+
+    assert [1, 2] == serving(world)
+    assert before is world.generation("m")
+    assert wire.TrafficSplit("m", 1, 2, 2000) == told_split(world)
+    splits = [m for m in world.messages_to("grpc", wire.TrafficSplit)]
+    assert 0 == splits[0].weight
+
+
+def test_a_server_begins_with_the_canary(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", header="X-Try: yes"))
+    repository.add(2)
+
+    world = repository.serve()
+
+    assert [1, 2] == serving(world)
+    assert wire.TrafficSplit("m", 1, 2, 0, "x-try", "yes") == told_split(world)
+
+
+def test_changed_parameters_change_it_and_load_nothing_anew(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
+    repository.add(2)
+    world = repository.serve()
+    before = world.generation("m", 1), world.generation("m", 2)
+
+    repository.configure(parameters(version="2", weight="40"))
+    load(world)
+
+    assert 4000 == told_split(world).weight
+    assert before == (world.generation("m", 1), world.generation("m", 2))
+
+
+def test_what_an_operator_changed_is_that_of_a_server_that_takes_over(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
+    repository.add(2)
+    world = repository.serve()
+    world.call("canary.change", {"model": "m", "weight": 70})
+
+    pair = TakeOver(world, repository.server())
+    pair.start()
+    pair.exchange()
+
+    assert told_split(world) == told_split(pair.new)
+    assert 7000 == told_split(pair.new).weight
+
+
+def test_without_its_parameters_the_version_policy_decides(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
+    repository.add(2)
+    world = repository.serve()
+
+    repository.configure(PLAIN)
+    load(world)
+
+    assert ("PROMOTED", [2]) == (status(world)["phase"], serving(world))
+
+
+def test_what_was_aborted_is_not_tried_again_until_it_changes(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
+    repository.add(2)
+    world = repository.serve()
+    world.call("canary.abort", {"model": "m"})
+
+    repository.add(1, "changed")
+    load(world)
+    assert [1] == serving(world)
+
+    repository.add(2, "repaired")
+    load(world)
+    assert [1, 2] == serving(world)
+    assert "RUNNING" == status(world)["phase"]
+
+
+def test_what_was_promoted_stays_though_the_parameters_still_name_it(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
+    repository.add(2)
+    world = repository.serve()
+    world.call("canary.promote", {"model": "m"})
+
+    world.core.models["m"].poll(0.0)
+    world.run_until_idle()
+
+    assert ("PROMOTED", [2]) == (status(world)["phase"], serving(world))
+
+
+def test_parameters_that_cannot_be_are_a_problem_of_the_load(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path)
+    world = repository.serve()
+    repository.configure(parameters(version="2", weight="much"))
+
+    _, text = world.call("load", {"model": "m", "parameters": {}}).error
+
+    assert "canary_weight: 'weight' of a canary is 'much', not a percentage from 0 to 100" in text
+    assert [1] == serving(world)
+
+
+# ------------------------------------------------------------------- later servers
+
+
+OTHER = f'{PLAIN} parameters {{ key: "x" value {{ string_value: "y" }} }}'
+FIRST = f"version_policy {{ specific {{ versions: 1 }} }} {PLAIN}"
+
+
+def abort(repository: ModelDirectory) -> None:
+    """Try version 2 on a server, and abort it."""
+    world = repository.serve()
+    repository.add(2)
+    start_canary(world)
+    world.call("canary.abort", {"model": "m"})
+    assert [1] == serving(world)
+
+
+def test_an_aborted_version_is_left_out_until_its_files_change(repository: ModelDirectory) -> None:
+    abort(repository)
+
+    world = repository.serve()
+    assert [1] == serving(world)
+    assert world.has_logged("W version 2 of model 'm' is left out until its files change")
+    assert world.has_logged("(an operator has aborted it); 'zmqtriton-ctl canary start m 2' tries")
+
+    repository.add(2, "repaired")
+    load(world)
+    assert [2] == serving(world)
+    assert [2] == serving(repository.serve())
+
+
+def test_a_version_that_the_counts_have_aborted_is_left_out_too(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20", min_requests="10"))
+    repository.add(2)
+    world = repository.serve()
+    count(world, (1, 100, 0, 1.0), (2, 0, 0, 1.0))
+    world.advance(2.0)
+    count(world, (1, 200, 0, 1.0), (2, 0, 10, 1.0))
+    world.advance(2.0)
+    assert "ABORTED" == status(world)["phase"]
+
+    world = repository.serve()
+
+    assert [1] == serving(world)
+    assert NotFound.number == world.call("canary.status", {"model": "m"}).error[0]
+
+
+def test_copies_of_the_files_elsewhere_are_the_same_version(
+    repository: ModelDirectory, tmp_path: Path
+) -> None:
+    abort(repository)
+    copied = shutil.copytree(tmp_path, tmp_path / ".elsewhere", copy_function=shutil.copyfile)
+    shutil.rmtree(copied / ".state")
+    os.rename(tmp_path / ".state", copied / ".state")
+    other = ModelDirectory(copied)
+    os.utime(copied / "m/2/model.py", (1, 1))
+
+    assert [1] == serving(other.serve())
+
+
+def test_an_aborted_version_that_is_tried_again_and_promoted_serves(
+    repository: ModelDirectory,
+) -> None:
+    abort(repository)
+    world = repository.serve()
+    start_canary(world)
+
+    world.call("canary.promote", {"model": "m"})
+
+    assert [2] == serving(world) == serving(repository.serve())
+
+
+def test_while_it_is_tried_again_it_is_not_left_out_by_loads(repository: ModelDirectory) -> None:
+    abort(repository)
+    world = repository.serve()
+    start_canary(world)
+
+    repository.configure(OTHER)
+    load(world)
+
+    assert [1, 2] == serving(world)
+
+
+def test_a_promotion_survives_loads_and_servers_against_the_version_policy(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path, FIRST)
+    world = repository.serve()
+    repository.add(2)
+    start_canary(world)
+    world.call("canary.promote", {"model": "m"})
+    before = world.generation("m", 2)
+
+    repository.configure(f'{FIRST} parameters {{ key: "x" value {{ string_value: "y" }} }}')
+    load(world)
+
+    assert 2 in serving(world)
+    assert before is not world.generation("m", 2)
+    assert 2 in serving(repository.serve())
+
+
+def test_a_new_version_policy_is_newer_than_the_promotion(tmp_path: Path) -> None:
+    repository = ModelDirectory(tmp_path)
+    world = repository.serve()
+    repository.add(2)
+    start_canary(world)
+    world.call("canary.promote", {"model": "m"})
+
+    repository.configure(FIRST)
+    load(world)
+
+    assert [1] == serving(world) == serving(repository.serve())
+
+
+def test_a_promotion_of_the_only_version_that_the_policy_leaves_serves(tmp_path: Path) -> None:
+    policy = f"version_policy {{ specific {{ versions: 2 }} }} {PLAIN}"
+    repository = ModelDirectory(tmp_path, policy)
+    repository.add(2)
+    world = repository.serve()
+    start_canary(world, version=1)
+    world.call("canary.promote", {"model": "m"})
+
+    repository.add(1)
+    load(world)
+
+    assert [1] == serving(world) == serving(repository.serve())
+
+
+def test_what_never_began_or_was_unloaded_is_no_decision(repository: ModelDirectory) -> None:
+    world = repository.serve()
+    repository.add(2)
+    world.stub_behaviours["m_0"] = "no weights"
+    assert world.call("canary.start", {"model": "m", "version": 2, "weight": 10}).error
+    assert [2] == serving(repository.serve())
+
+    world.stub_behaviours.clear()
+    start_canary(world)
+    world.call("unload", {"model": "m"})
+    assert [2] == serving(repository.serve())
+
+
+def test_a_decision_that_cannot_be_read_is_reported_and_nothing_else(
+    repository: ModelDirectory, tmp_path: Path
+) -> None:
+    abort(repository)
+    (path,) = (tmp_path / ".state/canaries/m").iterdir()
+    path.write_text("{}")
+
+    world = repository.serve()
+
+    assert [2] == serving(world)
+    assert world.has_logged(f"W the decision about a canary in '{path}' cannot be read: it has")
