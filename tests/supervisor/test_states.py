@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.states import GenerationState, InstanceState, ModelState
+from zmqtriton.supervisor.states import GenerationState, InstanceState, LoadState, ModelState
 
 TABLES = [
     (states.INSTANCE_TRANSITIONS, InstanceState, InstanceState.STOPPED),
     (states.GENERATION_TRANSITIONS, GenerationState, GenerationState.ENDED),
     (states.MODEL_TRANSITIONS, ModelState, ModelState.UNAVAILABLE),
 ]
+LOADS = states.LOAD_TRANSITIONS
 
 
 def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
@@ -33,6 +34,24 @@ def test_every_state_of_an_instance_is_reached() -> None:
     all_states = reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
 
     assert set(InstanceState) == all_states
+
+
+def test_every_state_of_a_load_is_reached_and_leads_to_an_end_by_itself() -> None:
+    alone = {key: after for key, after in LOADS.items() if key[1] is not states.LoadCancelled}
+
+    assert set(LoadState) == reachable(LOADS, LoadState.ASKED)
+    assert [] == [
+        state
+        for state in set(LoadState) - states.LOAD_ENDS
+        if not states.LOAD_ENDS & reachable(alone, state)
+    ]
+
+
+def test_a_load_that_has_not_ended_can_be_cancelled_and_one_that_has_stays_so() -> None:
+    assert {state for state, event in LOADS if event is states.LoadCancelled} == (
+        set(LoadState) - states.LOAD_ENDS
+    )
+    assert not {state for state, _ in LOADS} & states.LOAD_ENDS
 
 
 def test_an_instance_can_be_stopped_in_every_state() -> None:

@@ -25,10 +25,10 @@ from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadCallback, LoadSlots, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
-from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
-from zmqtriton.supervisor.models.loads.readings import ModelReadings
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model import SERVER_STOPS, Model
+from zmqtriton.supervisor.models.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
+from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.policy import Policy
@@ -103,7 +103,7 @@ class Core:
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
         helpers = [preparations, *(one for each in self._features for one in each.helpers)]
-        self._context = self._surroundings(preparations)
+        self._context = self._surroundings(preparations, audience)
         self._connect(info, helpers, pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
@@ -141,22 +141,22 @@ class Core:
             on_call=self._control_calls(info, succession).handle,
         )
 
-    def _surroundings(self, preparations: EnvironmentPreparations) -> ModelContext:
+    def _surroundings(
+        self, preparations: EnvironmentPreparations, audience: Audience
+    ) -> ModelContext:
         plan, policy = self.plan, self._policy
         return ModelContext(
             plan=plan,
             introductions=self._introductions,
-            acknowledgements=self._acknowledgements,
+            audience=audience,
             load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
-            serving_frontends=self._peers.serving_serials,
-            publish=self._peers.publish,
             generations=self.generations,
             ensemble_members=EnsembleMembers(self.models, self.get_or_create_model),
             load_order=LoadOrder(self.models, self.get_or_create_model),
             retirements=self._leaving,
             preparations=preparations,
             readings=self._readings,
-            listeners=[self._features],
+            listener=self._features,
             policy=policy,
         )
 
@@ -315,4 +315,4 @@ class Core:
         self._stopping.begin(status)
         self._features.tell(lambda each: each.stop())
         for model in self.models.values():
-            model.loads.stop()
+            model.cancel_loads(SERVER_STOPS)

@@ -8,7 +8,7 @@ from typing import Any
 from tests.supervisor.world import make_blueprint
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
-from zmqtriton.supervisor.models.loads.load_history import LoadHistory
+from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor.reasons import Kind, Reason

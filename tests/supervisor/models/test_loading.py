@@ -14,7 +14,7 @@ from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import FinalConfig
-from zmqtriton.supervisor.models.loads.loading import ModelLoad
+from zmqtriton.supervisor.models.load import Load
 from zmqtriton.supervisor.models.model_report import is_loaded, table_rows, troubles
 from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
@@ -552,7 +552,7 @@ def test_loads_that_have_ended_are_not_kept() -> None:
         world.sent.clear()
 
     gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, ModelLoad)]
+    kept = [one for one in gc.get_objects() if isinstance(one, Load)]
     assert len(kept) < 5
 
 

@@ -25,8 +25,8 @@ from zmqtriton.supervisor.control.verbs import (
 from zmqtriton.supervisor.models.bindings import guests_of, is_guest
 from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.index import repository_index
-from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.nested_loads import NestedLoads
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Reason

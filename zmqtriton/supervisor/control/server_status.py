@@ -167,7 +167,7 @@ class ServerStatus:
     def loads(self) -> dict[str, str]:
         """Return the phase of each running load, in words, by model."""
         models = self._models.values()
-        return {model.name: model.loads.phase for model in models if model.loads.is_loading}
+        return {model.name: model.load_phase for model in models if model.is_loading}
 
     def summary(self) -> str:
         """One line for people."""

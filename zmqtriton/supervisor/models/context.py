@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
-from zmqtriton.supervisor.models.loads.readings import ModelReadings
+from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
+from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -74,12 +74,8 @@ class LoadListener(Protocol):
 class ModelContext(NamedTuple):
     plan: Plan
     introductions: Introductions
-    acknowledgements: Acknowledgements
+    audience: Audience
     load_slots: LoadSlots
-    #: Serials of the frontends that know the models.
-    serving_frontends: Callable[[], Collection[int]]
-    #: Sends a message to those frontends.
-    publish: Callable[[Any], None]
     #: All that were started and have not ended, by number.
     generations: dict[int, Generation]
     ensemble_members: EnsembleMembers
@@ -87,5 +83,5 @@ class ModelContext(NamedTuple):
     retirements: RetirementQueue
     preparations: EnvironmentPreparations
     readings: ModelReadings
-    listeners: Sequence[LoadListener]
+    listener: LoadListener
     policy: Policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zmqtriton.supervisor.models.loads.load_history import LoadHistory
+from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.version import ModelVersion
 
 

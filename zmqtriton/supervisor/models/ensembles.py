@@ -234,21 +234,21 @@ class EnsembleGeneration(Generation):
 
     def __init__(
         self,
+        owner: GenerationOwner,
         plan: Plan,
         introductions: Introductions,
         blueprint: Blueprint,
         version: int,
         members: EnsembleMembers,
     ) -> None:
-        super().__init__(plan, introductions, blueprint, version)
+        super().__init__(owner, plan, introductions, blueprint, version)
         assert blueprint.ensemble is not None
         self.readiness = EnsembleReadiness(blueprint.ensemble, members)
 
-    def start(self, owner: GenerationOwner) -> None:
-        self.owner = owner
+    def start(self) -> None:
         self._plan.log("V", f"ensemble model for {self.blueprint.name}\n")
         self._transition(states.AllInstancesLoaded())
-        owner.generation_loaded(self)
+        self.owner.generation_loaded(self)
 
     def _abort_if_nobody_drains(self) -> None:
         """The broker drains it."""

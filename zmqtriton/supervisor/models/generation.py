@@ -82,8 +82,15 @@ class Readiness(Protocol):
 
 class Generation:
     def __init__(
-        self, plan: Plan, introductions: Introductions, blueprint: Blueprint, version: int
+        self,
+        owner: GenerationOwner,
+        plan: Plan,
+        introductions: Introductions,
+        blueprint: Blueprint,
+        version: int,
     ) -> None:
+        #: Its load; its model, once it serves.
+        self.owner = owner
         self.number = plan.new_generation_number()
         self.blueprint = blueprint
         self.version = version
@@ -93,7 +100,6 @@ class Generation:
         self.environment = SERVER_ENVIRONMENT
         self.instances = InstanceSet()
         self.readiness: Readiness = self.instances
-        self.owner: GenerationOwner
         self._plan = plan
         self._introductions = introductions
         #: The instances that are yet to be started for the first time.
@@ -131,18 +137,17 @@ class Generation:
 
     # ---------------------------------------------------------- what is asked
 
-    def start(self, owner: GenerationOwner) -> None:
+    def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
         if self.state is not GenerationState.LOADING:
             return  # it was given up while it waited
-        self.owner = owner
         slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
         if self.final_config is not None:
             slots = [*self.final_config.slots]
         limit, waited_s = self._introductions.resources.instance_limit, self._waited_s
         if limit.is_room_coming(len(slots)) and waited_s < _ROOM_WITHIN_S:
             self._waited_s += _ROOM_LOOK_S
-            self._plan.call_later(_ROOM_LOOK_S, lambda: self.start(owner))
+            self._plan.call_later(_ROOM_LOOK_S, self.start)
             return
         if self.final_config is None:
             # What else they need is known when the first one has completed the configuration.

@@ -5,6 +5,7 @@ Owns generations from the moment that they serve; before that their load owns th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -15,10 +16,8 @@ from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.models.context import LoadCallback, ModelContext
 from zmqtriton.supervisor.models.dependencies import Dependencies, members_of
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.loads.load_history import LoadHistory
-from zmqtriton.supervisor.models.loads.load_inquiry import LoadRequest
-from zmqtriton.supervisor.models.loads.load_queue import LoadQueue
-from zmqtriton.supervisor.models.loads.loading import ModelLoad, ignore_result
+from zmqtriton.supervisor.models.load import Load, LoadRequest, ignore_result
+from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
 from zmqtriton_floor import wire
@@ -26,6 +25,8 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: Of a model without a version, in the table of models.
 NO_VERSION = Reason.of(Kind.NO_VERSION, "Not loaded: No model version was found")
+#: The reason of loads that the end of the server cancels.
+SERVER_STOPS = Reason.of(Kind.SERVER_STOPS, "Server exiting")
 
 
 class Model(GenerationOwner):
@@ -35,7 +36,9 @@ class Model(GenerationOwner):
         self._context = around
         self.history = LoadHistory()
         self.dependencies = Dependencies(self.versions, self.history)
-        self.loads = LoadQueue()
+        #: The running load, and those that wait for their turn.
+        self._loads: deque[Load] = deque()
+        self._end_callbacks: list[Callable[[], None]] = []
         #: Exceptions from its version policy, for a canary.
         self.selection = NO_EXCEPTIONS
         #: It was loaded on request, not only for an ensemble that calls it.
@@ -56,36 +59,61 @@ class Model(GenerationOwner):
     ) -> None:
         """Load the model; `again` retries even failed members of an ensemble."""
         self.was_explicitly_loaded, self.was_explicitly_unloaded = True, False
-        self.loads.add(
-            ModelLoad(self, self._context, done, LoadRequest(override, retry_failed_members=again))
-        )
+        self._request(done, LoadRequest(override, retry_failed_members=again))
 
     def load_on_demand(self, done: LoadCallback) -> None:
         """Load the model for requests that wait; it may be evicted."""
-        self.loads.add(ModelLoad(self, self._context, done, LoadRequest(retry_failed_members=True)))
+        self._request(done, LoadRequest(retry_failed_members=True))
 
     def poll(self, settle_s: float, done: LoadCallback = ignore_result) -> None:
         """Load models that have changed and then stayed the same for this long.
 
         What has failed and has not changed is not retried, unless a process was lost.
         """
-        request = LoadRequest(is_poll=True, settle_s=settle_s)
-        self.loads.add(ModelLoad(self, self._context, done, request))
+        self._request(done, LoadRequest(is_poll=True, settle_s=settle_s))
 
     def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Load the model for an ensemble: `then` is called once it was loaded, or tried."""
-        if self.loads.is_loading:
-            self.loads.call_at_end(then)
+        if self.is_loading:
+            self._end_callbacks.append(then)
         elif any(version.is_serving for version in self.versions.values()):
             then()
         else:
             self.was_explicitly_unloaded = False
             request = LoadRequest(is_poll=not again, retry_failed_members=again)
-            self.loads.add(ModelLoad(self, self._context, lambda _: then(), request))
+            self._request(lambda _: then(), request)
 
     def scale(self, scale: Scale, done: LoadCallback) -> None:
         """Give the serving versions this number of instances; it stays over reloads."""
-        self.loads.add(ModelLoad(self, self._context, done, LoadRequest(scale=scale)))
+        self._request(done, LoadRequest(scale=scale))
+
+    def _request(self, done: LoadCallback, request: LoadRequest) -> None:
+        self._loads.append(Load(self, self._context, done, request))
+        if len(self._loads) == 1:
+            self._loads[0].begin()
+
+    def load_ended(self, load: Load) -> None:
+        if self._loads and self._loads[0] is load:
+            self._loads.popleft()
+            if self._loads:
+                self._loads[0].begin()
+        if not self._loads:
+            callbacks, self._end_callbacks = self._end_callbacks, []
+            for then in callbacks:
+                then()
+
+    def cancel_loads(self, why: Reason) -> None:
+        """Cancel every load: a model that hangs in its initialize must be stoppable."""
+        loads, self._loads = self._loads, deque(list(self._loads)[:1])
+        for load in loads:
+            load.cancel(why)
+
+    def cancel_load(self, why: Reason) -> bool:
+        """Have the running load fail, if one runs, and begin the next; return whether one ran."""
+        is_loading = self.is_loading
+        if is_loading:
+            self._loads[0].cancel(why, has_failed=True)
+        return is_loading
 
     def unload(self, done: LoadCallback) -> None:
         """Unload the model; requests that it has are finished.
@@ -93,14 +121,13 @@ class Model(GenerationOwner):
         `done` is called when nobody can ask for it any more.
         """
         self.was_explicitly_loaded, self.was_explicitly_unloaded = False, True
-        self.loads.cancel_all(UNLOADED)
+        self.cancel_loads(UNLOADED)
         self.evict(UNLOADED)
         around = self._context
         if self.history.has_no_version and not self.versions:
             self.history.has_no_version = False
-            around.publish(wire.ForgetModel(self.name))
-        peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
-        around.acknowledgements.sync(peers, lambda: done(None))
+            around.audience.tell_frontends(wire.ForgetModel(self.name))
+        around.audience.confirm(lambda: done(None))
 
     def evict(self, why: Reason) -> None:
         """Unload the serving versions, in order; the index shows the reason."""
@@ -114,7 +141,8 @@ class Model(GenerationOwner):
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
         if version.transition(states.UnloadStarted(), why):
             self.publish(version)
-        self.loads.drop_version(version.number)
+        if self._loads:
+            self._loads[0].drop_version(version.number)
         if generation is not None and is_given_up:
             generation.retire()  # nobody can call it, and it must not come back
         elif generation is not None:
@@ -133,11 +161,10 @@ class Model(GenerationOwner):
         for number, version in self.versions.items():
             if number not in blueprint.versions:
                 self.unload_version(version)
-        for listener in self._context.listeners:
-            listener.load_succeeded(blueprint)
+        self._context.listener.load_succeeded(blueprint)
 
     def publish(self, version: ModelVersion) -> None:
-        self._context.publish(self._news_of(version))
+        self._context.audience.tell_frontends(self._news_of(version))
         self._context.ensemble_members.notify_ensembles(self.name)
 
     def member_changed(self, name: str) -> None:
@@ -162,10 +189,7 @@ class Model(GenerationOwner):
 
     def generation_revived(self, generation: Generation) -> None:
         # the broker first, so that it knows the requests that will come
-        around = self._context
-        around.acknowledgements.sync(
-            [around.introductions.broker_serial], partial(self._serve_again, generation)
-        )
+        self._context.audience.confirm_broker(partial(self._serve_again, generation))
 
     def _serve_again(self, generation: Generation) -> None:
         version = self.versions[generation.version]
@@ -205,9 +229,18 @@ class Model(GenerationOwner):
     # ------------------------------------------------------- what is shown
 
     @property
+    def is_loading(self) -> bool:
+        return bool(self._loads)
+
+    @property
+    def load_phase(self) -> str:
+        """The phase of the running load, in words, or ""."""
+        return self._loads[0].phase if self._loads else ""
+
+    @property
     def has_ended(self) -> bool:
         """True if nothing of it is loaded, loading or ending."""
-        return not self.loads.is_loading and all(
+        return not self.is_loading and all(
             version.generation is None for version in self.versions.values()
         )
 

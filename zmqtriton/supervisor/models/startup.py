@@ -13,8 +13,7 @@ from typing import Protocol
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
 from zmqtriton.supervisor.models.bindings import guests_of
 from zmqtriton.supervisor.models.index import is_silent
-from zmqtriton.supervisor.models.loads.load_inquiry import WAITS_FOR_OTHERS
-from zmqtriton.supervisor.models.loads.loading import ignore_result
+from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS, ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.models.startup_progress import StartupProgress
@@ -140,7 +139,7 @@ class Startup:
             return [(name, "the server before ends") for name in sorted(self._moving)]
         left = [self._server.models[name] for name in sorted(self._left)]
         # those that something happens for come first
-        phases = [(model.name, model.loads.phase) for model in left]
+        phases = [(model.name, model.load_phase) for model in left]
         phases.sort(key=lambda phase: phase[1] == WAITS_FOR_OTHERS)
         return phases or [("the model repository", "it is listed")]
 
@@ -257,7 +256,7 @@ class Startup:
             if is_silent(problem):
                 continue
             model.history.is_directory_gone = False
-            if not model.loads.is_loading:
+            if not model.is_loading:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
         for model in find_gone(self._server.models, listing):
@@ -281,7 +280,7 @@ def find_gone(models: Mapping[str, Model], listing: Container[str]) -> list[Mode
 
 def _is_unloaded(model: Model) -> bool:
     """True if nothing of it is loaded or loading, but for ending versions."""
-    return not model.loads.is_loading and all(
+    return not model.is_loading and all(
         version.generation is None or version.state is ModelState.UNLOADING
         for version in model.versions.values()
     )

@@ -37,6 +37,14 @@ class Audience:
         """Have new connections come to this server, too."""
         self._peers.port_sharing.take_back()
 
+    def confirm_broker(self, then: Callable[[], None]) -> None:
+        """Call `then` when the broker has taken note of everything so far."""
+        self._acknowledgements.sync([self._introductions.broker_serial], then)
+
+    def confirm_frontends(self, then: Callable[[], None]) -> None:
+        """Call `then` when all frontends have."""
+        self._acknowledgements.sync(self._peers.serving_serials(), then)
+
     def confirm(self, then: Callable[[], None]) -> None:
         """Call `then` when the broker and all frontends have taken note of everything so far."""
         serials = {self._introductions.broker_serial, *self._peers.serving_serials()}

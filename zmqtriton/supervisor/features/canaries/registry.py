@@ -218,7 +218,7 @@ class CanaryRegistry(Feature):
     def _advance(self, canary: Canary) -> None:
         model = self._models[canary.model]
         if canary.phase is Phase.LOADING:
-            if not model.loads.is_loading:
+            if not model.is_loading:
                 self._try(canary, model)
         elif canary.phase is Phase.RUNNING:
             problem = versions.why_not_serving(model, canary)

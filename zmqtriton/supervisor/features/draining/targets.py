@@ -138,7 +138,7 @@ class ModelTarget:
         return _sum([entry for entry in counts if entry["model"] == self._model.name])
 
     def can_follow(self) -> bool:
-        return not self._model.loads.is_loading
+        return not self._model.is_loading
 
     def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
         if follow is Follow.UNLOAD:

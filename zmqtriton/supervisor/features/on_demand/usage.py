@@ -108,7 +108,7 @@ class ModelUsage:
 
     def _can_be_evicted(self, name: str) -> bool:
         model = self._models[name]
-        if not self._is_known or name in self._busy or model.loads.is_loading:
+        if not self._is_known or name in self._busy or model.is_loading:
             return False
         if not (model.is_on_demand and model.serving_configs):
             return False

@@ -65,7 +65,7 @@ class Operations(Feature):
         model = self._server.models.get(name)
         instances = list(self._instances(name))
         alive = [(g, i) for g, i in instances if i.state in _LIVING_STATES]
-        is_loading = model is not None and model.loads.cancel_current(_REASON)
+        is_loading = model is not None and model.cancel_load(_REASON)
         if alive and not is_loading:
             for generation, instance in alive:
                 generation.handle(instance, states.KillRequested(_REASON))

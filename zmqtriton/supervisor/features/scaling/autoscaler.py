@@ -137,7 +137,7 @@ class Autoscaler(Feature):
                 if chosen > instances:
                     instances, reason = chosen, target.reason
         present = max(map(_count, serving))
-        if scaled.is_changing or model.loads.is_loading or not instances:
+        if scaled.is_changing or model.is_loading or not instances:
             return
         if instances < present:
             self._scale(model, scaled, instances, reason)
@@ -168,7 +168,7 @@ class Autoscaler(Feature):
             instances = present + fitting
             mib = of_each >> 20
             self._postpone(model, scaled, f"each takes {mib} MiB, and too little memory is left")
-        if present < instances and not model.loads.is_loading:
+        if present < instances and not model.is_loading:
             self._scale(model, scaled, instances, reason)
 
     def _scale(self, model: Model, scaled: _ScaledModel, instances: int, reason: str) -> None:

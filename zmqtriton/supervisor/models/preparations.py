@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
+from zmqtriton.long_steps import StepProgress
 from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
-from zmqtriton.supervisor.models.loads.preparation_status import PreparationStatus
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
@@ -24,6 +24,31 @@ from zmqtriton_floor.reasons import Kind, Reason
 _ROLE = "environment"
 #: Gets the environment, or why there is none.
 EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
+
+
+class PreparationStatus:
+    """The latest that a preparation has reported: of an environment, or of a copy from a store."""
+
+    def __init__(self, model: str, began_s: float, title: str = "") -> None:
+        self._model = model
+        self._began_s = began_s
+        self._latest = StepProgress(title)
+
+    def update(self, message: wire.PreparationProgress) -> None:
+        self._latest = StepProgress(message.title, message.done, message.total)
+
+    @property
+    def phase(self) -> str:
+        """The step that is taken now, in words."""
+        return str(self._latest)
+
+    def describe(self, now_s: float) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "step": self._latest.title,
+            "progress": self._latest.share,
+            "seconds": round(now_s - self._began_s, 3),
+        }
 
 
 class _Preparation(NamedTuple):

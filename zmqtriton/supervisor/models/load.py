@@ -1,32 +1,45 @@
-"""One load of a model: build a generation of each version, swap them in, report the outcome.
+"""One load of a model, from its request to its end: a machine, whose picture is in `states.py`.
 
-Belongs to a model, which runs at most one at a time; a LoadInquiry finds out what to build. As in
+A load finds out what to build: the model as its files have it, after the models that it calls, or
+what serves with another number of instances. Then it has the environment prepared, starts a
+generation of each version, gives the versions that stay their new instances, and swaps in. As in
 Triton, all new generations serve or none does: they are swapped in once the last one is loaded, and
-what served before stays if one of them fails. Does no I/O.
+what served before stays if one of them fails.
+
+Belongs to a model, which runs at most one at a time, and owns generations until they serve. Does no
+I/O.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple, Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
-from zmqtriton.repository.scan import no_version_text
+from zmqtriton.repository.scan import VersionSelection, no_version_text
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
+from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.models.blueprint import (
+    Blueprint,
+    EnsembleBlueprint,
+    FinalConfig,
+    ReadFailure,
+    Scale,
+)
 from zmqtriton.supervisor.models.context import LoadCallback, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe_error
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import ProcessLost
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback
-from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequest
-from zmqtriton.supervisor.models.loads.protocols import LoadTarget
+from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.rolling_reload import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ModelVersion
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.states import UNLOADED, GenerationState
+from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, GenerationState, LoadState
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -38,6 +51,22 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: A setting that each backend gets.
 _LARGEST_BATCH = "default-max-batch-size"
+#: Behind Triton's text, which has no reason.
+_NOT_THERE = ". No model repository has a directory of this name"
+#: Phases, in words.
+WAITS_FOR_OTHERS = "it waits until others are loaded"
+_READS = "its files are read"
+_INITIALIZES = "its code is imported and initialized"
+#: The phases up to the blueprint; a source of models may have a more precise one.
+_PHASES = {
+    LoadState.ASKED: WAITS_FOR_OTHERS,
+    LoadState.WAITING: WAITS_FOR_OTHERS,
+    LoadState.READING: _READS,
+    LoadState.SETTLING: _READS,
+    LoadState.DEPENDENCIES: "the models that it calls are loaded first",
+}
+#: Something may still have to be started.
+_BUILDING = frozenset({LoadState.PREPARING, LoadState.STARTING, LoadState.CHANGING})
 
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
 InstanceChange = Callable[[Blueprint, ChangeCallback], None]
@@ -47,28 +76,65 @@ def ignore_result(_: ZmqTritonError | None) -> None:
     """Ignore a result that nobody asked for; the log and the index have the errors."""
 
 
-class ModelLoad(GenerationOwner):
+class LoadRequest(NamedTuple):
+    """The request for a load, as it was made."""
+
+    #: Used in place of what is on disk.
+    override: LoadOverride | None = None
+    #: A poll does not retry what has failed and has not changed.
+    is_poll: bool = False
+    #: New files are loaded once they have not changed for this long: they may be half a copy.
+    settle_s: float = 0.0
+    #: Failed members of an ensemble are retried.
+    retry_failed_members: bool = False
+    #: What serves gets so many instances; nothing is read.
+    scale: Scale | None = None
+
+
+class LoadedModel(GenerationOwner, Protocol):
+    """A model as its loads see it; it owns a generation from the moment that that serves."""
+
+    name: str
+    versions: dict[int, ModelVersion]
+    history: LoadHistory
+    selection: VersionSelection
+
+    def load_ended(self, load: Load) -> None:
+        """Begin the next load, if there is one."""
+
+    def record_loaded(self, blueprint: Blueprint) -> None:
+        """Record that all versions serve; others are not wanted any more."""
+
+    def publish(self, version: ModelVersion) -> None:
+        """Tell the frontends of a version."""
+
+    def version_infos(self) -> list[wire.VersionInfo]:
+        """Return everything that frontends must know of it."""
+
+
+class Load(GenerationOwner):
     """Calls `done` exactly once."""
 
     def __init__(
         self,
-        model: LoadTarget,
+        model: LoadedModel,
         around: ModelContext,
         done: LoadCallback,
         request: LoadRequest,
     ) -> None:
+        self.state = LoadState.ASKED
         self._model = model
         self._context = around
         self._done = done
         self._request = request
-        self._inquiry = LoadInquiry(model, around, request, self)
+        #: The fingerprint at the last look, and the ticket of the pending reading, or 0.
+        self._last_fingerprint, self._reading = "", 0
+        self._blueprint: Blueprint
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: FinalConfig | ZmqTritonError | None = None
-        self._blueprint: Blueprint | None = None
-        #: The environment, or why there is none.
+        #: The environment, or why there is none, and the number of its preparation, or 0.
         self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
-        #: The number of the pending preparation, or 0.
-        self._preparing = 0
+        self._preparation = 0
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: The versions whose generation is loaded, and waits for the others.
@@ -83,25 +149,184 @@ class ModelLoad(GenerationOwner):
         self._unacknowledged_versions: set[int] = set()
         self._retries: dict[int, int] = {}
         self._failures: dict[int, Reason] = {}
-        self._has_ended = False
+
+    def _take(self, event: states.Event) -> None:
+        """Change the state; nothing else writes it."""
+        whose = f"load of model '{self._model.name}'"
+        self.state = states.next_state(states.LOAD_TRANSITIONS, self.state, event, whose)
 
     @property
     def phase(self) -> str:
         """The phase that it is in, in words: what it waits for."""
-        if self._blueprint is None:
-            return self._inquiry.phase
-        if self._preparing:
-            return self._context.preparations.phase(self._preparing)
-        return "its code is imported and initialized"
+        if self.state in _PHASES:
+            return self._context.readings.phase(self._model.name) or _PHASES[self.state]
+        if self._preparation:
+            return self._context.preparations.phase(self._preparation)
+        return _INITIALIZES
+
+    # ----------------------------------------------------- what is to be built
 
     def begin(self) -> None:
-        self._inquiry.begin()
+        self._take(states.LoadBegun())
+        is_scaled = self._request.scale is not None
+        self._context.load_slots.acquire(self, self._scale if is_scaled else self._read)
 
-    def build(self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None) -> None:
+    def _scale(self) -> None:
+        """Build the serving versions with another number of instances."""
+        assert self._request.scale is not None
+        serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
+        newest = serving[max(serving)] if serving else None
+        if newest is None:
+            name = self._model.name
+            self._end(Unavailable(f"model '{name}' is not loaded, so it cannot be scaled"))
+            return
+        try:
+            blueprint = newest.blueprint.scaled(self._request.scale)
+        except ZmqTritonError as error:
+            self._end(error)
+        else:
+            versions = {n: v for n, v in blueprint.versions.items() if n in serving}
+            # what was said of it when it was loaded need not be said again
+            base = replace(blueprint, warnings=(), completed_config_text="")
+            self._build(replace(base, versions=versions))
+
+    def _read(self) -> None:
+        self._take(states.SlotGranted())
+        request = self._request
+        self._reading = self._context.readings.request_read(
+            self._model.name,
+            request.override,
+            self._have_read,
+            # whoever asks for a load has put everything in place
+            is_patient=not request.retry_failed_members,
+            is_poll=request.is_poll,
+            selection=self._model.selection,
+        )
+
+    def _have_read(self, reading: Blueprint | ReadFailure) -> None:
+        history, around = self._model.history, self._context
+        if isinstance(reading, Blueprint):
+            reading = history.keep_scale(reading)
+        if self._is_unsettled(reading.fingerprint):
+            self._take(states.FilesUnsettled())
+            around.load_slots.release(self)
+            around.plan.call_later(self._request.settle_s, self._read_again)
+            return
+        # what was not there has no fingerprint
+        is_known = self._request.is_poll and bool(reading.fingerprint)
+        was_tried = is_known and history.was_attempted(reading.fingerprint)
+        if isinstance(reading, Blueprint) and reading.ensemble is not None:
+            # a member that was missing may be there now
+            self._require_members(reading, reading.ensemble, was_tried=was_tried)
+        elif was_tried:
+            history.record_tried()
+            self._end(None)
+        elif isinstance(reading, ReadFailure):
+            self._record_read_failure(reading)
+            text = f"failed to load '{self._model.name}', failed to poll from model repository"
+            text += f": {reading.reason.text}" if reading.fingerprint else _NOT_THERE
+            self._end(InternalError(text))
+        elif self._is_current(reading):
+            history.record_unchanged(reading)
+            for number in reading.versions:
+                self._model.versions[number].transition(states.GenerationServing())
+            if not self._request.is_poll:  # which are many
+                text = (
+                    f"'{reading.name}' has not changed since it was loaded; it serves on as it is"
+                )
+                around.plan.log("I", text, model=reading.name)
+            self._end(None)
+        else:
+            self._require_callees(reading)
+
+    def _is_current(self, blueprint: Blueprint) -> bool:
+        model = self._model
+        return model.history.is_current(blueprint, self._request.override, model.versions)
+
+    def _record_read_failure(self, failure: ReadFailure) -> None:
+        self._model.history.record_read_failure(failure)
+        text = failure.reason.text
+        if not failure.is_duplicate and failure.fingerprint:
+            text = f"Poll failed for model directory '{self._model.name}': {text}"
+        self._context.plan.log("E", text, model=self._model.name)
+
+    def _is_unsettled(self, fingerprint: str) -> bool:
+        last, self._last_fingerprint = self._last_fingerprint, fingerprint
+        is_new = fingerprint not in ("", last) and not self._model.history.was_attempted(
+            fingerprint
+        )
+        return is_new and self._request.settle_s > 0
+
+    def _read_again(self) -> None:
+        if self.state is LoadState.SETTLING:
+            self._context.load_slots.acquire(self, self._read)
+
+    # ------------------------------------------------- what is loaded before
+
+    def _record_dependencies(self, blueprint: Blueprint) -> None:
+        self._take(states.DependenciesNamed())
+        self._model.history.record_dependencies(blueprint)
+        self._context.load_order.break_wait_cycles(self._model.name)
+
+    def _require_callees(self, blueprint: Blueprint) -> None:
+        """Load the models that it names first, whether or not they can be loaded."""
+        self._record_dependencies(blueprint)
+        if not blueprint.callees:
+            self._build(blueprint)
+            return
+        around = self._context
+        around.load_slots.release(self)
+        then = partial(self._callees_tried, blueprint)
+        order, again = around.load_order, self._request.retry_failed_members
+        order.load_callees(blueprint.name, blueprint.callees, then, again=again)
+
+    def _callees_tried(self, blueprint: Blueprint) -> None:
+        if self.state is LoadState.DEPENDENCIES:
+            self._context.load_slots.acquire(self, partial(self._build, blueprint))
+
+    def _require_members(
+        self, blueprint: Blueprint, ensemble: EnsembleBlueprint, *, was_tried: bool
+    ) -> None:
+        """Load an ensemble's members first; they may need the slot."""
+        around = self._context
+        around.load_slots.release(self)
+        self._record_dependencies(blueprint)
+        try:
+            around.ensemble_members.check_acyclic(blueprint.name)
+        except ZmqTritonError as error:
+            self._build(blueprint, error)
+        else:
+            then = partial(self._members_tried, blueprint, was_tried=was_tried)
+            around.ensemble_members.load_members(
+                ensemble, then, again=self._request.retry_failed_members
+            )
+
+    def _members_tried(self, blueprint: Blueprint, *, was_tried: bool) -> None:
+        if self.state is not LoadState.DEPENDENCIES:
+            return
+        is_same = was_tried
+        combined: FinalConfig | ZmqTritonError
+        try:
+            combined = self._context.ensemble_members.finalize_config(blueprint)
+            is_same = self._is_current(blueprint)
+        except ZmqTritonError as error:
+            combined = error
+        if is_same:
+            self._model.history.record_tried()
+            self._end(None)
+        else:
+            self._build(blueprint, combined)
+
+    # ------------------------------------------------------ how it is built
+
+    def _build(
+        self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None = None
+    ) -> None:
         """Build the generations; an ensemble comes with its configuration, or why it has none."""
+        self._take(states.BlueprintReady())
         self._combined = combined
         self._blueprint = blueprint
-        _record_reading(self._model, self._context, self._request, blueprint)
+        self._record_reading(blueprint)
         if not blueprint.versions:
             self._refuse_all(blueprint.name)
             return
@@ -127,12 +352,11 @@ class ModelLoad(GenerationOwner):
                 self._changes[number] = change
                 continue
             self._generations[number] = self._new_generation(number)
-            self._retries[number] = self._context.policy.load_retries
         demand = blueprint.environment
         is_needed = any(not blueprint.versions[number].problem for number in self._generations)
         if isinstance(demand, EnvironmentSpec) and is_needed:
             prepare = self._context.preparations.begin
-            self._preparing = prepare(blueprint.name, demand, self._on_environment_prepared)
+            self._preparation = prepare(blueprint.name, demand, self._on_environment_prepared)
         else:
             if isinstance(demand, Environment):
                 self._environment = demand
@@ -142,19 +366,29 @@ class ModelLoad(GenerationOwner):
         """Record that there is no version. From now on the model is known, also to frontends."""
         # Triton's words for it; the table has others.
         error = InvalidArgument(f"load failed for model '{name}': {no_version_text(name)}\n")
+        self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
-            self._context.publish(news)
-        self._context.acknowledgements.sync(
-            self._context.serving_frontends(), lambda: self.end(error)
-        )
+            self._context.audience.tell_frontends(news)
+        self._context.audience.confirm_frontends(lambda: self._end(error))
+
+    def _record_reading(self, blueprint: Blueprint) -> None:
+        """Record the blueprint that is about to be built, and log the warnings of its reading."""
+        around = self._context
+        if self._request.scale is None:
+            self._model.history.record_attempt(blueprint, self._request.override)
+        around.listener.load_began(blueprint)
+        if completed := blueprint.completed_config_text:
+            around.plan.log("V", "Server side auto-completed config: ", completed)
+        for warning in blueprint.warnings:
+            around.plan.log("W", warning, model=blueprint.name)
 
     def _on_environment_prepared(self, environment: Environment | ZmqTritonError) -> None:
-        self._environment = environment
-        self._preparing = 0
-        self._start_all()
+        self._environment, self._preparation = environment, 0
+        if self.state is LoadState.PREPARING:  # the versions may have been unloaded meanwhile
+            self._start_all()
 
     def _start_all(self) -> None:
-        assert self._blueprint is not None
+        self._take(states.EnvironmentReady())
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
         self._proceed()
@@ -164,20 +398,22 @@ class ModelLoad(GenerationOwner):
 
         Instances of those that stay are changed before any is swapped in: that may fail, too.
         """
-        if self._has_ended or self._changing or self._generations.keys() - self._loaded:
+        is_over = self.state not in _BUILDING
+        if is_over or self._changing or self._generations.keys() - self._loaded:
             return
-        if self._has_failed:
-            self._drop_loaded()
-        elif self._changes:
+        if self._changes and not self._has_failed:
             self._begin_changes()
             return
+        self._take(states.AnnouncementBegun())
+        if self._has_failed:
+            self._drop_loaded()
         else:
             for generation in list(self._generations.values()):
                 self._swap_in(generation)
         self._end_if_complete()
 
     def _begin_changes(self) -> None:
-        assert self._blueprint is not None
+        self._take(states.ChangesBegun())
         changes, self._changes = self._changes, {}
         self._changing = set(changes)
         for number, change in changes.items():
@@ -207,9 +443,9 @@ class ModelLoad(GenerationOwner):
         version = self._model.versions[number]
         if isinstance(error, NeedsNewGeneration):
             assert version.generation is not None
+            self._take(states.GenerationNeeded())
             self._environment = version.generation.environment
             self._generations[number] = new = self._new_generation(number)
-            self._retries[number] = self._context.policy.load_retries
             self._start(number, new)
             return
         if error is not None:
@@ -218,18 +454,16 @@ class ModelLoad(GenerationOwner):
         self._unacknowledged_versions.add(number)
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        around = self._context
-        peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
         ended = partial(self._on_version_acknowledged, number, None)
         # a broker that has just taken over would still give requests to the old instances
-        then = partial(around.introductions.after_retirements, ended)
-        around.acknowledgements.sync(peers, then)
+        then = partial(self._context.introductions.after_retirements, ended)
+        self._context.audience.confirm(then)
         self._proceed()
 
     def _new_generation(self, number: int) -> Generation:
-        assert self._blueprint is not None
         around = self._context
-        parts = (around.plan, around.introductions, self._blueprint, number)
+        self._retries.setdefault(number, around.policy.load_retries)
+        parts = (self, around.plan, around.introductions, self._blueprint, number)
         if self._blueprint.ensemble is None:
             generation = Generation(*parts)
         else:
@@ -238,12 +472,10 @@ class ModelLoad(GenerationOwner):
             if limit:
                 text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
                 around.plan.log("I", f"{text}: {limit}")
-        generation.owner = self
         around.generations[generation.number] = generation
         return generation
 
     def _start(self, number: int, generation: Generation) -> None:
-        assert self._blueprint is not None
         plan = self._blueprint.versions[number]
         combined = self._combined
         if plan.problem:
@@ -256,8 +488,18 @@ class ModelLoad(GenerationOwner):
             generation.environment = self._environment
             generation.final_config = combined or generation.final_config
             if self._blueprint.ensemble is None:
-                _log_initialization(self._context.plan, generation)
-            generation.start(self)
+                self._log_initialization(generation)
+            generation.start()
+
+    def _log_initialization(self, generation: Generation) -> None:
+        plan, blueprint = self._context.plan, self._blueprint
+        largest = json.loads(blueprint.backend_settings).get(_LARGEST_BATCH)
+        if largest is not None:
+            plan.log("V", f"Adding default backend config setting: {_LARGEST_BATCH},{largest}")
+        text = f"{blueprint.name} (version {generation.version})"
+        plan.log("V", f"TRITONBACKEND_ModelInitialize: {text}")
+        if generation.final_config is not None:
+            plan.log("V", "model configuration:\n", document=generation.final_config.config)
 
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
         """Fail a version for which nothing can be started."""
@@ -272,10 +514,7 @@ class ModelLoad(GenerationOwner):
         So that it knows the requests that will come.
         """
         generation.announce()
-        around = self._context
-        around.acknowledgements.sync(
-            [around.introductions.broker_serial], lambda: self._on_announced(generation)
-        )
+        self._context.audience.confirm_broker(partial(self._on_announced, generation))
 
     def _on_announced(self, generation: Generation) -> None:
         is_wanted = self._generations.get(generation.version) is generation
@@ -292,10 +531,8 @@ class ModelLoad(GenerationOwner):
         generation.owner = self._model
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        around = self._context
-        around.acknowledgements.sync(
-            around.serving_frontends(), lambda: self._on_version_acknowledged(number, old)
-        )
+        then = partial(self._on_version_acknowledged, number, old)
+        self._context.audience.confirm_frontends(then)
 
     def _on_version_acknowledged(self, number: int, old: Generation | None) -> None:
         if old is not None:
@@ -330,7 +567,6 @@ class ModelLoad(GenerationOwner):
         self._context.plan.log("E", text, model=name, version=number)
         self._failures[number] = reason
         self._generations.pop(number, None)
-        assert self._blueprint is not None
         self._has_failed |= not self._blueprint.is_tried(number)
         version = self._model.versions[number]
         if version.transition(states.GenerationFailed(), reason):
@@ -348,9 +584,8 @@ class ModelLoad(GenerationOwner):
             version = self._model.versions[number]
             if version.transition(states.GenerationFailed(), why):
                 self._model.publish(version)
-        self._context.preparations.cancel(self._preparing)
-        self._preparing = 0
-        self._inquiry.cancel()
+        self._context.preparations.cancel(self._preparation)
+        self._context.readings.cancel_read(self._reading)
         generations, self._generations = self._generations, {}
         self._changes, self._changing = {}, set()
         for generation in generations.values():
@@ -358,7 +593,8 @@ class ModelLoad(GenerationOwner):
         name = self._model.name
         numbers = sorted(generations)
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
-        self.end(Unavailable(f"load failed for model '{name}': {texts or why.text}"))
+        error = Unavailable(f"load failed for model '{name}': {texts or why.text}")
+        self._end(error, states.LoadCancelled())
 
     def drop_version(self, number: int) -> None:
         """Go on without a version that is being unloaded."""
@@ -372,10 +608,10 @@ class ModelLoad(GenerationOwner):
             self._proceed()
 
     def _end_if_complete(self) -> None:
-        is_under_way = self._generations or self._changes or self._changing
-        if is_under_way or self._unacknowledged_versions or self._has_ended:
+        is_announcing = self.state is LoadState.ANNOUNCING
+        if not is_announcing or self._generations or self._unacknowledged_versions:
             return
-        if not self._failures and self._blueprint is not None:
+        if not self._failures:
             self._model.record_loaded(self._blueprint)
             scale = self._request.scale
             if scale is not None:
@@ -383,7 +619,7 @@ class ModelLoad(GenerationOwner):
             what = "loaded" if scale is None else "scaled"
             name = self._model.name
             self._context.plan.log("I", f"successfully {what} '{name}'", model=name)
-            self.end(None)
+            self._end(None)
             return
         if isinstance(self._combined, ZmqTritonError):
             # The ensemble itself cannot be made, whichever versions it has.
@@ -394,43 +630,17 @@ class ModelLoad(GenerationOwner):
                 for number, reason in sorted(self._failures.items())
             )
             texts += "\n"
-        self.end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
+        self._end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
 
-    def end(self, error: ZmqTritonError | None) -> None:
+    def _end(self, error: ZmqTritonError | None, event: states.Event | None = None) -> None:
         """End the load, with an error or without. Only the first end counts."""
-        if self._has_ended:
+        if self.state in LOAD_ENDS:
             return
-        self._has_ended = True
+        self._take(event or (states.LoadGivenUp() if error else states.LoadSucceeded()))
         self._context.load_slots.release(self)
-        self._model.loads.load_ended(self)
-        for listener in self._context.listeners:
-            listener.load_ended(self._model.name)
+        self._model.load_ended(self)
+        self._context.listener.load_ended(self._model.name)
         self._done(error)
-
-
-def _record_reading(
-    model: LoadTarget, around: ModelContext, request: LoadRequest, blueprint: Blueprint
-) -> None:
-    """Record the blueprint that is about to be built, and log the warnings of its reading."""
-    if request.scale is None:
-        model.history.record_attempt(blueprint, request.override)
-    for listener in around.listeners:
-        listener.load_began(blueprint)
-    if blueprint.completed_config_text:
-        around.plan.log("V", "Server side auto-completed config: ", blueprint.completed_config_text)
-    for warning in blueprint.warnings:
-        around.plan.log("W", warning, model=blueprint.name)
-
-
-def _log_initialization(plan: Plan, generation: Generation) -> None:
-    blueprint, final = generation.blueprint, generation.final_config
-    largest = json.loads(blueprint.backend_settings).get(_LARGEST_BATCH)
-    if largest is not None:
-        plan.log("V", f"Adding default backend config setting: {_LARGEST_BATCH},{largest}")
-    text = f"{blueprint.name} (version {generation.version})"
-    plan.log("V", f"TRITONBACKEND_ModelInitialize: {text}")
-    if final is not None:
-        plan.log("V", "model configuration:\n", document=final.config)
 
 
 def _serving_generation(version: ModelVersion) -> Generation | None:

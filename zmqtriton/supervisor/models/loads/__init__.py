@@ -1,1 +1,0 @@
-"""Loading a model: one load, the inquiry before it, and its waits."""
