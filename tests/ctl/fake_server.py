@@ -97,8 +97,8 @@ class FakeServer:
             line.send(CallResult(call.id, 0, "", json.dumps(answer)))
 
     def _identity(self) -> Any:
-        told = self.answers["status"]
-        status = STATUS if callable(told) else told
+        answer = self.answers["status"]
+        status = STATUS if callable(answer) else answer
         is_told = isinstance(status, dict)
         return {**status["server"], **status["processes"][0]} if is_told else status
 
