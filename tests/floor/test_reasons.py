@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,15 @@ _PRODUCT = ("stub", "frontends", "zmqtriton")
 _NO_VALUES = {"cause", "text", "kind"}
 
 
-def _trees() -> Iterator[tuple[Path, ast.AST]]:
-    for room in _PRODUCT:
-        for path in (_ROOT / room).rglob("*.py"):
-            text = path.read_text()
-            if "reasons import" in text and "explaining" not in path.parts:
-                yield path, ast.parse(text)
+@cache
+def _trees() -> list[tuple[Path, ast.AST]]:
+    return [
+        (path, ast.parse(text))
+        for room in _PRODUCT
+        for path in (_ROOT / room).rglob("*.py")
+        for text in [path.read_text()]
+        if "reasons import" in text and "explaining" not in path.parts
+    ]
 
 
 def _meanings(node: ast.expr, function: ast.AST) -> list[ast.expr]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.scenarios import scenario
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
 from zmqtriton_addons import tritonserver
@@ -265,20 +266,18 @@ def test_queues_get_the_responses_of_several_requests(server: tritonserver.Serve
     assert responses.empty()
 
 
-def test_queues_of_coroutines_get_them_too(server: tritonserver.Server) -> None:
-    async def scenario() -> None:
-        responses: asyncio.Queue[Any] = asyncio.Queue()
-        model = server.model("raising")
-        iterator = model.async_infer(inputs={"INPUT0": _floats()}, response_queue=responses)
+@scenario(asyncio.run)
+async def test_queues_of_coroutines_get_them_too(server: tritonserver.Server) -> None:
+    responses: asyncio.Queue[Any] = asyncio.Queue()
+    model = server.model("raising")
+    iterator = model.async_infer(inputs={"INPUT0": _floats()}, response_queue=responses)
 
-        response = await asyncio.wait_for(responses.get(), 60)
+    response = await asyncio.wait_for(responses.get(), 60)
 
-        assert "on purpose" in str(response.error)
-        with pytest.raises(tritonserver.InternalError, match="on purpose"):
-            await anext(iterator)
-        assert responses.empty()
-
-    asyncio.run(scenario())
+    assert "on purpose" in str(response.error)
+    with pytest.raises(tritonserver.InternalError, match="on purpose"):
+        await anext(iterator)
+    assert responses.empty()
 
 
 @pytest.mark.row("J63")
@@ -303,20 +302,18 @@ def test_a_thread_that_waits_is_told_of_a_cancel(
     eventually(lambda: "thread" in repository.journal.read_text(), 30, "the cancelling")
 
 
-def test_a_coroutine_that_waits_is_told_of_a_cancel(server: tritonserver.Server) -> None:
-    async def scenario() -> None:
-        inputs = {"COUNT": _count(1000), "DELAY_US": np.array([600_000], np.int32)}
-        responses = server.model("tokens").async_infer(inputs=inputs)
-        await anext(responses)
-        waiting = asyncio.ensure_future(anext(responses))
-        await asyncio.sleep(0)
+@scenario(asyncio.run)
+async def test_a_coroutine_that_waits_is_told_of_a_cancel(server: tritonserver.Server) -> None:
+    inputs = {"COUNT": _count(1000), "DELAY_US": np.array([600_000], np.int32)}
+    responses = server.model("tokens").async_infer(inputs=inputs)
+    await anext(responses)
+    waiting = asyncio.ensure_future(anext(responses))
+    await asyncio.sleep(0)
 
-        responses.cancel()
+    responses.cancel()
 
-        with pytest.raises(UnknownError, match="request was cancelled"):
-            await asyncio.wait_for(waiting, 60)
-
-    asyncio.run(scenario())
+    with pytest.raises(UnknownError, match="request was cancelled"):
+        await asyncio.wait_for(waiting, 60)
 
 
 @pytest.mark.row("J64")

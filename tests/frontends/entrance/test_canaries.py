@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,7 @@ def catalogue() -> Catalogue:
     return filled
 
 
+@cache
 def entrance_of(catalogue: Catalogue) -> Entrance:
     gateway: Any = SimpleNamespace(
         settings=frontend_settings("http"), catalogue=catalogue, traces=Traces(), entrances=None

@@ -13,6 +13,7 @@ import pytest
 
 from tests.frontends.http_api.fakes import version_info
 from tests.supervisor.settings import frontend_settings
+from tests.support.scenarios import scenario
 from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
@@ -283,65 +284,59 @@ class Demand:
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])
-def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
-    async def test() -> None:
-        world, sink = World(), Sink()
-        demand = Demand(world)
-        if way == "begin":
-            world.entrance.begin(ask("late"), sink)
-            await asyncio.gather(*sink.tasks)
-            [checked] = sink.started
-        else:
-            checked = await world.entrance.admit(ask("late"))
-        assert ["late"] == demand.loads
-        assert "late" == checked.model.name
-
-    asyncio.run(test())
+@scenario(asyncio.run)
+async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
+    world, sink = World(), Sink()
+    demand = Demand(world)
+    if way == "begin":
+        world.entrance.begin(ask("late"), sink)
+        await asyncio.gather(*sink.tasks)
+        [checked] = sink.started
+    else:
+        checked = await world.entrance.admit(ask("late"))
+    assert ["late"] == demand.loads
+    assert "late" == checked.model.name
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])
-def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:
-    async def test() -> None:
-        world, sink = World(), Sink()
-        demand = Demand(world, comes=False)
-        if way == "begin":
-            world.entrance.begin(ask("late"), sink)
-            await asyncio.gather(*sink.tasks)
-            [error] = sink.errors
-        else:
-            with pytest.raises(Exception, match="late") as caught:
-                await world.entrance.admit(ask("late"))
-            error = caught.value
-        assert ["late"] == demand.loads
-        assert "late" in str(error)
-
-    asyncio.run(test())
+@scenario(asyncio.run)
+async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:
+    world, sink = World(), Sink()
+    demand = Demand(world, comes=False)
+    if way == "begin":
+        world.entrance.begin(ask("late"), sink)
+        await asyncio.gather(*sink.tasks)
+        [error] = sink.errors
+    else:
+        with pytest.raises(Exception, match="late") as caught:
+            await world.entrance.admit(ask("late"))
+        error = caught.value
+    assert ["late"] == demand.loads
+    assert "late" in str(error)
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])
-def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str) -> None:
-    async def test() -> None:
-        world, sink = World(), Sink()
+@scenario(asyncio.run)
+async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str) -> None:
+    world, sink = World(), Sink()
 
-        async def aside() -> Content:
-            world.catalogue.update(version_info("m", version=3))
-            return content()
+    async def aside() -> Content:
+        world.catalogue.update(version_info("m", version=3))
+        return content()
 
-        def read(model: ModelVersion) -> Content:
-            raise TakesLong(aside())
+    def read(model: ModelVersion) -> Content:
+        raise TakesLong(aside())
 
-        if way == "begin":
-            world.entrance.begin(ask(read=read), sink)
-            assert not sink.started
-            await asyncio.gather(*sink.tasks)
-            [checked] = sink.started
-        else:
-            checked = await world.entrance.admit(ask(read=read))
-        assert 3 == checked.model.version
-        assert "7" == checked.body.request_id
-        assert NO_OPTIONS == checked.options
-
-    asyncio.run(test())
+    if way == "begin":
+        world.entrance.begin(ask(read=read), sink)
+        assert not sink.started
+        await asyncio.gather(*sink.tasks)
+        [checked] = sink.started
+    else:
+        checked = await world.entrance.admit(ask(read=read))
+    assert 3 == checked.model.version
+    assert "7" == checked.body.request_id
+    assert NO_OPTIONS == checked.options
 
 
 def test_who_can_wait_is_told_for_what() -> None:
@@ -363,95 +358,85 @@ def test_who_can_wait_is_told_for_what() -> None:
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])
-def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way: str) -> None:
-    async def test() -> None:
-        world, sink = World(), Sink()
-        demand = Demand(world)
+@scenario(asyncio.run)
+async def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way: str) -> None:
+    world, sink = World(), Sink()
+    demand = Demand(world)
 
-        async def aside() -> Content:
-            world.catalogue.forget("late")
-            return content()
+    async def aside() -> Content:
+        world.catalogue.forget("late")
+        return content()
 
-        def read(model: ModelVersion) -> Content:
-            raise TakesLong(aside())
+    def read(model: ModelVersion) -> Content:
+        raise TakesLong(aside())
 
-        request = ask("late", read)
-        if way == "begin":
-            world.entrance.begin(request, sink)
-            for task in sink.tasks:  # the list grows meanwhile
-                await task
-            [checked] = sink.started
-        else:
-            checked = await world.entrance.admit(request)
-        assert ["late", "late"] == demand.loads
-        assert "late" == checked.model.name
-
-    asyncio.run(test())
+    request = ask("late", read)
+    if way == "begin":
+        world.entrance.begin(request, sink)
+        for task in sink.tasks:  # the list grows meanwhile
+            await task
+        [checked] = sink.started
+    else:
+        checked = await world.entrance.admit(request)
+    assert ["late", "late"] == demand.loads
+    assert "late" == checked.model.name
 
 
-def test_who_has_no_deadline_waits_while_a_model_is_loaded() -> None:
-    async def test() -> None:
-        world = World()
-        demand = Demand(world)
-        demand.may_come.clear()
-        waiting = [
-            asyncio.ensure_future(world.entrance.find("late", grant=None)),
-            asyncio.ensure_future(world.entrance.admit(ask("late"))),
-        ]
-        for _ in range(10):  # turns in which those would end that wait no longer
-            await asyncio.sleep(0)
-        assert [False, False] == [one.done() for one in waiting]
-        demand.may_come.set()
-        await asyncio.gather(*waiting)
-        assert ["late"] == demand.loads
-
-    asyncio.run(test())
+@scenario(asyncio.run)
+async def test_who_has_no_deadline_waits_while_a_model_is_loaded() -> None:
+    world = World()
+    demand = Demand(world)
+    demand.may_come.clear()
+    waiting = [
+        asyncio.ensure_future(world.entrance.find("late", grant=None)),
+        asyncio.ensure_future(world.entrance.admit(ask("late"))),
+    ]
+    for _ in range(10):  # turns in which those would end that wait no longer
+        await asyncio.sleep(0)
+    assert [False, False] == [one.done() for one in waiting]
+    demand.may_come.set()
+    await asyncio.gather(*waiting)
+    assert ["late"] == demand.loads
 
 
-def test_a_model_is_found_before_there_is_a_request_as_far_as_the_token_goes() -> None:
-    async def test() -> None:
-        world = World()
-        demand = Demand(world)
-        grant = Grant("someone", b"", frozenset({INFER}), ("late",))
-        assert "late" == (await world.entrance.find("late", grant=grant)).name
-        assert ["late"] == demand.loads
-        with pytest.raises(Forbidden):
-            await world.entrance.find("m", grant=grant)
-        assert "m" == (await world.entrance.find("m", grant=None)).name
-
-    asyncio.run(test())
+@scenario(asyncio.run)
+async def test_a_model_is_found_before_there_is_a_request_as_far_as_the_token_goes() -> None:
+    world = World()
+    demand = Demand(world)
+    grant = Grant("someone", b"", frozenset({INFER}), ("late",))
+    assert "late" == (await world.entrance.find("late", grant=grant)).name
+    assert ["late"] == demand.loads
+    with pytest.raises(Forbidden):
+        await world.entrance.find("m", grant=grant)
+    assert "m" == (await world.entrance.find("m", grant=None)).name
 
 
-def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
-    async def test() -> None:
-        world = World()
-        world.trace(1)
-        checked = world.entrance.enter(ask())
-        arrivals = Arrivals()
-        assert 1 == len([item async for item in world.entrance.responses(checked, arrivals)])
-        assert 1 == len([item async for item in world.entrance.responses(checked)])
-        with_room, without = world.sent
-        assert arrivals is with_room.arrivals
-        assert with_room.options.flags & BYTE_WINDOW
-        assert without.arrivals is None
-        assert not without.options.flags & BYTE_WINDOW
-        assert checked.trace is not None
-        assert any("SEND_START" == name for name, _ in checked.trace._marks)
-
-    asyncio.run(test())
+@scenario(asyncio.run)
+async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
+    world = World()
+    world.trace(1)
+    checked = world.entrance.enter(ask())
+    arrivals = Arrivals()
+    assert 1 == len([item async for item in world.entrance.responses(checked, arrivals)])
+    assert 1 == len([item async for item in world.entrance.responses(checked)])
+    with_room, without = world.sent
+    assert arrivals is with_room.arrivals
+    assert with_room.options.flags & BYTE_WINDOW
+    assert without.arrivals is None
+    assert not without.options.flags & BYTE_WINDOW
+    assert checked.trace is not None
+    assert any("SEND_START" == name for name, _ in checked.trace._marks)
 
 
-def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() -> None:
-    async def test() -> None:
-        world = World()
+@scenario(asyncio.run)
+async def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() -> None:
+    world = World()
 
-        async def aside() -> Content:
-            raise Unavailable("no memory")
+    async def aside() -> Content:
+        raise Unavailable("no memory")
 
-        def read(model: ModelVersion) -> Content:
-            raise TakesLong(aside())
+    def read(model: ModelVersion) -> Content:
+        raise TakesLong(aside())
 
-        with pytest.raises(Unavailable, match="no memory"):
-            await world.entrance.admit(ask(read=read))
-
-    asyncio.run(test())
+    with pytest.raises(Unavailable, match="no memory"):
+        await world.entrance.admit(ask(read=read))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.frontends.http_api.fakes import tensor_config, version_info
+from tests.support.scenarios import scenario
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import (
@@ -145,212 +146,192 @@ def run(test: Callable[[Scene], Awaitable[None]]) -> None:
         ),
     ],
 )
-def test_the_copy_follows_the_request_and_its_answer_is_compared(
-    values: tuple[float, ...], expected: dict[str, Any]
+@scenario(run)
+async def test_the_copy_follows_the_request_and_its_answer_is_compared(
+    scene: Scene, /, values: tuple[float, ...], expected: dict[str, Any]
 ) -> None:
-    async def test(scene: Scene) -> None:
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        assert ["version 1", "copy to version 2"] == scene.gateway.order
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    assert ["version 1", "copy to version 2"] == scene.gateway.order
 
-        scene.gateway.answer(answer(1.0))
-        assert answer(1.0) == await answering
-        scene.gateway.copies[0].set_result(encode_body(answer(*values)))
-        assert expected == await scene.results()
-
-    run(test)
+    scene.gateway.answer(answer(1.0))
+    assert answer(1.0) == await answering
+    scene.gateway.copies[0].set_result(encode_body(answer(*values)))
+    assert expected == await scene.results()
 
 
-def test_a_canary_may_answer_first_or_fail() -> None:
-    async def test(scene: Scene) -> None:
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        scene.gateway.copies[0].set_exception(Unavailable("no"))
-        scene.gateway.answer(answer(1.0))
-        assert answer(1.0) == await answering
-        report = await scene.results()
-        assert {"failed": 1, "differences": ["request 'r': no"]} == report
-
-    run(test)
+@scenario(run)
+async def test_a_canary_may_answer_first_or_fail(scene: Scene, /) -> None:
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    scene.gateway.copies[0].set_exception(Unavailable("no"))
+    scene.gateway.answer(answer(1.0))
+    assert answer(1.0) == await answering
+    report = await scene.results()
+    assert {"failed": 1, "differences": ["request 'r': no"]} == report
 
 
 @pytest.mark.parametrize(("size", "under_way"), [(INLINE_BYTES, 0), (INLINE_BYTES + 4, 1)])
-def test_large_answers_are_compared_while_the_loop_goes_on(size: int, under_way: int) -> None:
-    async def test(scene: Scene) -> None:
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        long = answer(*[1.0] * (size // 4))
-        scene.gateway.copies[0].set_result(encode_body(long))
-        scene.gateway.answer(long)
-        assert under_way == scene.shadows.copies
+@scenario(run)
+async def test_large_answers_are_compared_while_the_loop_goes_on(
+    scene: Scene, /, size: int, under_way: int
+) -> None:
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    long = answer(*[1.0] * (size // 4))
+    scene.gateway.copies[0].set_result(encode_body(long))
+    scene.gateway.answer(long)
+    assert under_way == scene.shadows.copies
+    await answering
+    assert {"equal": 1, "differences": []} == await scene.results()
+
+
+@scenario(run)
+async def test_a_copy_whose_request_fails_or_is_cancelled_is_cancelled(scene: Scene, /) -> None:
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    scene.gateway.requests.pop().set_exception(Unavailable("gone"))
+    with pytest.raises(Unavailable, match="gone"):
         await answering
-        assert {"equal": 1, "differences": []} == await scene.results()
+    assert [1] == scene.gateway.cancelled
 
-    run(test)
-
-
-def test_a_copy_whose_request_fails_or_is_cancelled_is_cancelled() -> None:
-    async def test(scene: Scene) -> None:
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        scene.gateway.requests.pop().set_exception(Unavailable("gone"))
-        with pytest.raises(Unavailable, match="gone"):
-            await answering
-        assert [1] == scene.gateway.cancelled
-
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        answering.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await answering
-        assert [1, 1001, 2] == scene.gateway.cancelled
-        # nobody wants these
-        scene.gateway.copies[0].set_exception(Unavailable("late"))
-        scene.gateway.copies[1].set_result(encode_body(answer(1.0)))
-        assert {"skipped": 2, "differences": []} == await scene.results()
-
-    run(test)
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    assert [1, 1001, 2] == scene.gateway.cancelled
+    # nobody wants these
+    scene.gateway.copies[0].set_exception(Unavailable("late"))
+    scene.gateway.copies[1].set_result(encode_body(answer(1.0)))
+    assert {"skipped": 2, "differences": []} == await scene.results()
 
 
-def test_a_copy_that_has_ended_is_not_cancelled() -> None:
-    async def test(scene: Scene) -> None:
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        scene.gateway.copies[0].set_exception(Unavailable("no"))
-        scene.gateway.requests.pop().set_exception(Unavailable("gone"))
-        with pytest.raises(Unavailable, match="gone"):
-            await answering
-        assert [] == scene.gateway.cancelled
-        assert {"failed": 1, "differences": ["request 'r': no"]} == await scene.results()
-
-    run(test)
+@scenario(run)
+async def test_a_copy_that_has_ended_is_not_cancelled(scene: Scene, /) -> None:
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    scene.gateway.copies[0].set_exception(Unavailable("no"))
+    scene.gateway.requests.pop().set_exception(Unavailable("gone"))
+    with pytest.raises(Unavailable, match="gone"):
+        await answering
+    assert [] == scene.gateway.cancelled
+    assert {"failed": 1, "differences": ["request 'r': no"]} == await scene.results()
 
 
-def test_32_copies_are_under_way_at_most_and_others_skipped() -> None:
-    async def test(scene: Scene) -> None:
-        answering = [scene.ask() for _ in range(33)]
-        await asyncio.sleep(0)
-        assert 32 == len(scene.gateway.copies)
-        scene.gateway.answer(answer(1.0))
-        await asyncio.gather(*answering)
-        for copy in scene.gateway.copies:
-            copy.set_result(encode_body(answer(1.0)))
-        assert {"skipped": 1, "equal": 32, "differences": []} == await scene.results()
-
-    run(test)
+@scenario(run)
+async def test_32_copies_are_under_way_at_most_and_others_skipped(scene: Scene, /) -> None:
+    answering = [scene.ask() for _ in range(33)]
+    await asyncio.sleep(0)
+    assert 32 == len(scene.gateway.copies)
+    scene.gateway.answer(answer(1.0))
+    await asyncio.gather(*answering)
+    for copy in scene.gateway.copies:
+        copy.set_result(encode_body(answer(1.0)))
+    assert {"skipped": 1, "equal": 32, "differences": []} == await scene.results()
 
 
-def test_copies_hold_64_mib_at_most_and_what_has_no_room_is_cancelled() -> None:
-    async def test(scene: Scene) -> None:
-        first, second = scene.copy(), scene.copy()
-        first.send()
-        second.send()
+@scenario(run)
+async def test_copies_hold_64_mib_at_most_and_what_has_no_room_is_cancelled(
+    scene: Scene, /
+) -> None:
+    first, second = scene.copy(), scene.copy()
+    first.send()
+    second.send()
 
-        first.take_stable(ResponseBody({}, [Tensor("Y", 6, [64 << 20], bytes(64 << 20))]))
-        assert [] == scene.gateway.cancelled
-        second.take_stable(answer(1.0))
-        assert [2] == scene.gateway.cancelled
+    first.take_stable(ResponseBody({}, [Tensor("Y", 6, [64 << 20], bytes(64 << 20))]))
+    assert [] == scene.gateway.cancelled
+    second.take_stable(answer(1.0))
+    assert [2] == scene.gateway.cancelled
 
-        scene.gateway.copies[0].set_exception(Unavailable("no"))
-        report = await scene.results()
-        assert {"failed": 1, "skipped": 1, "differences": ["request 'r': no"]} == report
-
-    run(test)
+    scene.gateway.copies[0].set_exception(Unavailable("no"))
+    report = await scene.results()
+    assert {"failed": 1, "skipped": 1, "differences": ["request 'r': no"]} == report
 
 
-def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario(run)
+async def test_answers_beyond_the_bounds_are_not_kept(
+    scene: Scene, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shadows, "MAX_BYTES", 6)
 
-    async def test(scene: Scene) -> None:
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        scene.gateway.answer(answer(1.0))
-        await answering
-        scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
-        assert {"skipped": 1, "differences": []} == await scene.results()
-
-    run(test)
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    scene.gateway.answer(answer(1.0))
+    await answering
+    scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
+    assert {"skipped": 1, "differences": []} == await scene.results()
 
 
-def test_a_copy_that_is_skipped_is_never_sent() -> None:
-    async def test(scene: Scene) -> None:
-        copy = scene.copy()
-        copy.skip()
-        copy.send()
-        copy.drop()
-        assert [] == scene.gateway.copies
-        assert {"skipped": 1, "differences": []} == await scene.results()
-
-    run(test)
+@scenario(run)
+async def test_a_copy_that_is_skipped_is_never_sent(scene: Scene, /) -> None:
+    copy = scene.copy()
+    copy.skip()
+    copy.send()
+    copy.drop()
+    assert [] == scene.gateway.copies
+    assert {"skipped": 1, "differences": []} == await scene.results()
 
 
-def test_a_copy_whose_request_is_not_sent_is_neither_sent_nor_counted() -> None:
-    async def test(scene: Scene) -> None:
-        copy = scene.copy()
-        copy.drop()
-        copy.send()
-        assert [] == scene.gateway.copies
-        scene.copy().skip()
-        assert {"skipped": 1, "differences": []} == await scene.results()
-
-    run(test)
-
-
-def test_a_copy_asks_the_same_but_is_no_request_of_the_clients_token() -> None:
-    async def test(scene: Scene) -> None:
-        answering = scene.ask(input_of(b"abcd"), flags=WANT_STAGES, priority=2, token=3)
-        await asyncio.sleep(0)
-        [question] = scene.gateway.questions
-        assert [input_of(b"abcd")] == question.body.inputs
-        assert Options(priority=2) == question.options
-        scene.gateway.answer(answer(1.0))
-        await answering
-        scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
-        assert {"equal": 1, "differences": []} == await scene.results()
-
-    run(test)
+@scenario(run)
+async def test_a_copy_whose_request_is_not_sent_is_neither_sent_nor_counted(
+    scene: Scene, /
+) -> None:
+    copy = scene.copy()
+    copy.drop()
+    copy.send()
+    assert [] == scene.gateway.copies
+    scene.copy().skip()
+    assert {"skipped": 1, "differences": []} == await scene.results()
 
 
-def test_inputs_that_a_client_may_change_meanwhile_are_not_copied() -> None:
+@scenario(run)
+async def test_a_copy_asks_the_same_but_is_no_request_of_the_clients_token(scene: Scene, /) -> None:
+    answering = scene.ask(input_of(b"abcd"), flags=WANT_STAGES, priority=2, token=3)
+    await asyncio.sleep(0)
+    [question] = scene.gateway.questions
+    assert [input_of(b"abcd")] == question.body.inputs
+    assert Options(priority=2) == question.options
+    scene.gateway.answer(answer(1.0))
+    await answering
+    scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
+    assert {"equal": 1, "differences": []} == await scene.results()
+
+
+@scenario(run)
+async def test_inputs_that_a_client_may_change_meanwhile_are_not_copied(scene: Scene, /) -> None:
     region: Any = None  # nobody reads it
 
-    async def test(scene: Scene) -> None:
-        answering = scene.ask(input_of(RegionContents(region, 0, 4)))
-        await asyncio.sleep(0)
-        assert [] == scene.gateway.copies
-        scene.gateway.answer(answer(1.0))
-        await answering
-        assert {"skipped": 1, "differences": []} == await scene.results()
-
-    run(test)
+    answering = scene.ask(input_of(RegionContents(region, 0, 4)))
+    await asyncio.sleep(0)
+    assert [] == scene.gateway.copies
+    scene.gateway.answer(answer(1.0))
+    await answering
+    assert {"skipped": 1, "differences": []} == await scene.results()
 
 
-def test_a_copy_that_does_not_fit_the_canary_has_failed() -> None:
-    async def test(scene: Scene) -> None:
-        scene.catalogue.apply(version_info("m", version=2, input=[]))
-        answering = scene.ask(input_of(b"abcd"))
-        await asyncio.sleep(0)
-        assert [] == scene.gateway.copies
-        scene.gateway.answer(answer(1.0))
-        await answering
-        report = await scene.results()
-        [difference] = report.pop("differences")
-        assert "expected 0 inputs but got 1" in difference
-        assert {"failed": 1} == report
-
-    run(test)
+@scenario(run)
+async def test_a_copy_that_does_not_fit_the_canary_has_failed(scene: Scene, /) -> None:
+    scene.catalogue.apply(version_info("m", version=2, input=[]))
+    answering = scene.ask(input_of(b"abcd"))
+    await asyncio.sleep(0)
+    assert [] == scene.gateway.copies
+    scene.gateway.answer(answer(1.0))
+    await answering
+    report = await scene.results()
+    [difference] = report.pop("differences")
+    assert "expected 0 inputs but got 1" in difference
+    assert {"failed": 1} == report
 
 
-def test_without_room_for_its_tensors_there_is_no_copy() -> None:
-    async def test(scene: Scene) -> None:
-        scene.gateway.has_room = False
-        answering = scene.ask()
-        await asyncio.sleep(0)
-        scene.gateway.answer(answer(1.0))
-        await answering
-        assert {"skipped": 1, "differences": []} == await scene.results()
-
-    run(test)
+@scenario(run)
+async def test_without_room_for_its_tensors_there_is_no_copy(scene: Scene, /) -> None:
+    scene.gateway.has_room = False
+    answering = scene.ask()
+    await asyncio.sleep(0)
+    scene.gateway.answer(answer(1.0))
+    await answering
+    assert {"skipped": 1, "differences": []} == await scene.results()
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -392,26 +373,24 @@ def test_what_came_of_copies_is_told_together_after_a_while() -> None:
         clock.close()
 
 
-def test_a_task_is_kept_until_it_ends_and_no_longer() -> None:
-    async def test(scene: Scene) -> None:
-        references: list[weakref.ref[Any]] = []
+@scenario(run)
+async def test_a_task_is_kept_until_it_ends_and_no_longer(scene: Scene, /) -> None:
+    references: list[weakref.ref[Any]] = []
 
-        async def work() -> None:
-            future = asyncio.get_running_loop().create_future()
-            references.extend((weakref.ref(future), weakref.ref(asyncio.current_task())))
-            await future
+    async def work() -> None:
+        future = asyncio.get_running_loop().create_future()
+        references.extend((weakref.ref(future), weakref.ref(asyncio.current_task())))
+        await future
 
-        scene.shadows.run(work())
+    scene.shadows.run(work())
+    await asyncio.sleep(0)
+    gc.collect()
+    future = references[0]()
+    assert future is not None, "nobody else knows what is awaited"
+
+    future.set_result(None)
+    del future
+    for _ in range(3):  # turns to go on, to end, and to hear of that
         await asyncio.sleep(0)
-        gc.collect()
-        future = references[0]()
-        assert future is not None, "nobody else knows what is awaited"
-
-        future.set_result(None)
-        del future
-        for _ in range(3):  # turns to go on, to end, and to hear of that
-            await asyncio.sleep(0)
-        gc.collect()
-        assert [None, None] == [one() for one in references]
-
-    run(test)
+    gc.collect()
+    assert [None, None] == [one() for one in references]

@@ -21,6 +21,7 @@ import zmq
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
+from tests.support.scenarios import scenario
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -143,76 +144,70 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
 
 
-def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the_same_ids(
+@scenario(run)
+async def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the_same_ids(
     tmp_path: Path,
 ) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            answered, lost = world.infer(), world.infer()
-            first, second = await world.hear_requests()
-            world.answer(first.id, "old")
-            assert (await answered).parameters == {"is": "old"}
-            world.die()
+    async with around(tmp_path) as world:
+        answered, lost = world.infer(), world.infer()
+        first, second = await world.hear_requests()
+        world.answer(first.id, "old")
+        assert (await answered).parameters == {"is": "old"}
+        world.die()
 
-            await world.replace(2)
-            [again] = await world.hear_requests()
-            world.answer(again.id, "new")
+        await world.replace(2)
+        [again] = await world.hear_requests()
+        world.answer(again.id, "new")
 
-            assert again == second._replace(flags=wire.RESENT)
-            assert (await lost).parameters == {"is": "new"}
-            assert world.gateway.in_flight == 0
-
-    run(test())
+        assert again == second._replace(flags=wire.RESENT)
+        assert (await lost).parameters == {"is": "new"}
+        assert world.gateway.in_flight == 0
 
 
-def test_what_arose_while_there_was_no_broker_is_new_to_the_next(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            old = world.infer()
-            [first] = await world.hear_requests()
-            world.die()
-            world.lifeline.send(wire.NewEpoch(0))
-            await world.until(lambda: not world.gateway.catalogue.has_broker)
-            new = world.infer()
-            await asyncio.sleep(0)
+@scenario(run)
+async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        old = world.infer()
+        [first] = await world.hear_requests()
+        world.die()
+        world.lifeline.send(wire.NewEpoch(0))
+        await world.until(lambda: not world.gateway.catalogue.has_broker)
+        new = world.infer()
+        await asyncio.sleep(0)
 
-            await world.replace(2)
-            [resent] = await world.hear_requests()
-            [fresh] = await world.hear_requests()
-            world.answer(fresh.id)
-            world.answer(resent.id)
+        await world.replace(2)
+        [resent] = await world.hear_requests()
+        [fresh] = await world.hear_requests()
+        world.answer(fresh.id)
+        world.answer(resent.id)
 
-            assert (resent.id, resent.flags) == (first.id, wire.RESENT)
-            assert fresh.flags == 0
-            assert fresh.id > first.id
-            await asyncio.gather(old, new)
-
-    run(test())
+        assert (resent.id, resent.flags) == (first.id, wire.RESENT)
+        assert fresh.flags == 0
+        assert fresh.id > first.id
+        await asyncio.gather(old, new)
 
 
-def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
+@scenario(run)
+async def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
     tmp_path: Path,
 ) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            waiting = world.infer()
-            [row] = await world.hear_requests()
-            line: Any = world.gateway._broker._dealer
-            world.gateway._loop.remove_reader(line.fileno())
-            world.answer(row.id, "in time")
-            await world.until(line.has_input)
-            world.die()
+    async with around(tmp_path) as world:
+        waiting = world.infer()
+        [row] = await world.hear_requests()
+        line: Any = world.gateway._broker._dealer
+        world.gateway._loop.remove_reader(line.fileno())
+        world.answer(row.id, "in time")
+        await world.until(line.has_input)
+        world.die()
 
-            await world.replace(2)
-            new = world.infer()
-            [fresh] = await world.hear_requests()
-            world.answer(fresh.id)
+        await world.replace(2)
+        new = world.infer()
+        [fresh] = await world.hear_requests()
+        world.answer(fresh.id)
 
-            assert (await waiting).parameters == {"is": "in time"}
-            assert fresh.id != row.id
-            await new
-
-    run(test())
+        assert (await waiting).parameters == {"is": "in time"}
+        assert fresh.id != row.id
+        await new
 
 
 async def is_asked_and_cancelled_again(
@@ -230,125 +225,115 @@ async def is_asked_and_cancelled_again(
     assert cancel == wire.Cancel([row.id])
 
 
-def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            waiting = world.infer()
-            [row] = await world.hear_requests()
-            waiting.cancel()
-            await world.receive()
+@scenario(run)
+async def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        waiting = world.infer()
+        [row] = await world.hear_requests()
+        waiting.cancel()
+        await world.receive()
 
-            await is_asked_and_cancelled_again(world, row, world.refuse)
-
-    run(test())
+        await is_asked_and_cancelled_again(world, row, world.refuse)
 
 
-def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
+@scenario(run)
+async def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
     tmp_path: Path,
 ) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            waiting = world.infer()
-            [row] = await world.hear_requests()
-            early = wire.Reply(row.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
-            world.send(wire.Replies([early]), b"")
+    async with around(tmp_path) as world:
+        waiting = world.infer()
+        [row] = await world.hear_requests()
+        early = wire.Reply(row.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
+        world.send(wire.Replies([early]), b"")
 
-            with pytest.raises(DeadlineExceeded, match="too late"):
-                await waiting
-            assert 1 == world.gateway.in_flight
+        with pytest.raises(DeadlineExceeded, match="too late"):
+            await waiting
+        assert 1 == world.gateway.in_flight
 
-            await is_asked_and_cancelled_again(world, row, world.answer)
-
-    run(test())
+        await is_asked_and_cancelled_again(world, row, world.answer)
 
 
-def test_statistics_are_asked_again(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            waiting = asyncio.ensure_future(world.gateway.statistics("m"))
-            question, _ = await world.receive()
-            world.die()
+@scenario(run)
+async def test_statistics_are_asked_again(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        waiting = asyncio.ensure_future(world.gateway.statistics("m"))
+        question, _ = await world.receive()
+        world.die()
 
-            await world.replace(2)
-            again, _ = await world.receive()
-            world.send(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
+        await world.replace(2)
+        again, _ = await world.receive()
+        world.send(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
 
-            assert again == question
-            assert await waiting == {"model_stats": []}
-
-    run(test())
+        assert again == question
+        assert await waiting == {"model_stats": []}
 
 
-def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            world.die()
-            world.lifeline.send(wire.NewEpoch(0))
-            await world.until(lambda: not world.gateway.catalogue.has_broker)
-            waiting = asyncio.ensure_future(world.gateway.statistics("m"))
-            await asyncio.sleep(0)
+@scenario(run)
+async def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(
+    tmp_path: Path,
+) -> None:
+    async with around(tmp_path) as world:
+        world.die()
+        world.lifeline.send(wire.NewEpoch(0))
+        await world.until(lambda: not world.gateway.catalogue.has_broker)
+        waiting = asyncio.ensure_future(world.gateway.statistics("m"))
+        await asyncio.sleep(0)
 
-            await world.replace(2)
-            question, _ = await world.receive()
-            world.send(wire.Statistics(question.id, 0, "", "{}"))
+        await world.replace(2)
+        question, _ = await world.receive()
+        world.send(wire.Statistics(question.id, 0, "", "{}"))
 
-            assert await waiting == {}
-
-    run(test())
+        assert await waiting == {}
 
 
-def test_nothing_is_ready_without_a_broker_and_requests_may_still_be_made(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            catalogue = world.gateway.catalogue
-            before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
-            world.die()
-            world.lifeline.send(wire.NewEpoch(0))
-            await world.until(lambda: not catalogue.has_broker)
-            without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
-            assert catalogue.find("m").is_loaded
+@scenario(run)
+async def test_nothing_is_ready_without_a_broker_and_requests_may_still_be_made(
+    tmp_path: Path,
+) -> None:
+    async with around(tmp_path) as world:
+        catalogue = world.gateway.catalogue
+        before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
+        world.die()
+        world.lifeline.send(wire.NewEpoch(0))
+        await world.until(lambda: not catalogue.has_broker)
+        without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
+        assert catalogue.find("m").is_loaded
 
-            await world.replace(2)
-            await world.until(lambda: catalogue.has_broker)
+        await world.replace(2)
+        await world.until(lambda: catalogue.has_broker)
 
-            assert (before, without) == ((True, True), (False, False))
-            assert (catalogue.is_ready(), catalogue.is_model_ready("m")) == before
-
-    run(test())
+        assert (before, without) == ((True, True), (False, False))
+        assert (catalogue.is_ready(), catalogue.is_model_ready("m")) == before
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
-def test_without_a_broker_a_server_is_not_ready_in_any_mode(
+@scenario(run)
+async def test_without_a_broker_a_server_is_not_ready_in_any_mode(
     tmp_path: Path, is_strict: bool
 ) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            world.gateway.catalogue.strict_readiness = is_strict
-            world.gateway.catalogue.has_broker = False
+    async with around(tmp_path) as world:
+        world.gateway.catalogue.strict_readiness = is_strict
+        world.gateway.catalogue.has_broker = False
 
-            assert not world.gateway.catalogue.is_ready()
-
-    run(test())
+        assert not world.gateway.catalogue.is_ready()
 
 
-def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            first = world.infer()
-            [row] = await world.hear_requests()
-            world.answer(row.id)
-            await first
-            second = world.infer()
-            [next_asked] = await world.hear_requests()
+@scenario(run)
+async def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        first = world.infer()
+        [row] = await world.hear_requests()
+        world.answer(row.id)
+        await first
+        second = world.infer()
+        [next_asked] = await world.hear_requests()
 
-            replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (row.id, next_asked.id)]
-            body = wire.encode_body(wire.ResponseBody({}, []))
-            world.send(wire.Replies(replies), body, body)
+        replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (row.id, next_asked.id)]
+        body = wire.encode_body(wire.ResponseBody({}, []))
+        world.send(wire.Replies(replies), body, body)
 
-            assert (await second).outputs == []
-            assert world.gateway.malformed == 1
-
-    run(test())
+        assert (await second).outputs == []
+        assert world.gateway.malformed == 1
 
 
 def test_many_replies_of_one_message_leave_others_their_turns(
@@ -457,139 +442,125 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.row("C50", "E78")
 @pytest.mark.parametrize("begins_s", [0.0, math.inf])
-def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwhile(
+@scenario(run)
+async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwhile(
     tmp_path: Path, begins_s: float
 ) -> None:
-    async def test() -> None:
-        config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
-        async with around(tmp_path) as world:
-            world.gateway.begins_sequences_s = begins_s
-            world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
-            world.lifeline.send(wire.Retire(0))
-            world.lifeline.send(wire.Shutdown(1000))
-            await world.until(lambda: world.gateway.is_ending)
+    config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
+    async with around(tmp_path) as world:
+        world.gateway.begins_sequences_s = begins_s
+        world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+        world.lifeline.send(wire.Retire(0))
+        world.lifeline.send(wire.Shutdown(1000))
+        await world.until(lambda: world.gateway.is_ending)
 
-            for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
-                answering = world.infer_soon(world.request(model, options))
-                [row] = await world.hear_requests()
-                world.answer(row.id)
-                await answering
+        for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
+            answering = world.infer_soon(world.request(model, options))
+            [row] = await world.hear_requests()
+            world.answer(row.id)
+            await answering
 
-            beginning = world.infer_soon(
-                world.request("s", Options(wire.SEQUENCE_START, correlation=8))
-            )
-            if begins_s:
-                [row] = await world.hear_requests()
-                world.answer(row.id)
+        beginning = world.infer_soon(
+            world.request("s", Options(wire.SEQUENCE_START, correlation=8))
+        )
+        if begins_s:
+            [row] = await world.hear_requests()
+            world.answer(row.id)
+            await beginning
+        else:
+            with pytest.raises(Unavailable, match="Server is stopping"):
                 await beginning
-            else:
-                with pytest.raises(Unavailable, match="Server is stopping"):
-                    await beginning
-
-    run(test())
 
 
-def test_a_frontend_hears_when_the_server_drains(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            heard: list[bool] = []
-            catalogue = world.gateway.catalogue
-            catalogue.on_draining = lambda: heard.append(catalogue.is_draining)
+@scenario(run)
+async def test_a_frontend_hears_when_the_server_drains(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        heard: list[bool] = []
+        catalogue = world.gateway.catalogue
+        catalogue.on_draining = lambda: heard.append(catalogue.is_draining)
 
-            world.lifeline.send(wire.ServerDraining(1))
-            world.lifeline.send(wire.ServerDraining(0))
+        world.lifeline.send(wire.ServerDraining(1))
+        world.lifeline.send(wire.ServerDraining(0))
 
-            await world.until(lambda: len(heard) == 2)
-            assert [True, False] == heard
-
-    run(test())
+        await world.until(lambda: len(heard) == 2)
+        assert [True, False] == heard
 
 
-def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
+@scenario(run)
+async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
     tmp_path: Path,
 ) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            arena = world.gateway.payload.arena
-            segment = arena.segment_request(_LARGE)
-            descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.truncate(descriptor, segment.size)
-            arena.add(segment, descriptor)
-            world.lifeline.send(wire.Retire(0))
-            await world.until(lambda: world.gateway.is_stopping)
-            large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
-            body = wire.RequestBody("", {}, [], [large])
+    async with around(tmp_path) as world:
+        arena = world.gateway.payload.arena
+        segment = arena.segment_request(_LARGE)
+        descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.truncate(descriptor, segment.size)
+        arena.add(segment, descriptor)
+        world.lifeline.send(wire.Retire(0))
+        await world.until(lambda: world.gateway.is_stopping)
+        large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
+        body = wire.RequestBody("", {}, [], [large])
 
-            with pytest.raises(Unavailable, match="Server is stopping"):
-                await infer(world.gateway, world.request()._replace(body=body))
+        with pytest.raises(Unavailable, match="Server is stopping"):
+            await infer(world.gateway, world.request()._replace(body=body))
 
-            assert 0 == arena.used
-
-    run(test())
+        assert 0 == arena.used
 
 
 @pytest.mark.row("C50")
-def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            old = world.infer()
-            await world.hear_requests()
-            world.die()
-            world.lifeline.send(wire.NewEpoch(0))
-            world.lifeline.send(wire.Shutdown(1000))
-            await world.until(lambda: world.gateway.is_stopping)
-            with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
-                await infer(world.gateway, world.request())
+@scenario(run)
+async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        old = world.infer()
+        await world.hear_requests()
+        world.die()
+        world.lifeline.send(wire.NewEpoch(0))
+        world.lifeline.send(wire.Shutdown(1000))
+        await world.until(lambda: world.gateway.is_stopping)
+        with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
+            await infer(world.gateway, world.request())
 
-            await world.replace(2)
-            [again] = await world.hear_requests()
-            world.answer(again.id)
+        await world.replace(2)
+        [again] = await world.hear_requests()
+        world.answer(again.id)
 
-            assert (await old).outputs == []
-
-    run(test())
+        assert (await old).outputs == []
 
 
-def test_the_supervisor_hears_where_clients_can_connect(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            world.gateway.listening("Metrics Service", "0.0.0.0:8002")
+@scenario(run)
+async def test_the_supervisor_hears_where_clients_can_connect(tmp_path: Path) -> None:
+    async with around(tmp_path) as world:
+        world.gateway.listening("Metrics Service", "0.0.0.0:8002")
 
-            assert world.lifeline.wait(PATIENCE_S)
-            heard = [message for message, _ in world.lifeline.receive()]
-            assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
-
-    run(test())
+        assert world.lifeline.wait(PATIENCE_S)
+        heard = [message for message, _ in world.lifeline.receive()]
+        assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
 
 
-def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: Path) -> None:
-    async def test() -> None:
-        world = Around(tmp_path)
-        starting = asyncio.ensure_future(world.gateway.start())
-        await asyncio.sleep(0)
+@scenario(run)
+async def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: Path) -> None:
+    world = Around(tmp_path)
+    starting = asyncio.ensure_future(world.gateway.start())
+    await asyncio.sleep(0)
 
-        starting.cancel()
-        world.close()
+    starting.cancel()
+    world.close()
 
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-
-    run(test())
+    with pytest.raises(asyncio.CancelledError):
+        await starting
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_replies_that_lack_bodies_answer_nothing(tmp_path: Path, count: int) -> None:
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            answer = world.infer()
-            [asked] = await world.hear_requests()
+@scenario(run)
+async def test_replies_that_lack_bodies_answer_nothing(tmp_path: Path, count: int) -> None:
+    async with around(tmp_path) as world:
+        answer = world.infer()
+        [asked] = await world.hear_requests()
 
-            replies = [wire.Reply(asked.id + i, 0, "", wire.FINAL) for i in range(count)]
-            body = wire.encode_body(wire.ResponseBody({"is": "wrong"}, []))
-            world.send(wire.Replies(replies), *[body] * (count - 1))
-            world.answer(asked.id, "right")
+        replies = [wire.Reply(asked.id + i, 0, "", wire.FINAL) for i in range(count)]
+        body = wire.encode_body(wire.ResponseBody({"is": "wrong"}, []))
+        world.send(wire.Replies(replies), *[body] * (count - 1))
+        world.answer(asked.id, "right")
 
-            assert (await answer).parameters == {"is": "right"}
-            assert world.gateway.malformed == 1
-
-    run(test())
+        assert (await answer).parameters == {"is": "right"}
+        assert world.gateway.malformed == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import (
@@ -157,207 +158,195 @@ def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     assert [] == complaints
 
 
-def test_a_small_response_is_answered_within_the_call() -> None:
-    async def scenario(world: World) -> None:
-        world.one.ask()
+@scenario(play)
+async def test_a_small_response_is_answered_within_the_call(world: World, /) -> None:
+    world.one.ask()
 
-        world.one.set_result(encode_body(SMALL))
+    world.one.set_result(encode_body(SMALL))
 
-        assert [SMALL] == world.one.answers
-        assert [] == world.gateway.payload.opened
-
-    play(scenario)
+    assert [SMALL] == world.one.answers
+    assert [] == world.gateway.payload.opened
 
 
-def test_a_response_with_large_tensors_is_opened_first() -> None:
-    async def scenario(world: World) -> None:
-        world.one.ask()
+@scenario(play)
+async def test_a_response_with_large_tensors_is_opened_first(world: World, /) -> None:
+    world.one.ask()
 
-        world.one.set_result(PlacedBody(encode_body(LARGE)))
-        assert [] == world.one.answers
-        await world.turn()
+    world.one.set_result(PlacedBody(encode_body(LARGE)))
+    assert [] == world.one.answers
+    await world.turn()
 
-        assert [OPENED] == world.one.answers
-
-    play(scenario)
+    assert [OPENED] == world.one.answers
 
 
-def test_what_lies_where_this_process_reads_already_is_answered_within_the_call() -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.payload.is_mapped = True
-        world.one.ask()
+@scenario(play)
+async def test_what_lies_where_this_process_reads_already_is_answered_within_the_call(
+    world: World, /
+) -> None:
+    world.gateway.payload.is_mapped = True
+    world.one.ask()
 
-        world.one.set_result(PlacedBody(encode_body(LARGE)))
+    world.one.set_result(PlacedBody(encode_body(LARGE)))
 
-        assert [OPENED] == world.one.answers
-        assert [] == world.gateway.payload.opened
-
-    play(scenario)
-
-
-def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_leased() -> None:
-    async def scenario(world: World) -> None:
-        world.one.ask()
-
-        world.one.set_result(PlacedBody(encode_body(LARGE)))
-        world.one.cancel()  # before the loop has turned
-        await world.turn()
-
-        assert [LARGE] == world.gateway.payload.opened
-        assert [] == world.one.answers
-
-    play(scenario)
+    assert [OPENED] == world.one.answers
+    assert [] == world.gateway.payload.opened
 
 
-def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else() -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.payload.problem = problem = Unavailable("gone")
-        other = Noted(world.gateway)
+@scenario(play)
+async def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_leased(
+    world: World, /
+) -> None:
+    world.one.ask()
 
-        for one in (world.one, other):
-            one.ask()
-            one.set_result(PlacedBody(encode_body(LARGE)))
-        other.cancel()
-        await world.turn()
+    world.one.set_result(PlacedBody(encode_body(LARGE)))
+    world.one.cancel()  # before the loop has turned
+    await world.turn()
 
-        assert [problem] == world.one.answers
-        assert [] == other.answers
-
-    play(scenario)
+    assert [LARGE] == world.gateway.payload.opened
+    assert [] == world.one.answers
 
 
-def test_a_body_that_is_no_response_is_an_error() -> None:
-    async def scenario(world: World) -> None:
-        world.one.ask()
+@scenario(play)
+async def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else(
+    world: World, /
+) -> None:
+    world.gateway.payload.problem = problem = Unavailable("gone")
+    other = Noted(world.gateway)
 
-        world.one.set_result(b"nonsense")
+    for one in (world.one, other):
+        one.ask()
+        one.set_result(PlacedBody(encode_body(LARGE)))
+    other.cancel()
+    await world.turn()
 
-        assert ["body is not a response"] == [str(error) for error in world.one.answers]
+    assert [problem] == world.one.answers
+    assert [] == other.answers
 
-    play(scenario)
+
+@scenario(play)
+async def test_a_body_that_is_no_response_is_an_error(world: World, /) -> None:
+    world.one.ask()
+
+    world.one.set_result(b"nonsense")
+
+    assert ["body is not a response"] == [str(error) for error in world.one.answers]
 
 
-def test_a_response_that_refers_to_memory_unchecked_is_an_error() -> None:
-    async def scenario(world: World) -> None:
-        world.one.ask()
+@scenario(play)
+async def test_a_response_that_refers_to_memory_unchecked_is_an_error(world: World, /) -> None:
+    world.one.ask()
 
-        world.one.set_result(encode_body(LARGE))
+    world.one.set_result(encode_body(LARGE))
 
-        (error,) = world.one.answers
-        assert "refers to memory that it may not" in str(error)
-        assert [] == world.gateway.payload.opened
-
-    play(scenario)
+    (error,) = world.one.answers
+    assert "refers to memory that it may not" in str(error)
+    assert [] == world.gateway.payload.opened
 
 
 @pytest.mark.parametrize(("has_room", "own_id", "late"), [(True, 1, 0), (False, 0, 1)])
-def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, late: int) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.has_room = has_room
-        world.one.ask()
-        await world.turn()
+@scenario(play)
+async def test_who_leaves_has_the_request_cancelled(
+    world: World, /, has_room: bool, own_id: int, late: int
+) -> None:
+    world.gateway.has_room = has_room
+    world.one.ask()
+    await world.turn()
 
-        world.one.cancel()
-        await world.turn()
+    world.one.cancel()
+    await world.turn()
 
-        assert [own_id] == world.gateway.cancelled
-        assert late == world.gateway.late
-        assert [] == world.one.answers
-
-    play(scenario)
+    assert [own_id] == world.gateway.cancelled
+    assert late == world.gateway.late
+    assert [] == world.one.answers
 
 
 @pytest.mark.parametrize("turns", [0, 5])
-def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(turns: int) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.has_room = False
-        world.one.ask()
-        await world.turn()
-        world.gateway.memory.set_result(7)
-        await asyncio.sleep(0)  # it is sent, and the end of its task not noticed
-        for _ in range(turns):
-            await asyncio.sleep(0)
+@scenario(play)
+async def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(
+    world: World, /, turns: int
+) -> None:
+    world.gateway.has_room = False
+    world.one.ask()
+    await world.turn()
+    world.gateway.memory.set_result(7)
+    await asyncio.sleep(0)  # it is sent, and the end of its task not noticed
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
-        world.one.cancel()
-        await world.turn()
+    world.one.cancel()
+    await world.turn()
 
-        assert [7] == world.gateway.cancelled
-        assert [] == world.one.answers
-
-    play(scenario)
-
-
-def test_what_was_sent_when_there_was_memory_is_answered_like_any_other() -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.has_room = False
-        world.one.ask()
-        world.gateway.memory.set_result(7)
-        await world.turn()
-
-        world.one.set_result(encode_body(SMALL))
-
-        assert [SMALL] == world.one.answers
-
-    play(scenario)
+    assert [7] == world.gateway.cancelled
+    assert [] == world.one.answers
 
 
-def test_what_cannot_be_sent_for_lack_of_memory_is_an_error() -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.has_room = False
-        copy = Copied()
-        world.one.ask(copy)
-        problem = Unavailable("no memory")
-        world.gateway.memory.set_exception(problem)
-        await world.turn()
+@scenario(play)
+async def test_what_was_sent_when_there_was_memory_is_answered_like_any_other(
+    world: World, /
+) -> None:
+    world.gateway.has_room = False
+    world.one.ask()
+    world.gateway.memory.set_result(7)
+    await world.turn()
 
-        assert [problem] == world.one.answers
-        assert copy.is_dropped
+    world.one.set_result(encode_body(SMALL))
 
-    play(scenario)
+    assert [SMALL] == world.one.answers
+
+
+@scenario(play)
+async def test_what_cannot_be_sent_for_lack_of_memory_is_an_error(world: World, /) -> None:
+    world.gateway.has_room = False
+    copy = Copied()
+    world.one.ask(copy)
+    problem = Unavailable("no memory")
+    world.gateway.memory.set_exception(problem)
+    await world.turn()
+
+    assert [problem] == world.one.answers
+    assert copy.is_dropped
 
 
 @pytest.mark.parametrize("end", ["answered", "answered late", "failed", "cancelled", "refused"])
-def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(end: str) -> None:
-    async def scenario(world: World) -> None:
-        copy = Copied()
-        if end == "refused":
-            world.gateway.refusal = Unavailable("Server exiting")
-            with pytest.raises(Unavailable):
-                world.one.ask(copy)
-        else:
+@scenario(play)
+async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
+    world: World, /, end: str
+) -> None:
+    copy = Copied()
+    if end == "refused":
+        world.gateway.refusal = Unavailable("Server exiting")
+        with pytest.raises(Unavailable):
             world.one.ask(copy)
-        if end == "answered":
-            world.one.set_result(encode_body(SMALL))
-        elif end == "answered late":
-            world.one.set_result(PlacedBody(encode_body(LARGE)))
-            await world.turn()
-        elif end == "failed":
-            world.one.set_exception(Unavailable("it died"))
-        elif end == "cancelled":
-            world.one.cancel()
-
-        assert {"answered": [SMALL], "answered late": [OPENED]}.get(end, []) == copy.stable
-        assert copy.is_dropped == (not copy.stable)
-
-    play(scenario)
-
-
-def test_who_leaves_amid_the_work_on_an_answer_has_it_ended() -> None:
-    async def scenario(world: World) -> None:
-        world.one.ask()
+    else:
+        world.one.ask(copy)
+    if end == "answered":
+        world.one.set_result(encode_body(SMALL))
+    elif end == "answered late":
         world.one.set_result(PlacedBody(encode_body(LARGE)))
         await world.turn()
-        work = asyncio.get_running_loop().create_future()
-        world.one.work(work)
-        await world.turn()
-
+    elif end == "failed":
+        world.one.set_exception(Unavailable("it died"))
+    elif end == "cancelled":
         world.one.cancel()
-        await world.turn()
 
-        assert work.cancelled()
-        assert [OPENED] == world.one.answers
+    assert {"answered": [SMALL], "answered late": [OPENED]}.get(end, []) == copy.stable
+    assert copy.is_dropped == (not copy.stable)
 
-    play(scenario)
+
+@scenario(play)
+async def test_who_leaves_amid_the_work_on_an_answer_has_it_ended(world: World, /) -> None:
+    world.one.ask()
+    world.one.set_result(PlacedBody(encode_body(LARGE)))
+    await world.turn()
+    work = asyncio.get_running_loop().create_future()
+    world.one.work(work)
+    await world.turn()
+
+    world.one.cancel()
+    await world.turn()
+
+    assert work.cancelled()
+    assert [OPENED] == world.one.answers
 
 
 @pytest.fixture
@@ -378,84 +367,82 @@ def _is_claimed(regions: Regions) -> bool:
 
 
 @pytest.mark.parametrize("has_room", [False, True])
-def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
-        world.gateway.has_room = has_room
-        world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
-        await world.turn()
+@scenario(play)
+async def test_who_leaves_claims_no_memory_of_clients(
+    world: World, /, region: int, has_room: bool
+) -> None:
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
+    world.gateway.has_room = has_room
+    world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
+    await world.turn()
 
-        world.one.cancel()
-        await world.turn()
+    world.one.cancel()
+    await world.turn()
 
-        assert not _is_claimed(world.gateway.regions)
-
-    play(scenario)
+    assert not _is_claimed(world.gateway.regions)
 
 
-def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
-        world.one.ask(OUTPUT0=RegionSlice("r", 10, 8))
+@scenario(play)
+async def test_an_output_is_written_to_its_place_and_the_claim_ends(
+    world: World, /, region: int
+) -> None:
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
+    world.one.ask(OUTPUT0=RegionSlice("r", 10, 8))
 
-        world.one.set_result(encode_body(SMALL))
+    world.one.set_result(encode_body(SMALL))
 
-        assert b"abcdefgh" == os.pread(region, 8, 10)
-        assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
-        assert not _is_claimed(world.gateway.regions)
-
-    play(scenario)
+    assert b"abcdefgh" == os.pread(region, 8, 10)
+    assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
+    assert not _is_claimed(world.gateway.regions)
 
 
 @pytest.mark.parametrize(
     ("why", "is_lent"), [("", True), ("deadline", False), ("canary", False), ("cache", False)]
 )
-def test_a_stub_writes_outputs_unless_another_answer_may_come_first_or_others_need_them(
-    region: int, why: str, is_lent: bool
+@scenario(play)
+async def test_a_stub_writes_outputs_unless_another_answer_may_come_first_or_others_need_them(
+    world: World, /, region: int, why: str, is_lent: bool
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
-        world.one.deadline_ns = 10**18 if why == "deadline" else 0
-        world.one.is_hashed = why == "cache"
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
+    world.one.deadline_ns = 10**18 if why == "deadline" else 0
+    world.one.is_hashed = why == "cache"
 
-        world.one.ask(Copied() if why == "canary" else None, OUTPUT0=RegionSlice("r", 0, 8))
+    world.one.ask(Copied() if why == "canary" else None, OUTPUT0=RegionSlice("r", 0, 8))
 
-        assert [is_lent] == [claim is not None for claim in world.gateway.claims]
-
-    play(scenario)
+    assert [is_lent] == [claim is not None for claim in world.gateway.claims]
 
 
-def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(region: int) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
-        world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
+@scenario(play)
+async def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(
+    world: World, /, region: int
+) -> None:
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
+    world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
 
-        world.one.set_result(encode_body(ResponseBody({}, [Tensor("OUTPUT0", 11, [2], None)])))
+    world.one.set_result(encode_body(ResponseBody({}, [Tensor("OUTPUT0", 11, [2], None)])))
 
-        [error] = world.one.answers
-        assert "the model has sent no data for output 'OUTPUT0'" == str(error)
-        assert not _is_claimed(world.gateway.regions)
-
-    play(scenario)
+    [error] = world.one.answers
+    assert "the model has sent no data for output 'OUTPUT0'" == str(error)
+    assert not _is_claimed(world.gateway.regions)
 
 
 @pytest.mark.parametrize("reason", ["refused", "failed", "too large"])
-def test_a_claim_ends_with_whatever_becomes_of_the_request(region: int, reason: str) -> None:
-    async def scenario(world: World) -> None:
-        world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
-        if reason == "refused":
-            world.gateway.refusal = Unavailable("Server exiting")
-            with pytest.raises(Unavailable):
-                world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
-        else:
-            world.one.ask(OUTPUT0=RegionSlice("r", 0, 7))
-        if reason == "failed":
-            world.one.set_exception(Unavailable("it died"))
-            assert [Unavailable] == [type(error) for error in world.one.answers]
-        elif reason == "too large":
-            world.one.set_result(encode_body(SMALL))
-            assert [InternalError] == [type(error) for error in world.one.answers]
+@scenario(play)
+async def test_a_claim_ends_with_whatever_becomes_of_the_request(
+    world: World, /, region: int, reason: str
+) -> None:
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
+    if reason == "refused":
+        world.gateway.refusal = Unavailable("Server exiting")
+        with pytest.raises(Unavailable):
+            world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
+    else:
+        world.one.ask(OUTPUT0=RegionSlice("r", 0, 7))
+    if reason == "failed":
+        world.one.set_exception(Unavailable("it died"))
+        assert [Unavailable] == [type(error) for error in world.one.answers]
+    elif reason == "too large":
+        world.one.set_result(encode_body(SMALL))
+        assert [InternalError] == [type(error) for error in world.one.answers]
 
-        assert not _is_claimed(world.gateway.regions)
-
-    play(scenario)
+    assert not _is_claimed(world.gateway.regions)

@@ -15,6 +15,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.scenarios import scenario
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, Unavailable
 from zmqtriton_floor.process import zmq_sockets
@@ -433,92 +434,84 @@ async def world(directory: Path) -> AsyncIterator[World]:
             zmq.Context.instance().term()
 
 
-def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            publisher = it.publisher()
-            stream = it.open()
+@scenario(asyncio.run)
+async def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        publisher = it.publisher()
+        stream = it.open()
 
-            it.reply(stream, 0)
-            it.reply(stream, 1)
-            assert SUBSCRIBED == await it.subscribed(publisher)
-            it.publish(publisher, outcome(2), outcome(3))
-            it.publish(publisher, outcome(4))
+        it.reply(stream, 0)
+        it.reply(stream, 1)
+        assert SUBSCRIBED == await it.subscribed(publisher)
+        it.publish(publisher, outcome(2), outcome(3))
+        it.publish(publisher, outcome(4))
 
-            assert 5 == len(await it.items(stream, 5))
-            assert (3, 2) == (it.streams.direct, it.streams.brokered)
-            assert not zmq_sockets.has_input(publisher)
-
-    asyncio.run(check())
+        assert 5 == len(await it.items(stream, 5))
+        assert (3, 2) == (it.streams.direct, it.streams.brokered)
+        assert not zmq_sockets.has_input(publisher)
 
 
-def test_an_end_by_the_broker_does_not_wait_for_what_its_stub_has_lost(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            stream = it.open()
-            it.reply(stream, 0)
-            row = wire.Reply(stream.own_id, Unavailable.number, "it died", FINAL, 0, 0)
+@scenario(asyncio.run)
+async def test_an_end_by_the_broker_does_not_wait_for_what_its_stub_has_lost(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as it:
+        stream = it.open()
+        it.reply(stream, 0)
+        row = wire.Reply(stream.own_id, Unavailable.number, "it died", FINAL, 0, 0)
 
-            it.streams.take_reply(stream, row, b"")
+        it.streams.take_reply(stream, row, b"")
 
-            first, last = await it.items(stream, 2)
-            assert first.error is None
-            assert isinstance(last.error, Unavailable)
-            assert last.is_final
-            assert it.streams.brokered == 1, "the broker's own words are no response"
-
-    asyncio.run(check())
-
-
-def test_a_single_answer_needs_no_subscription(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            publisher = it.publisher()
-
-            it.reply(it.open(), 0, FINAL)
-            await asyncio.sleep(0.1)
-
-            assert not zmq_sockets.has_input(publisher)
-
-    asyncio.run(check())
+        first, last = await it.items(stream, 2)
+        assert first.error is None
+        assert isinstance(last.error, Unavailable)
+        assert last.is_final
+        assert it.streams.brokered == 1, "the broker's own words are no response"
 
 
-def test_what_comes_straight_after_the_final_response_is_not_lost(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            publisher = it.publisher()
-            stream = it.open()
-            it.reply(stream, 0)
-            await it.subscribed(publisher)
+@scenario(asyncio.run)
+async def test_a_single_answer_needs_no_subscription(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        publisher = it.publisher()
 
-            it.reply(stream, 2, FINAL)
-            it.publish(publisher, outcome(1))
+        it.reply(it.open(), 0, FINAL)
+        await asyncio.sleep(0.1)
 
-            items = await it.items(stream, 3)
-            assert [False, False, True] == [item.is_final for item in items]
-            assert [None] * 3 == [item.error for item in items]
-            it.streams.left(stream)
-
-    asyncio.run(check())
+        assert not zmq_sockets.has_input(publisher)
 
 
-def test_what_never_comes_is_an_error_in_time(
+@scenario(asyncio.run)
+async def test_what_comes_straight_after_the_final_response_is_not_lost(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        publisher = it.publisher()
+        stream = it.open()
+        it.reply(stream, 0)
+        await it.subscribed(publisher)
+
+        it.reply(stream, 2, FINAL)
+        it.publish(publisher, outcome(1))
+
+        items = await it.items(stream, 3)
+        assert [False, False, True] == [item.is_final for item in items]
+        assert [None] * 3 == [item.error for item in items]
+        it.streams.left(stream)
+
+
+@scenario(asyncio.run)
+async def test_what_never_comes_is_an_error_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LATE_S", 0.1)
 
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            stream = it.open()
-            it.reply(stream, 0)
-            it.reply(stream, 2, FINAL)
+    async with world(tmp_path) as it:
+        stream = it.open()
+        it.reply(stream, 0)
+        it.reply(stream, 2, FINAL)
 
-            _, last = await it.items(stream, 2)
+        _, last = await it.items(stream, 2)
 
-            assert last.is_final
-            assert "response 1 of the stream was lost" == str(last.error)
-
-    asyncio.run(check())
+        assert last.is_final
+        assert "response 1 of the stream was lost" == str(last.error)
 
 
 @pytest.mark.parametrize(
@@ -533,59 +526,53 @@ def test_what_never_comes_is_an_error_in_time(
     ],
     ids=["garbage", "kind", "bodies", "peer", "final", "error"],
 )
-def test_nonsense_from_a_publisher_is_counted_and_dropped(
+@scenario(asyncio.run)
+async def test_nonsense_from_a_publisher_is_counted_and_dropped(
     tmp_path: Path, frames: list[bytes]
 ) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            publisher = it.publisher()
-            stream = it.open()
-            it.reply(stream, 0)
-            await it.subscribed(publisher)
+    async with world(tmp_path) as it:
+        publisher = it.publisher()
+        stream = it.open()
+        it.reply(stream, 0)
+        await it.subscribed(publisher)
 
-            zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
-            it.publish(publisher, outcome(1))
+        zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
+        it.publish(publisher, outcome(1))
 
-            assert 2 == len(await it.items(stream, 2))
-            assert 1 == it.streams.publishers.malformed
-
-    asyncio.run(check())
+        assert 2 == len(await it.items(stream, 2))
+        assert 1 == it.streams.publishers.malformed
 
 
-def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            first, second = it.publisher(), it.publisher(STUB + 1)
-            it.reply(it.open(1), 0)
-            assert SUBSCRIBED == await it.subscribed(first)
+@scenario(asyncio.run)
+async def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        first, second = it.publisher(), it.publisher(STUB + 1)
+        it.reply(it.open(1), 0)
+        assert SUBSCRIBED == await it.subscribed(first)
 
-            # As after a kill: whoever reaps it removes the file.
-            os.unlink(endpoints.stream_path(str(tmp_path), STUB))
-            it.reply(it.open(2), 0, source=STUB + 1)
+        # As after a kill: whoever reaps it removes the file.
+        os.unlink(endpoints.stream_path(str(tmp_path), STUB))
+        it.reply(it.open(2), 0, source=STUB + 1)
 
-            assert SUBSCRIBED == await it.subscribed(second)
-            assert b"\0" + endpoints.topic(OWN) == await it.subscribed(first)
-
-    asyncio.run(check())
+        assert SUBSCRIBED == await it.subscribed(second)
+        assert b"\0" + endpoints.topic(OWN) == await it.subscribed(first)
 
 
-def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_know(
+@scenario(asyncio.run)
+async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_know(
     tmp_path: Path,
 ) -> None:
-    async def check() -> None:
-        async with world(tmp_path) as it:
-            started, fresh = it.open(1), it.open(2)
-            it.reply(started, 0, source=0)
-            started.pop()
-            assert not fresh.reader.ready
+    async with world(tmp_path) as it:
+        started, fresh = it.open(1), it.open(2)
+        it.reply(started, 0, source=0)
+        started.pop()
+        assert not fresh.reader.ready
 
-            it.streams.renew()
-            await it.until(lambda: len(it.grants) >= 2)
-            del it.replies[1]
+        it.streams.renew()
+        await it.until(lambda: len(it.grants) >= 2)
+        del it.replies[1]
 
-            assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
-
-    asyncio.run(check())
+        assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
 
 
 # ------------------------------------------------------------------- room

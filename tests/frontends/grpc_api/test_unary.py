@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeCall
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
 from zmqtriton_frontends.grpc_api.unary import Answer, Response, answered, by_task
@@ -43,9 +44,9 @@ class Begun:
         self.is_cancelled = True
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
+def run(test: Awaitable[None]) -> None:
     async def with_limit() -> None:
-        await asyncio.wait_for(test(), 20)
+        await asyncio.wait_for(test, 20)
 
     asyncio.run(with_limit())
 
@@ -70,75 +71,67 @@ def test_a_task_gives_what_it_returns_or_raises() -> None:
         assert [[b"here"]] == good.answers
         assert ["gone"] == [str(error) for error in bad.answers]
 
-    run(test)
+    run(test())
 
 
-def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> None:
-    async def test() -> None:
-        noted, waiting = Noted(), asyncio.get_running_loop().create_future()
+@scenario(run)
+async def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> None:
+    noted, waiting = Noted(), asyncio.get_running_loop().create_future()
 
-        async def wait(_data: bytes, _call: Any) -> bytes:
-            return bytes(await waiting)
+    async def wait(_data: bytes, _call: Any) -> bytes:
+        return bytes(await waiting)
 
-        pending = by_task(wait)(b"", FakeCall(), noted)
+    pending = by_task(wait)(b"", FakeCall(), noted)
+    await turns()
+    pending.cancel()
+    await turns()
+
+    assert waiting.cancelled()
+    assert [] == noted.answers
+
+
+@scenario(run)
+async def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits() -> None:
+    noted, waiting = Noted(), asyncio.get_running_loop().create_future()
+
+    async def wait(_data: bytes, _call: Any) -> bytes:
+        return bytes(await waiting)
+
+    by_task(wait)(b"", FakeCall(), noted)
+    await turns()
+    waiting.cancel()
+    await turns()
+
+    assert [InternalError] == [type(error) for error in noted.answers]
+
+
+@scenario(run)
+async def test_who_awaits_an_answer_and_is_cancelled_cancels_it() -> None:
+    begun = Begun()
+    asking = asyncio.ensure_future(answered(begun.begin, b"", FakeCall()))
+    await turns()
+
+    asking.cancel()
+    begun.answer.set_result([b"too late"])  # before the loop has turned
+    begun.answer.set_exception(Unavailable("too late"))
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert begun.is_cancelled
+
+
+@scenario(run)
+async def test_an_awaited_answer_is_one_message_that_has_room_or_is_refused() -> None:
+    for room, is_admitted in ((1 << 20, True), (FREE_BYTES, False)):
+        begun, call = Begun(), FakeCall()
+        call.answers = Share(Book(room))
+        asking = asyncio.ensure_future(answered(begun.begin, b"", call))
         await turns()
-        pending.cancel()
-        await turns()
+        begun.answer.set_result([b"a" * FREE_BYTES, memoryview(b"b")])
 
-        assert waiting.cancelled()
-        assert [] == noted.answers
-
-    run(test)
-
-
-def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits() -> None:
-    async def test() -> None:
-        noted, waiting = Noted(), asyncio.get_running_loop().create_future()
-
-        async def wait(_data: bytes, _call: Any) -> bytes:
-            return bytes(await waiting)
-
-        by_task(wait)(b"", FakeCall(), noted)
-        await turns()
-        waiting.cancel()
-        await turns()
-
-        assert [InternalError] == [type(error) for error in noted.answers]
-
-    run(test)
-
-
-def test_who_awaits_an_answer_and_is_cancelled_cancels_it() -> None:
-    async def test() -> None:
-        begun = Begun()
-        asking = asyncio.ensure_future(answered(begun.begin, b"", FakeCall()))
-        await turns()
-
-        asking.cancel()
-        begun.answer.set_result([b"too late"])  # before the loop has turned
-        begun.answer.set_exception(Unavailable("too late"))
-
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert begun.is_cancelled
-
-    run(test)
-
-
-def test_an_awaited_answer_is_one_message_that_has_room_or_is_refused() -> None:
-    async def test() -> None:
-        for room, is_admitted in ((1 << 20, True), (FREE_BYTES, False)):
-            begun, call = Begun(), FakeCall()
-            call.answers = Share(Book(room))
-            asking = asyncio.ensure_future(answered(begun.begin, b"", call))
-            await turns()
-            begun.answer.set_result([b"a" * FREE_BYTES, memoryview(b"b")])
-
-            if is_admitted:
-                assert b"a" * FREE_BYTES + b"b" == await asking
-                assert FREE_BYTES + 1 == call.answers.held
-            else:
-                with pytest.raises(NoRoomError):
-                    await asking
-
-    run(test)
+        if is_admitted:
+            assert b"a" * FREE_BYTES + b"b" == await asking
+            assert FREE_BYTES + 1 == call.answers.held
+        else:
+            with pytest.raises(NoRoomError):
+                await asking

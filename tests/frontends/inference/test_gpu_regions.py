@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.tensors.test_payload import World, run, unchecked
+from tests.support.scenarios import scenario
 from zmqtriton_floor.cache_keys import Keys
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
@@ -45,23 +46,23 @@ def filled(regions: Regions, place: RegionSlice, datatype: int = UINT8) -> Reque
 
 
 @pytest.mark.parametrize("datatype", [UINT8, STRINGS])
-def test_an_input_is_lent_whatever_its_size_type_and_place(regions: Regions, datatype: int) -> None:
-    async def test(world: World) -> None:
-        body = filled(regions, RegionSlice("c", 3, 5), datatype)
-        assert UNREAD_STRINGS == flags_of_inputs(body)
-        request = unchecked(*body.inputs)
+@scenario(run)
+async def test_an_input_is_lent_whatever_its_size_type_and_place(
+    world: World, /, regions: Regions, datatype: int
+) -> None:
+    body = filled(regions, RegionSlice("c", 3, 5), datatype)
+    assert UNREAD_STRINGS == flags_of_inputs(body)
+    request = unchecked(*body.inputs)
 
-        placed = world.payload.place_now(request)
-        assert placed is not None
-        world.payload.sent(1, placed)
+    placed = world.payload.place_now(request)
+    assert placed is not None
+    world.payload.sent(1, placed)
 
-        assert [Reference(3, SEGMENT, 1, 3, 5)] == [t.data for t in placed.body.inputs]
-        regions.remove(1)
-        assert [] == regions.left  # type: ignore[attr-defined]
-        world.payload.answered(1)
-        assert [1] == regions.left  # type: ignore[attr-defined]
-
-    run(test)
+    assert [Reference(3, SEGMENT, 1, 3, 5)] == [t.data for t in placed.body.inputs]
+    regions.remove(1)
+    assert [] == regions.left  # type: ignore[attr-defined]
+    world.payload.answered(1)
+    assert [1] == regions.left  # type: ignore[attr-defined]
 
 
 def test_an_input_without_bytes_is_no_matter_of_a_gpu(regions: Regions) -> None:
@@ -71,24 +72,24 @@ def test_an_input_without_bytes_is_no_matter_of_a_gpu(regions: Regions) -> None:
     assert b"" == bytes(body.inputs[0].data)
 
 
-def test_the_place_of_an_output_is_lent_whatever_its_size(regions: Regions) -> None:
-    async def test(world: World) -> None:
-        # even to a request that may be answered before its stub is done
-        claim = regions.claim({"O": RegionSlice("c", 990, 4)})
-        claim.lends_files = False
-        inputs = filled(regions, RegionSlice("c", 0, 1000)).inputs
-        request = unchecked(*inputs)._replace(claim=claim)
+@scenario(run)
+async def test_the_place_of_an_output_is_lent_whatever_its_size(
+    world: World, /, regions: Regions
+) -> None:
+    # even to a request that may be answered before its stub is done
+    claim = regions.claim({"O": RegionSlice("c", 990, 4)})
+    claim.lends_files = False
+    inputs = filled(regions, RegionSlice("c", 0, 1000)).inputs
+    request = unchecked(*inputs)._replace(claim=claim)
 
-        placed = world.payload.place_now(request)
+    placed = world.payload.place_now(request)
 
-        assert placed is not None
-        assert [Place("O", 3, SEGMENT, 990, 4)] == placed.body.places
-        written = ResponseBody({}, [Tensor("O", UINT8, [4], None)])
-        assert [Tensor("O", UINT8, [4], b"")] == claim.store(written).outputs
-        placed.take_back()
-        claim.give_back()
-
-    run(test)
+    assert placed is not None
+    assert [Place("O", 3, SEGMENT, 990, 4)] == placed.body.places
+    written = ResponseBody({}, [Tensor("O", UINT8, [4], None)])
+    assert [Tensor("O", UINT8, [4], b"")] == claim.store(written).outputs
+    placed.take_back()
+    claim.give_back()
 
 
 def test_an_output_that_its_stub_has_not_written_cannot_be_written(regions: Regions) -> None:
@@ -119,23 +120,21 @@ def test_a_region_that_is_unknown_has_no_places(regions: Regions) -> None:
         regions.claim({"O": RegionSlice("d", 0, 4)})
 
 
-def test_what_lies_on_a_gpu_has_no_key(regions: Regions) -> None:
-    async def test(world: World) -> None:
-        keys = world.payload.keys = Keys(b"secret")
-        inputs = filled(regions, RegionSlice("c", 0, 8)).inputs
-        model: Any = SimpleNamespace(is_hashed=True)
-        small = Tensor("A", UINT8, [1], b"x")
+@scenario(run)
+async def test_what_lies_on_a_gpu_has_no_key(world: World, /, regions: Regions) -> None:
+    keys = world.payload.keys = Keys(b"secret")
+    inputs = filled(regions, RegionSlice("c", 0, 8)).inputs
+    model: Any = SimpleNamespace(is_hashed=True)
+    small = Tensor("A", UINT8, [1], b"x")
 
-        request = unchecked(small, *inputs, small)._replace(model=model)
-        assert b"" == keys.of(request.body)
-        placed = world.payload.place_now(request)
+    request = unchecked(small, *inputs, small)._replace(model=model)
+    assert b"" == keys.of(request.body)
+    placed = world.payload.place_now(request)
 
-        assert placed is not None
-        assert b"" == placed.cache_key
-        assert [b"x", Reference(3, SEGMENT, 1, 0, 8), b"x"] == [t.data for t in placed.body.inputs]
-        placed.take_back()
-
-    run(test)
+    assert placed is not None
+    assert b"" == placed.cache_key
+    assert [b"x", Reference(3, SEGMENT, 1, 0, 8), b"x"] == [t.data for t in placed.body.inputs]
+    placed.take_back()
 
 
 def test_the_answer_to_a_request_on_a_gpu_is_nobody_else_s(regions: Regions) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.tensors.test_payload import LARGE, World, run, unchecked
+from tests.support.scenarios import scenario
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.mappings import REGIONS_FROM
@@ -45,66 +46,62 @@ def test_strings_are_read_at_once_whatever_their_size() -> None:
         assert [LARGE] == filled(regions, RegionSlice("r", 0, len(LARGE)), "BYTES")
 
 
-def test_what_lies_in_a_region_is_read_straight_to_its_place() -> None:
-    async def test(world: World) -> None:
-        with client_region() as (regions, descriptor):
-            os.pwrite(descriptor, LARGE, 24)
+@scenario(run)
+async def test_what_lies_in_a_region_is_read_straight_to_its_place(world: World, /) -> None:
+    with client_region() as (regions, descriptor):
+        os.pwrite(descriptor, LARGE, 24)
 
-            [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
-            body = await world.send(contents)
+        [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
+        body = await world.send(contents)
 
-            [array] = world.seen.open([body.inputs[0].data])
-            assert LARGE == array.tobytes()
-
-    run(test)
+        [array] = world.seen.open([body.inputs[0].data])
+        assert LARGE == array.tobytes()
 
 
-def test_a_region_cut_short_is_an_error_of_the_request_and_leaves_nothing() -> None:
-    async def test(world: World) -> None:
-        with client_region() as (regions, descriptor):
-            [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
-            os.ftruncate(descriptor, 100_000)
+@scenario(run)
+async def test_a_region_cut_short_is_an_error_of_the_request_and_leaves_nothing(
+    world: World, /
+) -> None:
+    with client_region() as (regions, descriptor):
+        [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
+        os.ftruncate(descriptor, 100_000)
 
-            with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
-                await world.send(contents)
+        with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
+            await world.send(contents)
 
-            assert 0 == world.payload.arena.used
-
-    run(test)
-
-
-def test_a_region_stays_while_room_is_made_for_what_lies_in_it() -> None:
-    async def test(world: World) -> None:
-        with client_region() as (regions, descriptor):
-            os.pwrite(descriptor, LARGE, 16)
-            left: list[int] = []
-            regions.on_left = left.append
-            [contents] = filled(regions, RegionSlice("r", 0, len(LARGE)))
-            sending = asyncio.ensure_future(world.send(contents))
-            await asyncio.sleep(0)  # it has asked for a segment
-
-            regions.remove(1)
-
-            assert [] == left
-            [array] = world.seen.open([(await sending).inputs[0].data])
-            assert LARGE == array.tobytes()
-            assert [1] == left
-
-    run(test)
+        assert 0 == world.payload.arena.used
 
 
-def test_a_region_that_has_left_before_the_request_was_sent_is_not_found() -> None:
-    async def test(world: World) -> None:
-        with client_region() as (regions, _):
-            [contents] = filled(regions, RegionSlice("r", 0, len(LARGE)))
-            regions.remove(1)
+@scenario(run)
+async def test_a_region_stays_while_room_is_made_for_what_lies_in_it(world: World, /) -> None:
+    with client_region() as (regions, descriptor):
+        os.pwrite(descriptor, LARGE, 16)
+        left: list[int] = []
+        regions.on_left = left.append
+        [contents] = filled(regions, RegionSlice("r", 0, len(LARGE)))
+        sending = asyncio.ensure_future(world.send(contents))
+        await asyncio.sleep(0)  # it has asked for a segment
 
-            with pytest.raises(NotFound, match="Unable to find shared memory region: 'r'"):
-                await world.send(contents)
+        regions.remove(1)
 
-            assert 0 == world.payload.arena.used
+        assert [] == left
+        [array] = world.seen.open([(await sending).inputs[0].data])
+        assert LARGE == array.tobytes()
+        assert [1] == left
 
-    run(test)
+
+@scenario(run)
+async def test_a_region_that_has_left_before_the_request_was_sent_is_not_found(
+    world: World, /
+) -> None:
+    with client_region() as (regions, _):
+        [contents] = filled(regions, RegionSlice("r", 0, len(LARGE)))
+        regions.remove(1)
+
+        with pytest.raises(NotFound, match="Unable to find shared memory region: 'r'"):
+            await world.send(contents)
+
+        assert 0 == world.payload.arena.used
 
 
 # ------------------------------------------------- lent to stubs, which map them
@@ -115,64 +112,56 @@ def inputs_of(contents: list[Any]) -> list[Tensor]:
     return [Tensor(f"I{i}", number, [len(data)], data) for i, data in enumerate(contents)]
 
 
-def test_a_region_that_may_be_mapped_is_lent_until_the_answer() -> None:
-    async def test(world: World) -> None:
-        with client_region(can_be_mapped=True) as (regions, _):
-            left: list[int] = []
-            regions.on_left = left.append
+@scenario(run)
+async def test_a_region_that_may_be_mapped_is_lent_until_the_answer(world: World, /) -> None:
+    with client_region(can_be_mapped=True) as (regions, _):
+        left: list[int] = []
+        regions.on_left = left.append
 
-            body = await world.send(*filled(regions, RegionSlice("r", 48, len(LARGE))))
+        body = await world.send(*filled(regions, RegionSlice("r", 48, len(LARGE))))
 
-            reference = Reference(3, REGIONS_FROM + 1, 1, 64, len(LARGE))
-            assert [reference] == [tensor.data for tensor in body.inputs]
-            assert 0 == world.payload.arena.used
-            regions.remove(1)
-            assert [] == left
-            world.payload.answered(1)
-            assert [1] == left
-
-    run(test)
+        reference = Reference(3, REGIONS_FROM + 1, 1, 64, len(LARGE))
+        assert [reference] == [tensor.data for tensor in body.inputs]
+        assert 0 == world.payload.arena.used
+        regions.remove(1)
+        assert [] == left
+        world.payload.answered(1)
+        assert [1] == left
 
 
-def test_what_numpy_would_see_across_words_is_copied() -> None:
-    async def test(world: World) -> None:
-        with client_region(can_be_mapped=True) as (regions, _):
-            body = await world.send(*filled(regions, RegionSlice("r", 1, len(LARGE))))
+@scenario(run)
+async def test_what_numpy_would_see_across_words_is_copied(world: World, /) -> None:
+    with client_region(can_be_mapped=True) as (regions, _):
+        body = await world.send(*filled(regions, RegionSlice("r", 1, len(LARGE))))
 
-            assert [3] == [tensor.data.owner for tensor in body.inputs]
-            assert body.inputs[0].data.segment < REGIONS_FROM
-
-    run(test)
+        assert [3] == [tensor.data.owner for tensor in body.inputs]
+        assert body.inputs[0].data.segment < REGIONS_FROM
 
 
-def test_neighbours_on_one_page_are_one_block() -> None:
-    async def test(world: World) -> None:
-        with client_region(can_be_mapped=True) as (regions, _):
-            places = [(48, 100_032), (100_080, 100_032), (400_048, 100_032)]
-            slices = [RegionSlice("r", offset, size) for offset, size in places]
-            contents = [data for place in slices for data in filled(regions, place)]
+@scenario(run)
+async def test_neighbours_on_one_page_are_one_block(world: World, /) -> None:
+    with client_region(can_be_mapped=True) as (regions, _):
+        places = [(48, 100_032), (100_080, 100_032), (400_048, 100_032)]
+        slices = [RegionSlice("r", offset, size) for offset, size in places]
+        contents = [data for place in slices for data in filled(regions, place)]
 
-            body = await world.send(*contents)
+        body = await world.send(*contents)
 
-            assert [1, 1, 3] == [tensor.data.block for tensor in body.inputs]
-
-    run(test)
+        assert [1, 1, 3] == [tensor.data.block for tensor in body.inputs]
 
 
-def test_a_region_that_is_too_short_by_now_is_not_lent() -> None:
-    async def test(world: World) -> None:
-        with client_region(can_be_mapped=True) as (regions, descriptor):
-            contents = filled(regions, RegionSlice("r", 48, len(LARGE)))
-            os.ftruncate(descriptor, 100_000)
+@scenario(run)
+async def test_a_region_that_is_too_short_by_now_is_not_lent(world: World, /) -> None:
+    with client_region(can_be_mapped=True) as (regions, descriptor):
+        contents = filled(regions, RegionSlice("r", 48, len(LARGE)))
+        os.ftruncate(descriptor, 100_000)
 
-            with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
-                await world.send(*contents)
+        with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
+            await world.send(*contents)
 
-            regions.remove(1)
-            with pytest.raises(NotFound):
-                await world.send(*contents)
-
-    run(test)
+        regions.remove(1)
+        with pytest.raises(NotFound):
+            await world.send(*contents)
 
 
 @pytest.mark.parametrize(
@@ -183,45 +172,39 @@ def test_a_region_that_is_too_short_by_now_is_not_lent() -> None:
         ({"A": (200_047, 100_000), "B": (200_048, 100_000)}, ["B"]),  # the input is before it
     ],
 )
-def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
-    places: dict[str, tuple[int, int]], lent: list[str]
+@scenario(run)
+async def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
+    world: World, /, places: dict[str, tuple[int, int]], lent: list[str]
 ) -> None:
-    async def test(world: World) -> None:
-        with client_region(can_be_mapped=True) as (regions, descriptor):
-            # the same file by another name
-            regions.add(AddRegion(2, "s", 16, 1 << 19, 1), os.dup(descriptor))
-            left: list[int] = []
-            regions.on_left = left.append
-            inputs = inputs_of(filled(regions, RegionSlice("s", 48, 200_000)))
-            slices = {name: RegionSlice("r", *place) for name, place in places.items()}
+    with client_region(can_be_mapped=True) as (regions, descriptor):
+        # the same file by another name
+        regions.add(AddRegion(2, "s", 16, 1 << 19, 1), os.dup(descriptor))
+        left: list[int] = []
+        regions.on_left = left.append
+        inputs = inputs_of(filled(regions, RegionSlice("s", 48, 200_000)))
+        slices = {name: RegionSlice("r", *place) for name, place in places.items()}
 
-            claim = regions.claim(slices)
-            placed = await world.payload.place(unchecked(*inputs)._replace(claim=claim))
-            world.payload.sent(1, placed)
+        claim = regions.claim(slices)
+        placed = await world.payload.place(unchecked(*inputs)._replace(claim=claim))
+        world.payload.sent(1, placed)
 
-            expected = [
-                Place(o, 3, REGIONS_FROM + 1, 16 + places[o][0], places[o][1]) for o in lent
-            ]
-            assert expected == placed.body.places
-            regions.remove(1)
-            claim.give_back()
-            assert [] == left
-            world.payload.answered(1)
-            assert [1] == left
-
-    run(test)
+        expected = [Place(o, 3, REGIONS_FROM + 1, 16 + places[o][0], places[o][1]) for o in lent]
+        assert expected == placed.body.places
+        regions.remove(1)
+        claim.give_back()
+        assert [] == left
+        world.payload.answered(1)
+        assert [1] == left
 
 
-def test_a_request_with_nothing_but_a_place_is_placed_too() -> None:
-    async def test(world: World) -> None:
-        with client_region(can_be_mapped=True) as (regions, _):
-            claim = regions.claim({"O": RegionSlice("r", 0, 100_000)})
+@scenario(run)
+async def test_a_request_with_nothing_but_a_place_is_placed_too(world: World, /) -> None:
+    with client_region(can_be_mapped=True) as (regions, _):
+        claim = regions.claim({"O": RegionSlice("r", 0, 100_000)})
 
-            placed = world.payload.place_now(unchecked()._replace(claim=claim))
+        placed = world.payload.place_now(unchecked()._replace(claim=claim))
 
-            assert placed is not None
-            assert [Place("O", 3, REGIONS_FROM + 1, 16, 100_000)] == placed.body.places
-            placed.take_back()
-            claim.give_back()
-
-    run(test)
+        assert placed is not None
+        assert [Place("O", 3, REGIONS_FROM + 1, 16, 100_000)] == placed.body.places
+        placed.take_back()
+        claim.give_back()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.http1.heads import MAX_FIELDS, MAX_LINE_BYTES
 from zmqtriton_frontends.metrics_api import server
@@ -50,15 +51,15 @@ def closing(request: bytes) -> bytes:
     return request[:-2] + b"Connection: close\r\n\r\n"
 
 
-def test_the_page_is_served_to_one_scrape_after_another() -> None:
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
-        answer = await talk(address, GET + GET + closing(GET))
+@scenario(play)
+async def test_the_page_is_served_to_one_scrape_after_another(
+    served: Page, address: tuple[str, int], /
+) -> None:
+    answer = await talk(address, GET + GET + closing(GET))
 
-        assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
-        assert answer.count(b"Content-Type: text/plain; charset=utf-8\r\n") == 3
-        assert answer.endswith(b"Connection: close\r\n\r\nthe page\n")
-
-    play(conversation)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert answer.count(b"Content-Type: text/plain; charset=utf-8\r\n") == 3
+    assert answer.endswith(b"Connection: close\r\n\r\nthe page\n")
 
 
 @pytest.mark.parametrize(
@@ -91,14 +92,14 @@ def test_the_page_is_served_to_one_scrape_after_another() -> None:
     ],
     ids=lambda value: value[:20].decode(),
 )
-def test_anything_else_is_refused(request_head: bytes, status: bytes, body: bytes) -> None:
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
-        answer = await talk(address, request_head + b"\r\nConnection: close\r\n\r\n")
+@scenario(play)
+async def test_anything_else_is_refused(
+    served: Page, address: tuple[str, int], /, request_head: bytes, status: bytes, body: bytes
+) -> None:
+    answer = await talk(address, request_head + b"\r\nConnection: close\r\n\r\n")
 
-        assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
-        assert answer.endswith(b"\r\n\r\n" + body)
-
-    play(conversation)
+    assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
+    assert answer.endswith(b"\r\n\r\n" + body)
 
 
 @pytest.mark.parametrize(
@@ -110,15 +111,15 @@ def test_anything_else_is_refused(request_head: bytes, status: bytes, body: byte
         b"Content-Length: 0\r\nTransfer-Encoding : chunked",
     ],
 )
-def test_a_body_is_never_taken_for_the_next_request(field: bytes) -> None:
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
-        smuggler = GET[:-2] + field + b"\r\n\r\n"
+@scenario(play)
+async def test_a_body_is_never_taken_for_the_next_request(
+    served: Page, address: tuple[str, int], /, field: bytes
+) -> None:
+    smuggler = GET[:-2] + field + b"\r\n\r\n"
 
-        answer = await talk(address, smuggler + GET)
+    answer = await talk(address, smuggler + GET)
 
-        assert answer.count(b"HTTP/1.1 ") == 1
-
-    play(conversation)
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_an_error_of_the_server_keeps_its_status_and_text() -> None:
@@ -170,49 +171,47 @@ def test_a_scrape_under_way_is_finished_at_the_end_and_idle_connections_are_clos
         ("a b", b"400 Bad Request"),
     ],
 )
-def test_on_loopback_it_answers_to_its_own_names_only(host: str, status: bytes) -> None:
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
-        head = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+@scenario(play, listening="127.0.0.1")
+async def test_on_loopback_it_answers_to_its_own_names_only(
+    served: Page, address: tuple[str, int], /, host: str, status: bytes
+) -> None:
+    head = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
 
-        answer = await talk(address, head.encode())
+    answer = await talk(address, head.encode())
 
-        assert answer.startswith(b"HTTP/1.1 " + status)
-        assert (b"421" in status) == (b"--http-allowed-host=" + host.encode() in answer)
-
-    play(conversation, listening="127.0.0.1")
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert (b"421" in status) == (b"--http-allowed-host=" + host.encode() in answer)
 
 
-def test_half_requests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario(play)
+async def test_half_requests_keep_nobody_out(
+    served: Page, address: tuple[str, int], /, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
 
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
-        halves = [await asyncio.open_connection(*address) for _ in range(10)]
-        for _, writer in halves:
-            writer.write(b"GET /metrics HTTP/1.1\r\nHo")
-            await writer.drain()
+    halves = [await asyncio.open_connection(*address) for _ in range(10)]
+    for _, writer in halves:
+        writer.write(b"GET /metrics HTTP/1.1\r\nHo")
+        await writer.drain()
 
-        answer = await talk(address, closing(GET))
+    answer = await talk(address, closing(GET))
 
-        assert answer.startswith(b"HTTP/1.1 200 OK")
-        for _, writer in halves:
-            writer.close()
-
-    play(conversation)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    for _, writer in halves:
+        writer.close()
 
 
-def test_head_is_get_without_its_body() -> None:
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
-        head = GET.replace(b"GET", b"HEAD")
-        of_get, of_head = await talk(address, closing(GET)), await talk(address, closing(head))
-        missing = await talk(address, head.replace(b"/metrics", b"/") + closing(head))
-        too_long = await talk(address, head + b"GET /" + b"x" * MAX_LINE_BYTES)
+@scenario(play)
+async def test_head_is_get_without_its_body(served: Page, address: tuple[str, int], /) -> None:
+    head = GET.replace(b"GET", b"HEAD")
+    of_get, of_head = await talk(address, closing(GET)), await talk(address, closing(head))
+    missing = await talk(address, head.replace(b"/metrics", b"/") + closing(head))
+    too_long = await talk(address, head + b"GET /" + b"x" * MAX_LINE_BYTES)
 
-        assert of_get == of_head + b"the page\n"
-        assert missing.startswith(b"HTTP/1.1 404 ")
-        assert missing.endswith(of_head)
-        assert too_long.endswith(b'{"error": "Request line exceeds 8192 bytes"}')
-
-    play(conversation)
+    assert of_get == of_head + b"the page\n"
+    assert missing.startswith(b"HTTP/1.1 404 ")
+    assert missing.endswith(of_head)
+    assert too_long.endswith(b'{"error": "Request line exceeds 8192 bytes"}')
 
 
 @pytest.mark.parametrize(

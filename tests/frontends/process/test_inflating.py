@@ -57,7 +57,7 @@ def test_small_bodies_are_free_and_clients_that_leave_are_forgotten() -> None:
 
 
 def test_each_step_has_room_before_it_is_made() -> None:
-    bomb, limit, held = zlib.compress(bytes(100 << 20)), 16 << 20, [0]
+    bomb, limit, held = zlib.compress(bytes(40 << 20)), 16 << 20, [0]
 
     def hold(size: int) -> None:
         held[0] += size
@@ -70,7 +70,7 @@ def test_each_step_has_room_before_it_is_made() -> None:
     assert held[0] <= limit + (4 << 20)
 
 
-@pytest.mark.parametrize("size", [0, 1, 256 << 10, (256 << 10) + 1, 10_000_000])
+@pytest.mark.parametrize("size", [0, 1, 256 << 10, (256 << 10) + 1, 5_000_000])
 def test_what_comes_out_is_what_was_deflated_and_all_of_it_is_held(size: int) -> None:
     data, held = random.Random(size).randbytes(size), [0]
 
@@ -85,8 +85,8 @@ def test_what_comes_out_is_what_was_deflated_and_all_of_it_is_held(size: int) ->
         assert asyncio.run(inflate(packed[:-1], "deflate", size, Client(), hold=hold)) is None
 
 
-@pytest.mark.parametrize("joined", [1 << 20, 9 << 20, 1 << 30])
-@pytest.mark.parametrize("size", [300_000, 9_000_000, 25_000_000])
+@pytest.mark.parametrize("joined", [1 << 20, 5 << 20, 1 << 30])
+@pytest.mark.parametrize("size", [300_000, 5_000_000, 13_000_000])
 def test_what_comes_in_steps_is_whole(
     monkeypatch: pytest.MonkeyPatch, size: int, joined: int
 ) -> None:

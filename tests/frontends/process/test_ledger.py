@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_frontends.process.client_progress import (
     MIN_BYTES,
     PART,
@@ -213,22 +214,20 @@ def test_what_was_booked_without_asking_is_made_good() -> None:
     assert any(not one.is_ended for one in clients)
 
 
-def test_what_waits_for_room_gets_it_when_others_are_done() -> None:
-    async def scenario() -> None:
-        ledger = Ledger(16 * MIB)
-        first, second = Share(ledger.requests), Share(ledger.answers)
-        assert first.take(14 * MIB)
-        waiting = asyncio.ensure_future(second.wait(4 * MIB))
-        await asyncio.sleep(0)
-        assert not waiting.done()
+@scenario(asyncio.run)
+async def test_what_waits_for_room_gets_it_when_others_are_done() -> None:
+    ledger = Ledger(16 * MIB)
+    first, second = Share(ledger.requests), Share(ledger.answers)
+    assert first.take(14 * MIB)
+    waiting = asyncio.ensure_future(second.wait(4 * MIB))
+    await asyncio.sleep(0)
+    assert not waiting.done()
 
-        first.release()
+    first.release()
 
-        assert await asyncio.wait_for(waiting, 10)
-        assert 4 * MIB == ledger.budget.held
-        assert not await first.wait(14 * MIB, 0.01)
-
-    asyncio.run(scenario())
+    assert await asyncio.wait_for(waiting, 10)
+    assert 4 * MIB == ledger.budget.held
+    assert not await first.wait(14 * MIB, 0.01)
 
 
 def test_a_client_that_has_left_leaves_nothing() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_frontends.process.turns import (
     BYTE_S,
     LITTLE_S,
@@ -250,47 +251,43 @@ def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(begin())
 
 
-def test_all_tasks_of_a_turn_of_the_loop_together_work_for_a_round() -> None:
-    async def test(world: World) -> None:
-        tasks = [world.begin(str(number), 20) for number in range(50)]
-        longest_s = 0.0
-        while not all(task.done() for task in tasks):
-            begun = world.now
-            await asyncio.sleep(0)
-            longest_s = max(longest_s, world.now - begun)
+@scenario(run)
+async def test_all_tasks_of_a_turn_of_the_loop_together_work_for_a_round(world: World, /) -> None:
+    tasks = [world.begin(str(number), 20) for number in range(50)]
+    longest_s = 0.0
+    while not all(task.done() for task in tasks):
+        begun = world.now
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, world.now - begun)
 
-        assert 50 * 20 == len(world.worked)
-        assert longest_s <= 3 * ROUND_S  # a round, and a turn of each kind
-        assert [str(number) for number in range(50)] == [task.result() for task in tasks]
-
-    run(test)
+    assert 50 * 20 == len(world.worked)
+    assert longest_s <= 3 * ROUND_S  # a round, and a turn of each kind
+    assert [str(number) for number in range(50)] == [task.result() for task in tasks]
 
 
-def test_a_task_that_has_cost_little_comes_before_those_that_have_cost_much() -> None:
-    async def test(world: World) -> None:
-        tasks = [world.begin("much", 50, spent_s=0.05) for _ in range(50)]
-        while len(world.worked) < 50 * 10:
-            await asyncio.sleep(0)
-        before = len(world.worked)
+@scenario(run)
+async def test_a_task_that_has_cost_little_comes_before_those_that_have_cost_much(
+    world: World, /
+) -> None:
+    tasks = [world.begin("much", 50, spent_s=0.05) for _ in range(50)]
+    while len(world.worked) < 50 * 10:
+        await asyncio.sleep(0)
+    before = len(world.worked)
 
-        await world.begin("little", 1, "b")
+    await world.begin("little", 1, "b")
 
-        assert len(world.worked) - before < 5 * ROUND_S * 1000
-        await asyncio.gather(*tasks)
-
-    run(test)
+    assert len(world.worked) - before < 5 * ROUND_S * 1000
+    await asyncio.gather(*tasks)
 
 
-def test_each_address_has_its_turns_however_many_tasks_another_has() -> None:
-    async def test(world: World) -> None:
-        tasks = [world.begin("many", 50, "a") for _ in range(50)]
+@scenario(run)
+async def test_each_address_has_its_turns_however_many_tasks_another_has(world: World, /) -> None:
+    tasks = [world.begin("many", 50, "a") for _ in range(50)]
 
-        await world.begin("alone", 50, "b")
+    await world.begin("alone", 50, "b")
 
-        assert world.worked.count("many") < 50 * 50 / 2
-        await asyncio.gather(*tasks)
-
-    run(test)
+    assert world.worked.count("many") < 50 * 50 / 2
+    await asyncio.gather(*tasks)
 
 
 def test_results_and_errors_are_those_of_the_work() -> None:
@@ -338,27 +335,25 @@ def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits() -> None:
     run(test)
 
 
-def test_work_that_is_no_task_waits_for_its_turn_and_may_fail(
-    caplog: pytest.LogCaptureFixture,
+@scenario(run)
+async def test_work_that_is_no_task_waits_for_its_turn_and_may_fail(
+    world: World, /, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(world: World) -> None:
-        tasks = [world.begin("much", 20) for _ in range(5)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert world.turns.is_crowded
-        ended = asyncio.Event()
+    tasks = [world.begin("much", 20) for _ in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert world.turns.is_crowded
+    ended = asyncio.Event()
 
-        def fail() -> None:
-            raise ValueError("a defect")
+    def fail() -> None:
+        raise ValueError("a defect")
 
-        costly = Cost("b", world.now)
-        costly.seconds = 0.04
-        for work in (fail, ended.set):
-            WorkTurn(world.turns, costly).take(work)
-        assert not ended.is_set()
-        await ended.wait()
+    costly = Cost("b", world.now)
+    costly.seconds = 0.04
+    for work in (fail, ended.set):
+        WorkTurn(world.turns, costly).take(work)
+    assert not ended.is_set()
+    await ended.wait()
 
-        await asyncio.gather(*tasks)
-        assert "a defect" in caplog.text
-
-    run(test)
+    await asyncio.gather(*tasks)
+    assert "a defect" in caplog.text

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.serving.listener import address
@@ -110,67 +111,65 @@ def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(all_of_it())
 
 
-def test_clients_may_come_when_the_gateway_works_and_the_server_opens() -> None:
-    async def test(world: World) -> None:
-        await world.turn()
-        world.gateway.on_open()
-        await world.turn()
-        assert [] == world.events
+@scenario(run)
+async def test_clients_may_come_when_the_gateway_works_and_the_server_opens(
+    world: World, /
+) -> None:
+    await world.turn()
+    world.gateway.on_open()
+    await world.turn()
+    assert [] == world.events
 
-        world.gateway.may_start.set()
-        await world.turn()
+    world.gateway.may_start.set()
+    await world.turn()
 
-        assert ["open", ("Fake", "here"), "stay"] == world.events
-        world.gateway.on_stop(0)
-
-    run(test)
+    assert ["open", ("Fake", "here"), "stay"] == world.events
+    world.gateway.on_stop(0)
 
 
 @pytest.mark.parametrize("is_started", [False, True])
-def test_a_process_that_is_stopped_before_that_lets_nobody_in(is_started: bool) -> None:
-    async def test(world: World) -> None:
-        if is_started:
-            world.gateway.may_start.set()
-        await world.turn()
+@scenario(run)
+async def test_a_process_that_is_stopped_before_that_lets_nobody_in(
+    world: World, /, is_started: bool
+) -> None:
+    if is_started:
+        world.gateway.may_start.set()
+    await world.turn()
 
-        world.gateway.on_stop(10_000)
-        await world.running
+    world.gateway.on_stop(10_000)
+    await world.running
 
-        assert ["gateway closed"] == world.events
-
-    run(test)
-
-
-def test_clients_go_elsewhere_while_the_server_drains_and_when_it_stops() -> None:
-    async def test(world: World) -> None:
-        gateway = world.gateway
-        await world.open()
-        world.events.clear()
-
-        for is_draining, is_stopping in ((True, False), (False, False), (False, True)):
-            gateway.is_draining, gateway.is_stopping = is_draining, is_stopping
-            gateway.on_retire()
-        assert ["leave", "stay", "leave"] == world.events
-        gateway.on_stop(0)
-
-    run(test)
+    assert ["gateway closed"] == world.events
 
 
-def test_it_ends_when_its_clients_have_gone() -> None:
-    async def test(world: World) -> None:
-        world.service.has_clients = True
-        await world.open()
-        world.events.clear()
+@scenario(run)
+async def test_clients_go_elsewhere_while_the_server_drains_and_when_it_stops(
+    world: World, /
+) -> None:
+    gateway = world.gateway
+    await world.open()
+    world.events.clear()
 
-        world.gateway.on_stop(600_000)
-        await asyncio.sleep(0.05)
-        assert ["end"] == world.events
-        world.service.has_clients = False
-        await world.running
+    for is_draining, is_stopping in ((True, False), (False, False), (False, True)):
+        gateway.is_draining, gateway.is_stopping = is_draining, is_stopping
+        gateway.on_retire()
+    assert ["leave", "stay", "leave"] == world.events
+    gateway.on_stop(0)
 
-        assert ["end", "close", "gateway closed"] == world.events
 
-    run(test)
+@scenario(run)
+async def test_it_ends_when_its_clients_have_gone(world: World, /) -> None:
+    world.service.has_clients = True
+    await world.open()
+    world.events.clear()
+
+    world.gateway.on_stop(600_000)
+    await asyncio.sleep(0.05)
+    assert ["end"] == world.events
+    world.service.has_clients = False
+    await world.running
+
+    assert ["end", "close", "gateway closed"] == world.events
 
 
 @pytest.mark.parametrize("later_s", [0.0, 600.0])
@@ -212,18 +211,16 @@ def test_a_check_that_fails_ends_nothing(
     ("shares_port", "has_successor", "limit_s"),
     [(False, False, NEW_SEQUENCES_S), (True, False, math.inf), (False, True, math.inf)],
 )
-def test_sequences_are_begun_until_the_end_where_others_have_the_port(
-    shares_port: bool, has_successor: bool, limit_s: float
+@scenario(run)
+async def test_sequences_are_begun_until_the_end_where_others_have_the_port(
+    world: World, /, shares_port: bool, has_successor: bool, limit_s: float
 ) -> None:
-    async def test(world: World) -> None:
-        world.service.shares_port = shares_port
-        world.gateway.has_successor = has_successor
-        await world.open()
+    world.service.shares_port = shares_port
+    world.gateway.has_successor = has_successor
+    await world.open()
 
-        assert limit_s == world.gateway.begins_sequences_s
-        world.gateway.on_stop(0)
-
-    run(test)
+    assert limit_s == world.gateway.begins_sequences_s
+    world.gateway.on_stop(0)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unfinished, prefix
@@ -68,10 +68,6 @@ class Arena:
         return self._lend(size) if self.has_any else None
 
 
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
-
-
 async def turns() -> None:
     """Lets what is ready run, and what follows from it, however long the machine takes for that."""
     for _ in range(20):
@@ -95,265 +91,243 @@ def feed(body: ArenaBody, data: bytes, size: int = 50_000) -> None:
 DATA = random.Random(1).randbytes(SIZE)
 
 
-def test_a_message_ends_up_in_the_arena() -> None:
-    async def scenario() -> None:
-        arena = Arena()
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+@scenario(asyncio.run)
+async def test_a_message_ends_up_in_the_arena() -> None:
+    arena = Arena()
+    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
 
-        feed(body, DATA)
-        whole = body.whole()
+    feed(body, DATA)
+    whole = body.whole()
 
-        assert DATA == bytes(whole.data)
-        assert 1 == len(arena.lent)
-        whole.free()
-        assert {} == arena.lent
-
-    run(scenario)
+    assert DATA == bytes(whole.data)
+    assert 1 == len(arena.lent)
+    whole.free()
+    assert {} == arena.lent
 
 
-def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
-    async def scenario() -> None:
-        arena = Arena(is_there=False)
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
-        feed(body, DATA[:100_000])
-        assert not body.room()
+@scenario(asyncio.run)
+async def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
+    arena = Arena(is_there=False)
+    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    feed(body, DATA[:100_000])
+    assert not body.room()
 
-        arena.grown.set()
-        await turns()
+    arena.grown.set()
+    await turns()
 
-        assert SIZE - 100_000 == len(body.room())
-        feed(body, DATA[100_000:])
-        whole = body.whole()
-        assert DATA == bytes(whole.data)
-        whole.free()
-        assert {} == arena.lent
-
-    run(scenario)
+    assert SIZE - 100_000 == len(body.room())
+    feed(body, DATA[100_000:])
+    whole = body.whole()
+    assert DATA == bytes(whole.data)
+    whole.free()
+    assert {} == arena.lent
 
 
 @pytest.mark.parametrize("has_any", [False, True])
-def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) -> None:
-    async def scenario() -> None:
-        arena = Arena(is_there=False, has_any=has_any)
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
-        feed(body, DATA)
+@scenario(asyncio.run)
+async def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) -> None:
+    arena = Arena(is_there=False, has_any=has_any)
+    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    feed(body, DATA)
 
-        whole = body.whole()
-        arena.grown.set()
-        await turns()
+    whole = body.whole()
+    arena.grown.set()
+    await turns()
 
-        assert DATA == bytes(whole.data)
-        assert {} == arena.lent
-
-    run(scenario)
+    assert DATA == bytes(whole.data)
+    assert {} == arena.lent
 
 
-def test_what_is_announced_is_believed_when_part_of_a_step_has_come() -> None:
-    async def scenario() -> None:
-        arena, size = Arena(), 64 << 20
-        body = ArenaBody(arena, size, AnnouncedBytesBudget(0), tensors_at)
-        feed(body, bytes(STEP_BYTES // 16 - 1))
-        assert [] == arena.reservations
+@scenario(asyncio.run)
+async def test_what_is_announced_is_believed_when_part_of_a_step_has_come() -> None:
+    arena, size = Arena(), 64 << 20
+    body = ArenaBody(arena, size, AnnouncedBytesBudget(0), tensors_at)
+    feed(body, bytes(STEP_BYTES // 16 - 1))
+    assert [] == arena.reservations
 
-        feed(body, b"1")
+    feed(body, b"1")
 
-        assert [size] == [reserved for reserved, _ in arena.reservations]
-        body.drop()
-        assert {} == arena.lent
-
-    run(scenario)
+    assert [size] == [reserved for reserved, _ in arena.reservations]
+    body.drop()
+    assert {} == arena.lent
 
 
 @pytest.mark.parametrize("budget", [0, STEP_BYTES])
-def test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_before(budget: int) -> None:
-    async def scenario() -> None:
-        arena, size = Arena(), 30 << 20
-        body = ArenaBody(arena, size, AnnouncedBytesBudget(budget), tensors_at)
-        come = 0
+@scenario(asyncio.run)
+async def test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_before(
+    budget: int,
+) -> None:
+    arena, size = Arena(), 30 << 20
+    body = ArenaBody(arena, size, AnnouncedBytesBudget(budget), tensors_at)
+    come = 0
 
-        while come < size - 300_000:
-            accounted = max(body.held_bytes + budget, STEP_BYTES)
-            feed(body, DATA[:50_000])
-            come += 50_000
+    while come < size - 300_000:
+        accounted = max(body.held_bytes + budget, STEP_BYTES)
+        feed(body, DATA[:50_000])
+        come += 50_000
 
-            assert arena.made <= max(accounted, come)
-            assert come <= body.held_bytes + budget <= come + STEP_BYTES + (256 << 10)
+        assert arena.made <= max(accounted, come)
+        assert come <= body.held_bytes + budget <= come + STEP_BYTES + (256 << 10)
 
-        assert arena.made <= size
-        body.drop()
-        assert 1 == arena.abandoned
-
-    run(scenario)
+    assert arena.made <= size
+    body.drop()
+    assert 1 == arena.abandoned
 
 
-def test_a_machine_without_memory_ends_the_message_and_not_the_process() -> None:
-    async def scenario() -> None:
-        arena, size = Arena(), 64 << 20
-        arena.limit = 2 * STEP_BYTES
-        body = ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at)
+@scenario(asyncio.run)
+async def test_a_machine_without_memory_ends_the_message_and_not_the_process() -> None:
+    arena, size = Arena(), 64 << 20
+    arena.limit = 2 * STEP_BYTES
+    body = ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at)
 
-        with pytest.raises(MemoryError):
-            feed(body, bytes(3 * STEP_BYTES))
+    with pytest.raises(MemoryError):
+        feed(body, bytes(3 * STEP_BYTES))
 
-        assert not body.room()
-        body.drop()
-        assert {} == arena.lent
-
-    run(scenario)
+    assert not body.room()
+    body.drop()
+    assert {} == arena.lent
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-def test_much_that_came_before_there_was_room_is_moved_in_steps(is_last: bool) -> None:
-    async def scenario() -> None:
-        arena, data = Arena(is_there=False), random.Random(2).randbytes(3 * STEP_BYTES)
-        body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
-        feed(body, data[:-1000])
-        arena.grown.set()
-        while not arena.made:
-            await asyncio.sleep(0)
-        assert not body.room()
-        assert body.held_bytes <= len(data) + STEP_BYTES
+@scenario(asyncio.run)
+async def test_much_that_came_before_there_was_room_is_moved_in_steps(is_last: bool) -> None:
+    arena, data = Arena(is_there=False), random.Random(2).randbytes(3 * STEP_BYTES)
+    body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
+    feed(body, data[:-1000])
+    arena.grown.set()
+    while not arena.made:
+        await asyncio.sleep(0)
+    assert not body.room()
+    assert body.held_bytes <= len(data) + STEP_BYTES
 
-        if is_last:
-            feed(body, data[-1000:])
-        else:
-            while not body.room():
-                await asyncio.sleep(0)
-            feed(body, data[-1000:])
-
-        whole = body.whole()
-        assert data == bytes(whole.data)
-        assert whole.is_shared
-        whole.free()
-        assert {} == arena.lent
-
-    run(scenario)
-
-
-def test_what_cannot_be_moved_for_want_of_memory_stays_where_it_is() -> None:
-    async def scenario() -> None:
-        arena, data = Arena(is_there=False), random.Random(3).randbytes(3 * STEP_BYTES)
-        arena.limit = 2 * STEP_BYTES + 1000
-        body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
-        feed(body, data[:-1000])
-        arena.grown.set()
-        while not arena.abandoned:
+    if is_last:
+        feed(body, data[-1000:])
+    else:
+        while not body.room():
             await asyncio.sleep(0)
         feed(body, data[-1000:])
 
-        whole = body.whole()
-
-        assert data == bytes(whole.data)
-        assert not whole.is_shared
-        assert {} == arena.lent
-
-    run(scenario)
+    whole = body.whole()
+    assert data == bytes(whole.data)
+    assert whole.is_shared
+    whole.free()
+    assert {} == arena.lent
 
 
-def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() -> None:
-    async def scenario() -> None:
-        arena, size, belief = Arena(), 2 << 20, AnnouncedBytesBudget(5 << 20)
-        bodies = [ArenaBody(arena, size, belief, tensors_at) for _ in range(3)]
-        for body in bodies:
-            feed(body, bytes(5000))
-        assert 2 == len(arena.reservations)
+@scenario(asyncio.run)
+async def test_what_cannot_be_moved_for_want_of_memory_stays_where_it_is() -> None:
+    arena, data = Arena(is_there=False), random.Random(3).randbytes(3 * STEP_BYTES)
+    arena.limit = 2 * STEP_BYTES + 1000
+    body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
+    feed(body, data[:-1000])
+    arena.grown.set()
+    while not arena.abandoned:
+        await asyncio.sleep(0)
+    feed(body, data[-1000:])
 
-        bodies[0].drop()
-        feed(bodies[1], bytes(size - 5000))
-        bodies[1].whole().free()
-        feed(bodies[2], bytes(1))
+    whole = body.whole()
 
-        assert 3 == len(arena.reservations)
-        bodies[2].drop()
-        assert {} == arena.lent
-        assert 5 << 20 == belief.reserve(5 << 20)
-
-    run(scenario)
+    assert data == bytes(whole.data)
+    assert not whole.is_shared
+    assert {} == arena.lent
 
 
-def test_who_has_sent_next_to_nothing_gives_the_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
+@scenario(asyncio.run)
+async def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() -> None:
+    arena, size, belief = Arena(), 2 << 20, AnnouncedBytesBudget(5 << 20)
+    bodies = [ArenaBody(arena, size, belief, tensors_at) for _ in range(3)]
+    for body in bodies:
+        feed(body, bytes(5000))
+    assert 2 == len(arena.reservations)
 
-    async def scenario() -> None:
-        arena = Arena()
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
-        feed(body, DATA[:10_000])
-        assert 1 == len(arena.lent)
+    bodies[0].drop()
+    feed(bodies[1], bytes(size - 5000))
+    bodies[1].whole().free()
+    feed(bodies[2], bytes(1))
 
-        while arena.lent:
-            await asyncio.sleep(0.01)
-
-        assert 10_000 == body.held_bytes
-        feed(body, DATA[10_000:])
-        assert DATA == bytes(body.whole().data)
-        assert 1 == len(arena.reservations)
-
-    run(scenario)
+    assert 3 == len(arena.reservations)
+    bodies[2].drop()
+    assert {} == arena.lent
+    assert 5 << 20 == belief.reserve(5 << 20)
 
 
-def test_who_sends_slowly_keeps_the_room_and_is_accounted_for_it(
+@scenario(asyncio.run)
+async def test_who_has_sent_next_to_nothing_gives_the_room_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
 
-    async def scenario() -> None:
-        arena, budget = Arena(), AnnouncedBytesBudget(SIZE)
-        body = ArenaBody(arena, SIZE, budget, tensors_at)
-        feed(body, DATA[:100_000])
-        assert 0 == body.held_bytes
+    arena = Arena()
+    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    feed(body, DATA[:10_000])
+    assert 1 == len(arena.lent)
 
-        while not body.held_bytes:
-            await asyncio.sleep(0.01)
+    while arena.lent:
+        await asyncio.sleep(0.01)
 
-        assert SIZE == body.held_bytes == budget.reserve(SIZE)
-        feed(body, DATA[100_000:])
-        whole = body.whole()
-        assert DATA == bytes(whole.data)
-        assert whole.is_shared
+    assert 10_000 == body.held_bytes
+    feed(body, DATA[10_000:])
+    assert DATA == bytes(body.whole().data)
+    assert 1 == len(arena.reservations)
 
-    run(scenario)
+
+@scenario(asyncio.run)
+async def test_who_sends_slowly_keeps_the_room_and_is_accounted_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
+
+    arena, budget = Arena(), AnnouncedBytesBudget(SIZE)
+    body = ArenaBody(arena, SIZE, budget, tensors_at)
+    feed(body, DATA[:100_000])
+    assert 0 == body.held_bytes
+
+    while not body.held_bytes:
+        await asyncio.sleep(0.01)
+
+    assert SIZE == body.held_bytes == budget.reserve(SIZE)
+    feed(body, DATA[100_000:])
+    whole = body.whole()
+    assert DATA == bytes(whole.data)
+    assert whole.is_shared
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
-    async def scenario() -> None:
-        arena = Arena(is_there=is_there)
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
-        feed(body, DATA[:100_000])
+@scenario(asyncio.run)
+async def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
+    arena = Arena(is_there=is_there)
+    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    feed(body, DATA[:100_000])
 
-        body.drop()
-        arena.grown.set()
-        await turns()
+    body.drop()
+    arena.grown.set()
+    await turns()
 
-        assert {} == arena.lent
-
-    run(scenario)
+    assert {} == arena.lent
 
 
-def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
-    async def scenario() -> None:
-        arena = Arena()
-        assembly = Assembly(
-            Unfinished(Share(Book(2 << 30))),
-            lambda size: ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at),
-            1000,
-        )
-        sent = [(False, 1000), (True, 5000), (False, 0)]
-        for is_compressed, size in sent:
-            whole = prefix(is_compressed, size) + DATA[:size]
-            assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
-        assert [] == arena.reservations
+@scenario(asyncio.run)
+async def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
+    arena = Arena()
+    assembly = Assembly(
+        Unfinished(Share(Book(2 << 30))),
+        lambda size: ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at),
+        1000,
+    )
+    sent = [(False, 1000), (True, 5000), (False, 0)]
+    for is_compressed, size in sent:
+        whole = prefix(is_compressed, size) + DATA[:size]
+        assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
+    assert [] == arena.reservations
 
-        messages = assembly.feed(memoryview(prefix(False, 10_001) + DATA[:5000]))
-        assert 5001 == len(assembly.room())
-        assembly.room()[:] = DATA[5000:10_001]
-        messages += assembly.filled(5001)
+    messages = assembly.feed(memoryview(prefix(False, 10_001) + DATA[:5000]))
+    assert 5001 == len(assembly.room())
+    assembly.room()[:] = DATA[5000:10_001]
+    messages += assembly.filled(5001)
 
-        ((_, gathered),) = messages
-        assert DATA[:10_001] == bytes(gathered.data)
-        assert not assembly.room()
-
-    run(scenario)
+    ((_, gathered),) = messages
+    assert DATA[:10_001] == bytes(gathered.data)
+    assert not assembly.room()
 
 
 def test_the_tensors_are_found_by_the_beginning_of_a_message() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.scenarios import scenario
 from tests.support.server import ROOT
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Arena, seal_size
@@ -156,42 +157,40 @@ def test_only_large_tensors_are_placed() -> None:
     assert is_large(RequestBody("", {}, [], [small, small._replace(data=LARGE)]))
 
 
-def test_a_request_s_large_tensors_are_references_until_it_is_answered() -> None:
-    async def test(world: World) -> None:
-        body = await world.send(b"small", LARGE, memoryview(LARGE)[:100_000], own_id=7)
+@scenario(run)
+async def test_a_request_s_large_tensors_are_references_until_it_is_answered(
+    world: World, /
+) -> None:
+    body = await world.send(b"small", LARGE, memoryview(LARGE)[:100_000], own_id=7)
 
-        small, large, part = (tensor.data for tensor in body.inputs)
-        assert b"small" == small
-        arrays = world.seen.open([large, part])
-        assert [LARGE, LARGE[:100_000]] == [array.tobytes() for array in arrays]
-        assert 2 == world.payload.arena.used
+    small, large, part = (tensor.data for tensor in body.inputs)
+    assert b"small" == small
+    arrays = world.seen.open([large, part])
+    assert [LARGE, LARGE[:100_000]] == [array.tobytes() for array in arrays]
+    assert 2 == world.payload.arena.used
 
-        world.payload.answered(8)
-        assert 2 == world.payload.arena.used
-        world.payload.answered(7)
-        assert 0 == world.payload.arena.used
-
-    run(test)
+    world.payload.answered(8)
+    assert 2 == world.payload.arena.used
+    world.payload.answered(7)
+    assert 0 == world.payload.arena.used
 
 
-def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once() -> None:
-    async def test(world: World) -> None:
-        await world.send(LARGE, own_id=1)
-        fits = unchecked(Tensor("IN", 2, [1], LARGE))
-        too_much = unchecked(Tensor("A", 2, [1], LARGE), Tensor("B", 2, [1], bytes(5_000_000)))
+@scenario(run)
+async def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once(world: World, /) -> None:
+    await world.send(LARGE, own_id=1)
+    fits = unchecked(Tensor("IN", 2, [1], LARGE))
+    too_much = unchecked(Tensor("A", 2, [1], LARGE), Tensor("B", 2, [1], bytes(5_000_000)))
 
-        assert world.payload.place_now(too_much) is None
-        assert 1 == world.payload.arena.used
-        placed = world.payload.place_now(fits)
-        assert placed is not None
-        world.payload.sent(2, placed)
+    assert world.payload.place_now(too_much) is None
+    assert 1 == world.payload.arena.used
+    placed = world.payload.place_now(fits)
+    assert placed is not None
+    world.payload.sent(2, placed)
 
-        assert Reference is type(placed.body.inputs[0].data)
-        assert 2 == world.payload.arena.used
-        world.payload.answered(2)
-        assert 1 == world.payload.arena.used
-
-    run(test)
+    assert Reference is type(placed.body.inputs[0].data)
+    assert 2 == world.payload.arena.used
+    world.payload.answered(2)
+    assert 1 == world.payload.arena.used
 
 
 def test_others_have_their_turn_while_a_large_tensor_is_placed() -> None:
@@ -221,20 +220,20 @@ def test_others_have_their_turn_while_a_large_tensor_is_placed() -> None:
     run(test)
 
 
-def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing() -> None:
+@scenario(run)
+async def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing(
+    world: World, /
+) -> None:
     data = bytes(3 * COPY_BYTES)
 
-    async def test(world: World) -> None:
-        sending = asyncio.ensure_future(world.send(data))
-        while not world.payload.arena.used:
-            await asyncio.sleep(0)
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
+    sending = asyncio.ensure_future(world.send(data))
+    while not world.payload.arena.used:
+        await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
 
-        assert 0 == world.payload.arena.used
-
-    run(test)
+    assert 0 == world.payload.arena.used
 
 
 def test_the_copy_of_a_gathered_body_has_room_before_it_is_made() -> None:
@@ -262,305 +261,271 @@ def test_the_copy_of_a_gathered_body_has_room_before_it_is_made() -> None:
     run(test)
 
 
-def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing() -> None:
+@scenario(run)
+async def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing(world: World, /) -> None:
     pieces: list[bytes | bytearray] = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
 
-    async def test(world: World) -> None:
-        gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))
-        while not world.payload.arena.used:
-            await asyncio.sleep(0)
-        gathering.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gathering
+    gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))
+    while not world.payload.arena.used:
+        await asyncio.sleep(0)
+    gathering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gathering
 
-        assert (0, 0) == (world.payload.arena.used, world.payload.arena.bytes)
-
-    run(test)
+    assert (0, 0) == (world.payload.arena.used, world.payload.arena.bytes)
 
 
-def test_a_request_that_cannot_be_sent_leaves_nothing() -> None:
-    async def test(world: World) -> None:
-        placed = await world.payload.place(unchecked(Tensor("IN", 2, [1], LARGE)))
-        assert 1 == world.payload.arena.used
-        placed.take_back()
-        assert 0 == world.payload.arena.used
-
-    run(test)
+@scenario(run)
+async def test_a_request_that_cannot_be_sent_leaves_nothing(world: World, /) -> None:
+    placed = await world.payload.place(unchecked(Tensor("IN", 2, [1], LARGE)))
+    assert 1 == world.payload.arena.used
+    placed.take_back()
+    assert 0 == world.payload.arena.used
 
 
 @pytest.mark.parametrize("faults", [[], ["unwritable"]])
-def test_a_segment_that_cannot_be_used_is_given_back(faults: list[str]) -> None:
-    async def test(world: World) -> None:
-        world.is_silent = True
-        sending = asyncio.ensure_future(world.send(LARGE))
-        while not world.messages:
-            await asyncio.sleep(0)
-        request = world.messages.pop()
+@scenario(run)
+async def test_a_segment_that_cannot_be_used_is_given_back(
+    world: World, /, faults: list[str]
+) -> None:
+    world.is_silent = True
+    sending = asyncio.ensure_future(world.send(LARGE))
+    while not world.messages:
+        await asyncio.sleep(0)
+    request = world.messages.pop()
 
-        descriptors = [os.open("/dev/null", os.O_RDONLY)] if faults else []
-        world.payload.segments.receive(
-            wire.SegmentCreated(request.segment, request.size, 0, ""), descriptors
-        )
+    descriptors = [os.open("/dev/null", os.O_RDONLY)] if faults else []
+    world.payload.segments.receive(
+        wire.SegmentCreated(request.segment, request.size, 0, ""), descriptors
+    )
 
-        with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
-            await sending
-        assert [wire.FreeSegment(request.segment)] == world.messages
-
-    run(test)
+    with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
+        await sending
+    assert [wire.FreeSegment(request.segment)] == world.messages
 
 
-def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
-    async def test(world: World) -> None:
-        body = wire.decode_response(world.respond(LARGE))
-        opening = asyncio.ensure_future(world.payload.open(body))
+@scenario(run)
+async def test_a_response_that_finds_no_room_is_an_error_and_released(world: World, /) -> None:
+    body = wire.decode_response(world.respond(LARGE))
+    opening = asyncio.ensure_future(world.payload.open(body))
 
-        await world.find_no_room(opening)
+    await world.find_no_room(opening)
 
-        with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
-            await opening
-        await world.see_released(1)
-
-    run(test)
+    with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
+        await opening
+    await world.see_released(1)
 
 
 def no_room(*arguments: Any) -> Any:
     raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "/a/path")
 
 
-def test_short_memory_is_an_error_of_the_request() -> None:
-    async def test(world: World) -> None:
-        await world.send(LARGE, own_id=1)
-        world.refusal = "The budget is spent."
+@scenario(run)
+async def test_short_memory_is_an_error_of_the_request(world: World, /) -> None:
+    await world.send(LARGE, own_id=1)
+    world.refusal = "The budget is spent."
 
-        with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
-            await world.send(LARGE, bytes(5_000_000), own_id=2)
+    with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
+        await world.send(LARGE, bytes(5_000_000), own_id=2)
 
-        assert 1 == world.payload.arena.used
-
-    run(test)
+    assert 1 == world.payload.arena.used
 
 
-def test_empty_segments_are_given_back_before_memory_is_called_short() -> None:
-    async def test(world: World) -> None:
-        await world.send(bytes(20_000_000), own_id=1)
-        world.payload.answered(1)
-        world.refusal = "There is none."
+@scenario(run)
+async def test_empty_segments_are_given_back_before_memory_is_called_short(world: World, /) -> None:
+    await world.send(bytes(20_000_000), own_id=1)
+    world.payload.answered(1)
+    world.refusal = "There is none."
 
-        with pytest.raises(Unavailable):
-            await world.send(bytes(50_000_000), own_id=2)
+    with pytest.raises(Unavailable):
+        await world.send(bytes(50_000_000), own_id=2)
 
-        assert wire.FreeSegment(1) in world.messages
-        assert 0 == world.payload.arena.bytes
-
-    run(test)
+    assert wire.FreeSegment(1) in world.messages
+    assert 0 == world.payload.arena.bytes
 
 
-def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
+@scenario(run)
+async def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
+    world: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "_ANSWER_TIMEOUT_S", 0.01)
 
-    async def test(world: World) -> None:
-        world.is_silent = True
-        with pytest.raises(Unavailable, match="did not answer in time"):
-            await world.send(LARGE)
+    world.is_silent = True
+    with pytest.raises(Unavailable, match="did not answer in time"):
+        await world.send(LARGE)
 
-        # Too late: it goes straight back.
-        late = world.messages[0]
-        world.answer(late)
-        assert wire.FreeSegment(late.segment) == world.messages[-1]
-        assert 0 == world.payload.arena.bytes
-
-    run(test)
+    # Too late: it goes straight back.
+    late = world.messages[0]
+    world.answer(late)
+    assert wire.FreeSegment(late.segment) == world.messages[-1]
+    assert 0 == world.payload.arena.bytes
 
 
-def test_a_client_that_leaves_amid_the_growth_leaks_nothing() -> None:
-    async def test(world: World) -> None:
-        world.is_silent = True
-        task = asyncio.ensure_future(world.send(LARGE))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert isinstance(world.messages[0], wire.CreateSegment)
+@scenario(run)
+async def test_a_client_that_leaves_amid_the_growth_leaks_nothing(world: World, /) -> None:
+    world.is_silent = True
+    task = asyncio.ensure_future(world.send(LARGE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert isinstance(world.messages[0], wire.CreateSegment)
 
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        world.answer(world.messages[0])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    world.answer(world.messages[0])
 
-        assert wire.FreeSegment(world.messages[0].segment) == world.messages[-1]
-
-    run(test)
+    assert wire.FreeSegment(world.messages[0].segment) == world.messages[-1]
 
 
-def test_many_who_need_room_at_once_do_not_each_get_a_segment() -> None:
-    async def test(world: World) -> None:
-        await asyncio.gather(*(world.send(LARGE, own_id=i) for i in range(1, 5)))
+@scenario(run)
+async def test_many_who_need_room_at_once_do_not_each_get_a_segment(world: World, /) -> None:
+    await asyncio.gather(*(world.send(LARGE, own_id=i) for i in range(1, 5)))
 
-        assert 1 == len([m for m in world.messages if isinstance(m, wire.CreateSegment)])
-        assert 4 == world.payload.arena.used
-
-    run(test)
+    assert 1 == len([m for m in world.messages if isinstance(m, wire.CreateSegment)])
+    assert 4 == world.payload.arena.used
 
 
-def test_a_gathered_body_is_not_copied_again() -> None:
-    async def test(world: World) -> None:
-        header, pieces = b"{}" + b" " * 31, [b"{}" + b" " * 20, b" " * 11 + LARGE[:7], LARGE[7:]]
-        with await world.payload.gather(pieces, 33 + len(LARGE), 33) as whole:
-            assert header + LARGE == bytes(whole)
-            assert 1 == world.payload.arena.used
-            body = await world.send(whole[33:100_033], whole[100_033:])
-            assert 1 == world.payload.arena.used
+@scenario(run)
+async def test_a_gathered_body_is_not_copied_again(world: World, /) -> None:
+    header, pieces = b"{}" + b" " * 31, [b"{}" + b" " * 20, b" " * 11 + LARGE[:7], LARGE[7:]]
+    with await world.payload.gather(pieces, 33 + len(LARGE), 33) as whole:
+        assert header + LARGE == bytes(whole)
+        assert 1 == world.payload.arena.used
+        body = await world.send(whole[33:100_033], whole[100_033:])
+        assert 1 == world.payload.arena.used
 
-        first, second = (tensor.data for tensor in body.inputs)
-        assert first.block == second.block
-        assert 0 == first.offset % 64  # numpy and what is behind it wants that
-        arrays = world.seen.open([first, second])
-        assert [LARGE[:100_000], LARGE[100_000:]] == [array.tobytes() for array in arrays]
-        world.payload.answered(1)
-        assert 0 == world.payload.arena.used
-
-    run(test)
+    first, second = (tensor.data for tensor in body.inputs)
+    assert first.block == second.block
+    assert 0 == first.offset % 64  # numpy and what is behind it wants that
+    arrays = world.seen.open([first, second])
+    assert [LARGE[:100_000], LARGE[100_000:]] == [array.tobytes() for array in arrays]
+    world.payload.answered(1)
+    assert 0 == world.payload.arena.used
 
 
-def test_a_gathered_body_that_became_no_request_is_freed() -> None:
-    async def test(world: World) -> None:
-        gathered = await world.payload.gather([LARGE], len(LARGE), 0)
-        with pytest.raises(ZeroDivisionError), gathered:
-            raise ZeroDivisionError
-        assert 0 == world.payload.arena.used
+@scenario(run)
+async def test_a_gathered_body_that_became_no_request_is_freed(world: World, /) -> None:
+    gathered = await world.payload.gather([LARGE], len(LARGE), 0)
+    with pytest.raises(ZeroDivisionError), gathered:
+        raise ZeroDivisionError
+    assert 0 == world.payload.arena.used
 
-        world.refusal = "There is none."
-        with await world.payload.gather([LARGE] * 50, 50 * len(LARGE), 0) as whole:
-            assert LARGE * 50 == whole
-        with await world.payload.gather([b"a", b"b"], 2, 0) as whole:
-            assert b"ab" == whole
-
-    run(test)
+    world.refusal = "There is none."
+    with await world.payload.gather([LARGE] * 50, 50 * len(LARGE), 0) as whole:
+        assert LARGE * 50 == whole
+    with await world.payload.gather([b"a", b"b"], 2, 0) as whole:
+        assert b"ab" == whole
 
 
-def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_it() -> None:
-    async def test(world: World) -> None:
-        data = world.respond(LARGE, LARGE[:20_000])
-        body = wire.decode_response(data)
-        assert has_references(body)
+@scenario(run)
+async def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_it(
+    world: World, /
+) -> None:
+    data = world.respond(LARGE, LARGE[:20_000])
+    body = wire.decode_response(data)
+    assert has_references(body)
 
-        response = await world.payload.open(body)
+    response = await world.payload.open(body)
 
-        assert [LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
-        rest = response.outputs[0].data[5:9]
-        del response
-        released = await world.see_released(1)
-        assert [body.outputs[1].data.block] == [block.block for block in released]
-        del rest
-        assert {9} == {block.owner for block in await world.see_released(2)}
-
-    run(test)
-
-
-def test_a_segment_is_asked_for_once_by_all_who_need_it() -> None:
-    async def test(world: World) -> None:
-        bodies = [wire.decode_response(world.respond(LARGE)) for _ in range(4)]
-
-        await asyncio.gather(*(world.payload.open(body) for body in bodies))
-
-        assert [wire.OpenSegment(9, 1)] == world.messages
-
-    run(test)
+    assert [LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
+    rest = response.outputs[0].data[5:9]
+    del response
+    released = await world.see_released(1)
+    assert [body.outputs[1].data.block] == [block.block for block in released]
+    del rest
+    assert {9} == {block.owner for block in await world.see_released(2)}
 
 
-def test_a_response_whose_memory_is_gone_is_an_error_and_released() -> None:
-    async def test(world: World) -> None:
-        body = wire.decode_response(world.respond(LARGE))
-        os.close(world.stub_segments.pop(1))
+@scenario(run)
+async def test_a_segment_is_asked_for_once_by_all_who_need_it(world: World, /) -> None:
+    bodies = [wire.decode_response(world.respond(LARGE)) for _ in range(4)]
 
-        with pytest.raises(Unavailable, match="is gone"):
-            await world.payload.open(body)
+    await asyncio.gather(*(world.payload.open(body) for body in bodies))
 
-        await world.see_released(1)
+    assert [wire.OpenSegment(9, 1)] == world.messages
 
-    run(test)
+
+@scenario(run)
+async def test_a_response_whose_memory_is_gone_is_an_error_and_released(world: World, /) -> None:
+    body = wire.decode_response(world.respond(LARGE))
+    os.close(world.stub_segments.pop(1))
+
+    with pytest.raises(Unavailable, match="is gone"):
+        await world.payload.open(body)
+
+    await world.see_released(1)
 
 
 @pytest.mark.parametrize("change", [{"size": 2**40}, {"offset": 2**62}])
-def test_a_response_that_points_beyond_its_segment_is_an_error(change: dict[str, int]) -> None:
-    async def test(world: World) -> None:
-        body = wire.decode_response(world.respond(LARGE))
-        wrong = body.outputs[0].data._replace(**change)
+@scenario(run)
+async def test_a_response_that_points_beyond_its_segment_is_an_error(
+    world: World, /, change: dict[str, int]
+) -> None:
+    body = wire.decode_response(world.respond(LARGE))
+    wrong = body.outputs[0].data._replace(**change)
 
-        with pytest.raises(ProtocolError):
-            await world.payload.open(ResponseBody({}, [Tensor("OUT", 2, [1], wrong)]))
+    with pytest.raises(ProtocolError):
+        await world.payload.open(ResponseBody({}, [Tensor("OUT", 2, [1], wrong)]))
 
-        await world.see_released(1)
-
-    run(test)
-
-
-def test_a_response_that_nobody_wants_is_released() -> None:
-    async def test(world: World) -> None:
-        world.payload.discard(world.respond(LARGE, LARGE))
-        world.payload.discard(b"")
-        # its stub has written one of its outputs to a region itself
-        response = wire.decode_response(world.respond(LARGE))
-        written = Tensor("WRITTEN", 2, [1], None)
-        body = wire.encode_body(response._replace(outputs=[written, *response.outputs]))
-        world.payload.discard(body)
-        await world.see_released(3)
-
-    run(test)
+    await world.see_released(1)
 
 
-def test_a_release_travels_with_the_next_message() -> None:
-    async def test(world: World) -> None:
-        blocks = [wire.Block(9, 1, number) for number in (1, 2)]
-
-        world.payload.mappings._on_release(blocks)
-        taken = world.payload.releases.take()
-
-        assert [blocks] == taken
-        assert [] == world.payload.releases.take()
-        await asyncio.sleep(0.02)
-        assert [] == world.released
-
-    run(test)
+@scenario(run)
+async def test_a_response_that_nobody_wants_is_released(world: World, /) -> None:
+    world.payload.discard(world.respond(LARGE, LARGE))
+    world.payload.discard(b"")
+    # its stub has written one of its outputs to a region itself
+    response = wire.decode_response(world.respond(LARGE))
+    written = Tensor("WRITTEN", 2, [1], None)
+    body = wire.encode_body(response._replace(outputs=[written, *response.outputs]))
+    world.payload.discard(body)
+    await world.see_released(3)
 
 
-def test_many_releases_do_not_wait_for_a_message() -> None:
-    async def test(world: World) -> None:
-        for number in range(9):
-            world.payload.mappings._on_release([wire.Block(9, 1, number)])
+@scenario(run)
+async def test_a_release_travels_with_the_next_message(world: World, /) -> None:
+    blocks = [wire.Block(9, 1, number) for number in (1, 2)]
 
-        for _ in range(3):  # turns, and no time
-            await asyncio.sleep(0)
+    world.payload.mappings._on_release(blocks)
+    taken = world.payload.releases.take()
 
-        assert 9 == len(world.released)
-
-    run(test)
-
-
-def test_an_unsealed_segment_is_not_mapped() -> None:
-    async def test(world: World) -> None:
-        body = wire.decode_response(world.respond(LARGE))
-        os.close(world.stub_segments[1])
-        world.stub_segments[1] = os.memfd_create("bad", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.truncate(world.stub_segments[1], 1 << 20)
-
-        with pytest.raises(Unavailable):
-            await world.payload.open(body)
-
-        assert 1 == world.payload.segments.malformed
-
-    run(test)
+    assert [blocks] == taken
+    assert [] == world.payload.releases.take()
+    await asyncio.sleep(0.02)
+    assert [] == world.released
 
 
-def test_references_of_a_request_name_this_process() -> None:
-    async def test(world: World) -> None:
-        body = await world.send(LARGE)
-        reference = body.inputs[0].data
-        assert type(reference) is Reference
-        assert (3, len(LARGE)) == (reference.owner, reference.size)
-        gc.collect()
+@scenario(run)
+async def test_many_releases_do_not_wait_for_a_message(world: World, /) -> None:
+    for number in range(9):
+        world.payload.mappings._on_release([wire.Block(9, 1, number)])
 
-    run(test)
+    for _ in range(3):  # turns, and no time
+        await asyncio.sleep(0)
+
+    assert 9 == len(world.released)
+
+
+@scenario(run)
+async def test_an_unsealed_segment_is_not_mapped(world: World, /) -> None:
+    body = wire.decode_response(world.respond(LARGE))
+    os.close(world.stub_segments[1])
+    world.stub_segments[1] = os.memfd_create("bad", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(world.stub_segments[1], 1 << 20)
+
+    with pytest.raises(Unavailable):
+        await world.payload.open(body)
+
+    assert 1 == world.payload.segments.malformed
+
+
+@scenario(run)
+async def test_references_of_a_request_name_this_process(world: World, /) -> None:
+    body = await world.send(LARGE)
+    reference = body.inputs[0].data
+    assert type(reference) is Reference
+    assert (3, len(LARGE)) == (reference.owner, reference.size)
+    gc.collect()
 
 
 #: Opens a response in a process that has not imported numpy yet, and prints which threads did.

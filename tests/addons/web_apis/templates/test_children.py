@@ -11,6 +11,7 @@ import psutil
 import pytest
 import uvloop
 
+from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
 from zmqtriton_addons.web_apis.templates import children as module
 from zmqtriton_addons.web_apis.templates.children import Children, request_of
@@ -45,92 +46,78 @@ def ask(children: Children, model: str, template: str) -> Awaitable[str]:
     return children.render(model, "", request_of(model, template, messages, ""))
 
 
-def test_a_process_renders_one_chat_after_the_other() -> None:
-    async def scenario(children: Children) -> None:
-        first = await ask(children, "m", "{{ messages[0].content }}")
-        [process] = processes()
+@scenario(play)
+async def test_a_process_renders_one_chat_after_the_other(children: Children, /) -> None:
+    first = await ask(children, "m", "{{ messages[0].content }}")
+    [process] = processes()
 
-        assert first == await ask(children, "m", "{{ messages | map(attribute='content') | join }}")
-        assert [process] == processes()
-        assert "é" == first
-
-    play(scenario)
+    assert first == await ask(children, "m", "{{ messages | map(attribute='content') | join }}")
+    assert [process] == processes()
+    assert "é" == first
 
 
 @pytest.mark.parametrize("template", [LOOPS, NUMBERS])
-def test_a_template_without_an_end_is_ended_and_keeps_no_other_model_waiting(
-    template: str, monkeypatch: pytest.MonkeyPatch
+@scenario(play)
+async def test_a_template_without_an_end_is_ended_and_keeps_no_other_model_waiting(
+    children: Children, /, template: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(children: Children) -> None:
-        await ask(children, "other", "1")
-        await ask(children, "m", "1")
-        monkeypatch.setattr(module, "WITHIN_S", 1.0)
-        endless = asyncio.ensure_future(ask(children, "m", template))
-        await asyncio.sleep(0)
+    await ask(children, "other", "1")
+    await ask(children, "m", "1")
+    monkeypatch.setattr(module, "WITHIN_S", 1.0)
+    endless = asyncio.ensure_future(ask(children, "m", template))
+    await asyncio.sleep(0)
 
-        assert "2" == await ask(children, "other", "{{ 1 + 1 }}")
-        assert not endless.done()
-        with pytest.raises(InternalError, match="of model 'm' takes longer than 1 s"):
-            await endless
-        monkeypatch.undo()
-        assert "3" == await ask(children, "m", "{{ 1 + 2 }}")
-
-    play(scenario)
+    assert "2" == await ask(children, "other", "{{ 1 + 1 }}")
+    assert not endless.done()
+    with pytest.raises(InternalError, match="of model 'm' takes longer than 1 s"):
+        await endless
+    monkeypatch.undo()
+    assert "3" == await ask(children, "m", "{{ 1 + 2 }}")
 
 
-def test_a_template_that_takes_much_memory_gets_none() -> None:
-    async def scenario(children: Children) -> None:
-        with pytest.raises(InternalError, match="of model 'm' takes too much memory"):
-            await ask(children, "m", "{{ messages[0].content * 10 ** 10 }}")
+@scenario(play)
+async def test_a_template_that_takes_much_memory_gets_none(children: Children, /) -> None:
+    with pytest.raises(InternalError, match="of model 'm' takes too much memory"):
+        await ask(children, "m", "{{ messages[0].content * 10 ** 10 }}")
 
-        assert "1" == await ask(children, "m", "1")
-
-    play(scenario)
+    assert "1" == await ask(children, "m", "1")
 
 
-def test_who_leaves_ends_a_template_that_grows() -> None:
-    async def scenario(children: Children) -> None:
-        await ask(children, "m", "1")
-        [process] = processes()
-        growing = asyncio.ensure_future(ask(children, "m", GROWING))
-        await asyncio.sleep(0.3)
-        growing.cancel()
+@scenario(play)
+async def test_who_leaves_ends_a_template_that_grows(children: Children, /) -> None:
+    await ask(children, "m", "1")
+    [process] = processes()
+    growing = asyncio.ensure_future(ask(children, "m", GROWING))
+    await asyncio.sleep(0.3)
+    growing.cancel()
 
-        await asyncio.gather(growing, return_exceptions=True)
-        assert "1" == await ask(children, "m", "1")
-        assert process not in processes()
-
-    play(scenario)
+    await asyncio.gather(growing, return_exceptions=True)
+    assert "1" == await ask(children, "m", "1")
+    assert process not in processes()
 
 
-def test_a_process_can_open_nothing_and_has_a_limit_of_memory() -> None:
-    async def scenario(children: Children) -> None:
-        await ask(children, "m", "1")
-        [process] = processes()
+@scenario(play)
+async def test_a_process_can_open_nothing_and_has_a_limit_of_memory(children: Children, /) -> None:
+    await ask(children, "m", "1")
+    [process] = processes()
 
-        assert (3, 3) == process.rlimit(psutil.RLIMIT_NOFILE)
-        assert max(process.rlimit(psutil.RLIMIT_AS)) <= 1 << 29
-        assert {"PATH"} <= process.environ().keys() <= set(module._VARIABLES) | {"LC_CTYPE"}
-
-    play(scenario)
+    assert (3, 3) == process.rlimit(psutil.RLIMIT_NOFILE)
+    assert max(process.rlimit(psutil.RLIMIT_AS)) <= 1 << 29
+    assert {"PATH"} <= process.environ().keys() <= set(module._VARIABLES) | {"LC_CTYPE"}
 
 
-def test_so_many_processes_are_kept_and_no_more() -> None:
-    async def scenario(children: Children) -> None:
-        for number in range(module.MAX_PROCESSES + 2):
-            await ask(children, f"m{number}", "1")
+@scenario(play)
+async def test_so_many_processes_are_kept_and_no_more(children: Children, /) -> None:
+    for number in range(module.MAX_PROCESSES + 2):
+        await ask(children, f"m{number}", "1")
 
-        assert module.MAX_PROCESSES >= len(processes())
-
-    play(scenario)
+    assert module.MAX_PROCESSES >= len(processes())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
-def test_a_process_runs_as_the_user_of_its_model() -> None:
-    async def scenario(children: Children) -> None:
-        await children.render("m", "nobody", request_of("m", "1", [], ""))
-        [process] = processes()
+@scenario(play)
+async def test_a_process_runs_as_the_user_of_its_model(children: Children, /) -> None:
+    await children.render("m", "nobody", request_of("m", "1", [], ""))
+    [process] = processes()
 
-        assert "nobody" == process.username()
-
-    play(scenario)
+    assert "nobody" == process.username()

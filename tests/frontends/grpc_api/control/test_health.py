@@ -12,6 +12,7 @@ from tests.frontends.grpc_api.fake_gateway import (
     InMemoryTransport,
     version_info,
 )
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_frontends.grpc_api.control import health as module
 from zmqtriton_frontends.grpc_api.control.health import Health
@@ -132,76 +133,68 @@ def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.Mon
     assert asyncio.run(scenario()) == [NOT_SERVING, SERVING, NOT_SERVING]
 
 
-def test_a_watch_ends_when_the_server_stops() -> None:
-    async def scenario() -> None:
-        gateway = FakeGateway(version_info("m"))
-        watcher = Watcher(Health(gateway))
-        assert await watcher.next() == SERVING
+@scenario(asyncio.run)
+async def test_a_watch_ends_when_the_server_stops() -> None:
+    gateway = FakeGateway(version_info("m"))
+    watcher = Watcher(Health(gateway))
+    assert await watcher.next() == SERVING
 
-        gateway.is_stopping = gateway.is_ending = True
+    gateway.is_stopping = gateway.is_ending = True
 
-        assert await watcher.next() == NOT_SERVING
-        with pytest.raises(StopAsyncIteration):
-            await watcher.next()
-
-    asyncio.run(scenario())
+    assert await watcher.next() == NOT_SERVING
+    with pytest.raises(StopAsyncIteration):
+        await watcher.next()
 
 
-def test_a_watch_goes_on_while_sequences_do() -> None:
-    async def scenario() -> None:
-        gateway = FakeGateway(version_info("m"))
-        watcher = Watcher(Health(gateway))
-        assert await watcher.next() == SERVING
+@scenario(asyncio.run)
+async def test_a_watch_goes_on_while_sequences_do() -> None:
+    gateway = FakeGateway(version_info("m"))
+    watcher = Watcher(Health(gateway))
+    assert await watcher.next() == SERVING
 
-        gateway.is_stopping = True
+    gateway.is_stopping = True
 
-        assert await watcher.next() == NOT_SERVING
-        ending = asyncio.ensure_future(watcher.next())
-        await asyncio.sleep(0)
-        assert not ending.done()
-        gateway.is_ending = True
-        with pytest.raises(StopAsyncIteration):
-            await ending
-
-    asyncio.run(scenario())
+    assert await watcher.next() == NOT_SERVING
+    ending = asyncio.ensure_future(watcher.next())
+    await asyncio.sleep(0)
+    assert not ending.done()
+    gateway.is_ending = True
+    with pytest.raises(StopAsyncIteration):
+        await ending
 
 
-def test_one_watcher_that_leaves_takes_nothing_from_the_others() -> None:
-    async def scenario() -> None:
-        gateway = FakeGateway(version_info("m"))
-        health = Health(gateway)
-        leaving, staying = Watcher(health), Watcher(health)
-        assert [await leaving.next(), await staying.next()] == [SERVING, SERVING]
-        waiting = asyncio.ensure_future(staying.next())
+@scenario(asyncio.run)
+async def test_one_watcher_that_leaves_takes_nothing_from_the_others() -> None:
+    gateway = FakeGateway(version_info("m"))
+    health = Health(gateway)
+    leaving, staying = Watcher(health), Watcher(health)
+    assert [await leaving.next(), await staying.next()] == [SERVING, SERVING]
+    waiting = asyncio.ensure_future(staying.next())
 
-        await leaving.leave()
-        gateway.catalogue.update(version_info("m", ready_instances=0))
+    await leaving.leave()
+    gateway.catalogue.update(version_info("m", ready_instances=0))
 
-        assert await waiting == NOT_SERVING
-
-    asyncio.run(scenario())
+    assert await waiting == NOT_SERVING
 
 
-def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -> None:
-    async def scenario() -> None:
-        gateway = FakeGateway(version_info("m"))
-        health = Health(gateway)
-        first, second = Watcher(health), Watcher(health)
-        assert await first.next() == SERVING
-        waiting = asyncio.ensure_future(first.next())
-        await asyncio.sleep(0)
+@scenario(asyncio.run)
+async def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -> None:
+    gateway = FakeGateway(version_info("m"))
+    health = Health(gateway)
+    first, second = Watcher(health), Watcher(health)
+    assert await first.next() == SERVING
+    waiting = asyncio.ensure_future(first.next())
+    await asyncio.sleep(0)
 
-        # Unready and ready again between two looks, and the second watcher came in between.
-        gateway.catalogue.update(version_info("m", ready_instances=0))
-        assert await second.next() == NOT_SERVING
-        next_of_second = asyncio.ensure_future(second.next())
-        await asyncio.sleep(0)
-        gateway.catalogue.update(version_info("m"))
+    # Unready and ready again between two looks, and the second watcher came in between.
+    gateway.catalogue.update(version_info("m", ready_instances=0))
+    assert await second.next() == NOT_SERVING
+    next_of_second = asyncio.ensure_future(second.next())
+    await asyncio.sleep(0)
+    gateway.catalogue.update(version_info("m"))
 
-        assert await next_of_second == SERVING
-        waiting.cancel()
-
-    asyncio.run(scenario())
+    assert await next_of_second == SERVING
+    waiting.cancel()
 
 
 def test_without_watchers_nobody_looks() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.scenarios import scenario
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
 from zmqtriton_frontends.process import ledger
@@ -29,146 +30,128 @@ async def fill(outbox: Outbox, message: bytes = b"x") -> None:
         await outbox.send(message)
 
 
-def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        for message in (b"a", b"b", b"c"):
-            await outbox.send(message)
-        outbox.end()
+@scenario(run)
+async def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    for message in (b"a", b"b", b"c"):
+        await outbox.send(message)
+    outbox.end()
 
-        assert [b"a", b"b", b"c"] == [message async for message in outbox]
-
-    run(check())
+    assert [b"a", b"b", b"c"] == [message async for message in outbox]
 
 
-def test_a_reader_waits_for_the_first_message() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        reader = asyncio.ensure_future(anext(outbox))
-        await turns()
-        assert not reader.done()
+@scenario(run)
+async def test_a_reader_waits_for_the_first_message() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    reader = asyncio.ensure_future(anext(outbox))
+    await turns()
+    assert not reader.done()
 
-        await outbox.send(b"a")
+    await outbox.send(b"a")
 
-        assert await reader == b"a"
-
-    run(check())
+    assert await reader == b"a"
 
 
-def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        await fill(outbox)
-        first = asyncio.ensure_future(outbox.send(b"first"))
-        second = asyncio.ensure_future(outbox.send(b"second"))
-        await turns()
-        assert not first.done()
+@scenario(run)
+async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    await fill(outbox)
+    first = asyncio.ensure_future(outbox.send(b"first"))
+    second = asyncio.ensure_future(outbox.send(b"second"))
+    await turns()
+    assert not first.done()
 
-        await anext(outbox)
-        await first
-        assert not second.done()
-        await anext(outbox)
-        await second
+    await anext(outbox)
+    await first
+    assert not second.done()
+    await anext(outbox)
+    await second
 
-        outbox.end()
-        assert [b"first", b"second"] == [message async for message in outbox][-2:]
-
-    run(check())
+    outbox.end()
+    assert [b"first", b"second"] == [message async for message in outbox][-2:]
 
 
-def test_large_messages_fill_it_sooner() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        await outbox.send(bytes(4 << 20))
-        waiting = asyncio.ensure_future(outbox.send(b"x"))
-        await turns()
+@scenario(run)
+async def test_large_messages_fill_it_sooner() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    await outbox.send(bytes(4 << 20))
+    waiting = asyncio.ensure_future(outbox.send(b"x"))
+    await turns()
 
-        assert not waiting.done()
-        await anext(outbox)
-        await waiting
-
-    run(check())
+    assert not waiting.done()
+    await anext(outbox)
+    await waiting
 
 
-def test_a_sender_that_gives_up_sends_nothing() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        await fill(outbox)
-        waiting = asyncio.ensure_future(outbox.send(b"gone"))
-        await turns()
-        waiting.cancel()
-        await turns()
+@scenario(run)
+async def test_a_sender_that_gives_up_sends_nothing() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    await fill(outbox)
+    waiting = asyncio.ensure_future(outbox.send(b"gone"))
+    await turns()
+    waiting.cancel()
+    await turns()
 
-        outbox.end()
+    outbox.end()
 
-        assert [b"x"] * SIZE == [message async for message in outbox]
-
-    run(check())
+    assert [b"x"] * SIZE == [message async for message in outbox]
 
 
-def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        await outbox.send(b"a")
-        outbox.end(ValueError("broken"))
-        outbox.end()
-        await outbox.send(b"too late")
+@scenario(run)
+async def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    await outbox.send(b"a")
+    outbox.end(ValueError("broken"))
+    outbox.end()
+    await outbox.send(b"too late")
 
-        assert await anext(outbox) == b"a"
-        with pytest.raises(ValueError, match="broken"):
-            await anext(outbox)
-
-    run(check())
-
-
-def test_the_end_lets_waiting_senders_go() -> None:
-    async def check() -> None:
-        outbox = Outbox(Share(Book(LIMIT)))
-        await fill(outbox)
-        waiting = asyncio.ensure_future(outbox.send(b"never"))
-        await turns()
-
-        outbox.end()
-
-        await waiting
-        assert [b"x"] * SIZE == [message async for message in outbox]
-
-    run(check())
-
-
-def test_what_is_encoded_has_room_until_it_is_taken() -> None:
-    async def check() -> None:
-        book = Book(LIMIT)
-        outbox = Outbox(Share(book))
-        await outbox.send(bytes(100_000))
-        assert 90_000 < book.held < 140_000
-
+    assert await anext(outbox) == b"a"
+    with pytest.raises(ValueError, match="broken"):
         await anext(outbox)
 
-        assert book.held == 0
 
-    run(check())
+@scenario(run)
+async def test_the_end_lets_waiting_senders_go() -> None:
+    outbox = Outbox(Share(Book(LIMIT)))
+    await fill(outbox)
+    waiting = asyncio.ensure_future(outbox.send(b"never"))
+    await turns()
+
+    outbox.end()
+
+    await waiting
+    assert [b"x"] * SIZE == [message async for message in outbox]
 
 
-def test_who_encodes_waits_for_room_and_is_refused_after_long(
+@scenario(run)
+async def test_what_is_encoded_has_room_until_it_is_taken() -> None:
+    book = Book(LIMIT)
+    outbox = Outbox(Share(book))
+    await outbox.send(bytes(100_000))
+    assert 90_000 < book.held < 140_000
+
+    await anext(outbox)
+
+    assert book.held == 0
+
+
+@scenario(run)
+async def test_who_encodes_waits_for_room_and_is_refused_after_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ledger, "WAIT_S", 0.01)
 
-    async def check() -> None:
-        book = Book(1 << 20)
-        other, outbox = Share(book), Outbox(Share(book))
-        other.add(book.limit)
-        with pytest.raises(NoRoomError):
-            await outbox.wait_for_room(500_000)
-        assert not outbox.admits(500_000)
+    book = Book(1 << 20)
+    other, outbox = Share(book), Outbox(Share(book))
+    other.add(book.limit)
+    with pytest.raises(NoRoomError):
+        await outbox.wait_for_room(500_000)
+    assert not outbox.admits(500_000)
 
-        waiting = asyncio.ensure_future(outbox.wait_for_room(500_000))
-        other.release()
-        await waiting
+    waiting = asyncio.ensure_future(outbox.wait_for_room(500_000))
+    other.release()
+    await waiting
 
-        assert outbox.room >= 500_000
-        outbox.close()
-        assert book.held == 0
-
-    run(check())
+    assert outbox.room >= 500_000
+    outbox.close()
+    assert book.held == 0

@@ -12,6 +12,7 @@ from tests.faults.attacks.target import message_frames
 from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, version_info
 from tests.frontends.grpc_api.serving import serving
 from tests.support import raw_http2 as h2
+from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
@@ -130,41 +131,37 @@ def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
     asyncio.run(run())
 
 
-def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
-    async def run() -> None:
-        gateway, call = Held(), FakeCall()
-        answer: Any = None
-        Inference(gateway).begin(written("m", INLINE_BYTES // KIB + 1), call, answer)
-        assert 0 == call.requests.held
+@scenario(asyncio.run)
+async def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
+    gateway, call = Held(), FakeCall()
+    answer: Any = None
+    Inference(gateway).begin(written("m", INLINE_BYTES // KIB + 1), call, answer)
+    assert 0 == call.requests.held
 
-        Inference(gateway).begin(written("m", 40), call, answer)
-        assert 40 * KIB <= call.requests.held <= 41 * KIB
-
-    asyncio.run(run())
+    Inference(gateway).begin(written("m", 40), call, answer)
+    assert 40 * KIB <= call.requests.held <= 41 * KIB
 
 
-def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
-    async def run() -> None:
-        gateway, call, answer = Held(), FakeCall(), Noted()
+@scenario(asyncio.run)
+async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
+    gateway, call, answer = Held(), FakeCall(), Noted()
 
-        async def load(verb: str, arguments: dict[str, Any]) -> None:
-            gateway.catalogue.update(version_info("late"))
+    async def load(verb: str, arguments: dict[str, Any]) -> None:
+        gateway.catalogue.update(version_info("late"))
 
-        gateway.catalogue.demand = OnDemandLoader(load, 60.0)
-        inference = Inference(gateway)
-        pending = inference.begin(written("late", 40), call, answer)
-        await settle()
-        assert 40 * KIB <= call.requests.held <= 41 * KIB
-        assert 1 == len(gateway.replies)
-        pending.cancel()
+    gateway.catalogue.demand = OnDemandLoader(load, 60.0)
+    inference = Inference(gateway)
+    pending = inference.begin(written("late", 40), call, answer)
+    await settle()
+    assert 40 * KIB <= call.requests.held <= 41 * KIB
+    assert 1 == len(gateway.replies)
+    pending.cancel()
 
-        gateway.catalogue.forget("late")
-        call.requests = Share(Book(16 * KIB))
-        inference.begin(written("late", 40), call, answer)
-        await settle()
-        assert [NoRequestRoomError] == [type(error) for error in answer.errors]
-
-    asyncio.run(run())
+    gateway.catalogue.forget("late")
+    call.requests = Share(Book(16 * KIB))
+    inference.begin(written("late", 40), call, answer)
+    await settle()
+    assert [NoRequestRoomError] == [type(error) for error in answer.errors]
 
 
 def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:

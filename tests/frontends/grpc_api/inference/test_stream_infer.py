@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, version_info
+from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
@@ -102,39 +103,39 @@ def text(response: Any) -> bytes:
 
 
 @pytest.mark.row("D33")
-def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.send(request("n", "7"))
-        conversation.half_close()
+@scenario(converse)
+async def test_a_plain_model_answers_once_and_its_response_is_final(
+    conversation: Conversation, /
+) -> None:
+    conversation.send(request("n", "7"))
+    conversation.half_close()
 
-        (response,) = await conversation.rest()
+    (response,) = await conversation.rest()
 
-        assert response.error_message == ""
-        inner = response.infer_response
-        assert (inner.id, inner.model_name, inner.model_version) == ("7", "n", "3")
-        assert inner.outputs[0].name == "OUTPUT0"
-        assert inner.outputs[0].datatype == "FP32"
-        assert list(inner.outputs[0].shape) == [1]
-        assert list(inner.raw_output_contents) == [b"abcd"]
-        assert is_final(response)
-
-    converse(test)
+    assert response.error_message == ""
+    inner = response.infer_response
+    assert (inner.id, inner.model_name, inner.model_version) == ("7", "n", "3")
+    assert inner.outputs[0].name == "OUTPUT0"
+    assert inner.outputs[0].datatype == "FP32"
+    assert list(inner.outputs[0].shape) == [1]
+    assert list(inner.raw_output_contents) == [b"abcd"]
+    assert is_final(response)
 
 
-def test_a_fault_amid_one_request_is_its_error_and_the_stream_goes_on() -> None:
-    async def test(conversation: Conversation) -> None:
-        catalogue: Any = conversation.gateway.catalogue
-        find = catalogue.find
-        catalogue.find = lambda *target: find(*target) if target[0] == "m" else 1 // 0
-        conversation.send(request("n", "1"), request("m", "2"))
-        conversation.half_close()
+@scenario(converse)
+async def test_a_fault_amid_one_request_is_its_error_and_the_stream_goes_on(
+    conversation: Conversation, /
+) -> None:
+    catalogue: Any = conversation.gateway.catalogue
+    find = catalogue.find
+    catalogue.find = lambda *target: find(*target) if target[0] == "m" else 1 // 0
+    conversation.send(request("n", "1"), request("m", "2"))
+    conversation.half_close()
 
-        failed, answered = await conversation.rest()
+    failed, answered = await conversation.rest()
 
-        assert "the server failed to answer" in failed.error_message
-        assert "2" == answered.infer_response.id
-
-    converse(test)
+    assert "the server failed to answer" in failed.error_message
+    assert "2" == answered.infer_response.id
 
 
 def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
@@ -165,106 +166,102 @@ def sent_ids(conversation: Conversation) -> list[str]:
 
 
 @pytest.mark.row("D31", "D38")
-def test_a_request_that_waits_for_memory_is_not_overtaken() -> None:
-    async def test(conversation: Conversation) -> None:
-        room = conversation.gateway.placement_gates["large"] = asyncio.Event()
-        conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
-        conversation.half_close()
-        answers = asyncio.ensure_future(conversation.get())
-        await settle()
-        assert [] == sent_ids(conversation)
+@scenario(converse)
+async def test_a_request_that_waits_for_memory_is_not_overtaken(
+    conversation: Conversation, /
+) -> None:
+    room = conversation.gateway.placement_gates["large"] = asyncio.Event()
+    conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
+    conversation.half_close()
+    answers = asyncio.ensure_future(conversation.get())
+    await settle()
+    assert [] == sent_ids(conversation)
 
-        room.set()
-        await answers
-        conversation.gateway.fake_streams.put("next", final())
-        await conversation.rest()
+    room.set()
+    await answers
+    conversation.gateway.fake_streams.put("next", final())
+    await conversation.rest()
 
-        assert ["large", "next", "last"] == sent_ids(conversation)
-
-    converse(test)
-
-
-def test_a_large_request_that_is_never_asked_does_not_stop_the_others() -> None:
-    async def test(conversation: Conversation) -> None:
-        async def fail(request: CheckedRequest) -> ResponseBody:
-            raise Unavailable("no memory")
-
-        conversation.gateway.respond_late = fail  # type: ignore[method-assign]
-        conversation.send(large("m", "large"), large("m", "last"))
-        conversation.half_close()
-
-        assert ["no memory"] * 2 == [r.error_message for r in await conversation.rest()]
-
-    converse(test)
+    assert ["large", "next", "last"] == sent_ids(conversation)
 
 
-def test_plain_requests_are_answered_in_their_order_whatever_finishes_first() -> None:
-    async def test(conversation: Conversation) -> None:
-        gates = conversation.gateway.gates
-        gates["0"] = asyncio.Event()
-        conversation.send(request("m", "0"), request("n", "1"), request("m", "2"))
-        conversation.half_close()
-        reading = asyncio.ensure_future(conversation.rest())
-        await settle()
-        assert len(conversation.gateway.requests) == 3
-        assert not reading.done()
+@scenario(converse)
+async def test_a_large_request_that_is_never_asked_does_not_stop_the_others(
+    conversation: Conversation, /
+) -> None:
+    async def fail(request: CheckedRequest) -> ResponseBody:
+        raise Unavailable("no memory")
 
-        gates["0"].set()
+    conversation.gateway.respond_late = fail  # type: ignore[method-assign]
+    conversation.send(large("m", "large"), large("m", "last"))
+    conversation.half_close()
 
-        assert ["0", "1", "2"] == [r.infer_response.id for r in await reading]
-
-    converse(test)
+    assert ["no memory"] * 2 == [r.error_message for r in await conversation.rest()]
 
 
-def test_requests_reach_the_gateway_in_their_order() -> None:
-    async def test(conversation: Conversation) -> None:
-        ids = [str(number) for number in range(200)]
-        conversation.send(*(request("m", one) for one in ids))
-        conversation.half_close()
+@scenario(converse)
+async def test_plain_requests_are_answered_in_their_order_whatever_finishes_first(
+    conversation: Conversation, /
+) -> None:
+    gates = conversation.gateway.gates
+    gates["0"] = asyncio.Event()
+    conversation.send(request("m", "0"), request("n", "1"), request("m", "2"))
+    conversation.half_close()
+    reading = asyncio.ensure_future(conversation.rest())
+    await settle()
+    assert len(conversation.gateway.requests) == 3
+    assert not reading.done()
 
-        await conversation.rest()
+    gates["0"].set()
 
-        assert ids == [r.body.request_id for r in conversation.gateway.requests]
+    assert ["0", "1", "2"] == [r.infer_response.id for r in await reading]
 
-    converse(test)
+
+@scenario(converse)
+async def test_requests_reach_the_gateway_in_their_order(conversation: Conversation, /) -> None:
+    ids = [str(number) for number in range(200)]
+    conversation.send(*(request("m", one) for one in ids))
+    conversation.half_close()
+
+    await conversation.rest()
+
+    assert ids == [r.body.request_id for r in conversation.gateway.requests]
 
 
 @pytest.mark.row("D33", "D31")
-def test_decoupled_responses_come_as_they_are_made() -> None:
-    async def test(conversation: Conversation) -> None:
-        feeds = conversation.gateway.fake_streams
-        conversation.send(request("d", "a"), request("d", "b"))
+@scenario(converse)
+async def test_decoupled_responses_come_as_they_are_made(conversation: Conversation, /) -> None:
+    feeds = conversation.gateway.fake_streams
+    conversation.send(request("d", "a"), request("d", "b"))
 
-        got = []
-        for request_id, one in (
-            ("b", item(b"b0")),
-            ("a", item(b"a0")),
-            ("b", item(b"b1", is_final=True)),
-            ("a", item(b"a1", is_final=True)),
-        ):
-            feeds.put(request_id, one)
-            response = await conversation.get()
-            got.append((response.infer_response.id, text(response), is_final(response)))
+    got = []
+    for request_id, one in (
+        ("b", item(b"b0")),
+        ("a", item(b"a0")),
+        ("b", item(b"b1", is_final=True)),
+        ("a", item(b"a1", is_final=True)),
+    ):
+        feeds.put(request_id, one)
+        response = await conversation.get()
+        got.append((response.infer_response.id, text(response), is_final(response)))
 
-        assert got == [
-            ("b", b"b0", False),
-            ("a", b"a0", False),
-            ("b", b"b1", True),
-            ("a", b"a1", True),
-        ]
-
-    converse(test)
+    assert got == [
+        ("b", b"b0", False),
+        ("a", b"a0", False),
+        ("b", b"b1", True),
+        ("a", b"a1", True),
+    ]
 
 
-def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.gateway.gate = asyncio.Event()
-        conversation.gateway.fake_streams.put("b", item(b"x", is_final=True))
-        conversation.send(request("m", "a"), request("d", "b"))
+@scenario(converse)
+async def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it(
+    conversation: Conversation, /
+) -> None:
+    conversation.gateway.gate = asyncio.Event()
+    conversation.gateway.fake_streams.put("b", item(b"x", is_final=True))
+    conversation.send(request("m", "a"), request("d", "b"))
 
-        assert (await conversation.get()).infer_response.id == "b"
-
-    converse(test)
+    assert (await conversation.get()).infer_response.id == "b"
 
 
 @pytest.mark.row("D34")
@@ -290,111 +287,109 @@ def test_an_end_without_a_response_is_sent_to_those_who_want_it(is_final_wanted:
     assert gateway.requests[0].body.parameters == {}
 
 
-def test_parameters_of_a_response_stand_beside_the_final_one() -> None:
-    async def test(conversation: Conversation) -> None:
-        own = item(b"x", is_final=True, tokens=3, triton_final_response=False)
-        conversation.gateway.fake_streams.put("a", own)
-        conversation.send(request("d", "a"))
+@scenario(converse)
+async def test_parameters_of_a_response_stand_beside_the_final_one(
+    conversation: Conversation, /
+) -> None:
+    own = item(b"x", is_final=True, tokens=3, triton_final_response=False)
+    conversation.gateway.fake_streams.put("a", own)
+    conversation.send(request("d", "a"))
 
-        response = await conversation.get()
+    response = await conversation.get()
 
-        assert response.infer_response.parameters["tokens"].int64_param == 3
-        assert is_final(response)
-
-    converse(test)
+    assert response.infer_response.parameters["tokens"].int64_param == 3
+    assert is_final(response)
 
 
 # ---------------------------------------------------------------------- errors
 
 
 @pytest.mark.row("D30")
-def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.send(
-            request("nope", "a"), request("m", "b", raw_input_contents=[]), request("m", "c")
-        )
-        conversation.half_close()
+@scenario(converse)
+async def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on(
+    conversation: Conversation, /
+) -> None:
+    conversation.send(
+        request("nope", "a"), request("m", "b", raw_input_contents=[]), request("m", "c")
+    )
+    conversation.half_close()
 
-        unknown, lacking, good = await conversation.rest()
+    unknown, lacking, good = await conversation.rest()
 
-        assert unknown.error_message == "Request for unknown model: 'nope' is not found"
-        assert unknown.infer_response.id == "a"
-        assert unknown.infer_response.model_name == ""
-        assert lacking.error_message == (
-            "unable to find data for input tensor 'INPUT0' for model 'm' in request."
-        )
-        assert lacking.infer_response.id == "b"
-        assert good.error_message == ""
-        assert good.infer_response.id == "c"
-
-    converse(test)
-
-
-def test_bytes_that_are_no_request_are_refused_like_any_wrong_one() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.send(b"\xff\xff", request("m", "b"))
-        conversation.half_close()
-
-        refused, good = await conversation.rest()
-
-        assert "failed to parse the request" in refused.error_message
-        assert good.infer_response.id == "b"
-
-    converse(test)
+    assert unknown.error_message == "Request for unknown model: 'nope' is not found"
+    assert unknown.infer_response.id == "a"
+    assert unknown.infer_response.model_name == ""
+    assert lacking.error_message == (
+        "unable to find data for input tensor 'INPUT0' for model 'm' in request."
+    )
+    assert lacking.infer_response.id == "b"
+    assert good.error_message == ""
+    assert good.infer_response.id == "c"
 
 
-def test_a_refusal_waits_for_the_plain_requests_before_it() -> None:
-    async def test(conversation: Conversation) -> None:
-        gates = conversation.gateway.gates
-        gates["a"] = asyncio.Event()
-        conversation.send(request("m", "a"), request("nope", "b"))
-        conversation.half_close()
-        reading = asyncio.ensure_future(conversation.rest())
-        await settle()
+@scenario(converse)
+async def test_bytes_that_are_no_request_are_refused_like_any_wrong_one(
+    conversation: Conversation, /
+) -> None:
+    conversation.send(b"\xff\xff", request("m", "b"))
+    conversation.half_close()
 
-        gates["a"].set()
+    refused, good = await conversation.rest()
 
-        assert ["a", "b"] == [r.infer_response.id for r in await reading]
+    assert "failed to parse the request" in refused.error_message
+    assert good.infer_response.id == "b"
 
-    converse(test)
+
+@scenario(converse)
+async def test_a_refusal_waits_for_the_plain_requests_before_it(
+    conversation: Conversation, /
+) -> None:
+    gates = conversation.gateway.gates
+    gates["a"] = asyncio.Event()
+    conversation.send(request("m", "a"), request("nope", "b"))
+    conversation.half_close()
+    reading = asyncio.ensure_future(conversation.rest())
+    await settle()
+
+    gates["a"].set()
+
+    assert ["a", "b"] == [r.infer_response.id for r in await reading]
 
 
 @pytest.mark.row("D30")
-def test_an_error_of_a_plain_model_names_the_model() -> None:
-    async def test(conversation: Conversation) -> None:
-        def fail(_: CheckedRequest) -> ResponseBody:
-            raise InternalError("no luck")
+@scenario(converse)
+async def test_an_error_of_a_plain_model_names_the_model(conversation: Conversation, /) -> None:
+    def fail(_: CheckedRequest) -> ResponseBody:
+        raise InternalError("no luck")
 
-        conversation.gateway.respond = fail
-        conversation.send(request("n", "a"))
+    conversation.gateway.respond = fail
+    conversation.send(request("n", "a"))
 
-        response = await conversation.get()
+    response = await conversation.get()
 
-        assert response.error_message == "no luck"
-        inner = response.infer_response
-        assert (inner.id, inner.model_name, inner.model_version) == ("a", "n", "")
-        assert is_final(response)
-
-    converse(test)
+    assert response.error_message == "no luck"
+    inner = response.infer_response
+    assert (inner.id, inner.model_name, inner.model_version) == ("a", "n", "")
+    assert is_final(response)
 
 
-def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.gateway.fake_streams.put(
-            "a", item(b"x"), failure(NotFound("lost")), item(b"y", is_final=True)
-        )
-        conversation.send(request("d", "a"))
-        conversation.half_close()
+@scenario(converse)
+async def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses(
+    conversation: Conversation, /
+) -> None:
+    conversation.gateway.fake_streams.put(
+        "a", item(b"x"), failure(NotFound("lost")), item(b"y", is_final=True)
+    )
+    conversation.send(request("d", "a"))
+    conversation.half_close()
 
-        first, second, third = await conversation.rest()
+    first, second, third = await conversation.rest()
 
-        assert text(first) == b"x"
-        assert second.error_message == "lost"
-        assert second.infer_response.model_name == "d"
-        assert text(third) == b"y"
-        assert [False, False, True] == [is_final(r) for r in (first, second, third)]
-
-    converse(test)
+    assert text(first) == b"x"
+    assert second.error_message == "lost"
+    assert second.infer_response.model_name == "d"
+    assert text(third) == b"y"
+    assert [False, False, True] == [is_final(r) for r in (first, second, third)]
 
 
 def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -435,123 +430,111 @@ def test_a_client_may_have_the_first_error_end_the_stream() -> None:
     assert gateway.fake_streams.cancelled == ["b", "a"]
 
 
-def test_a_refusal_ends_such_a_stream_too() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.send(request("nope", "a"))
+@scenario(converse, metadata=[("triton_grpc_error", "true")])
+async def test_a_refusal_ends_such_a_stream_too(conversation: Conversation, /) -> None:
+    conversation.send(request("nope", "a"))
 
-        with pytest.raises(ZmqTritonError, match="unknown model"):
-            await conversation.get()
-
-    converse(test, metadata=[("triton_grpc_error", "true")])
+    with pytest.raises(ZmqTritonError, match="unknown model"):
+        await conversation.get()
 
 
 # ---------------------------------------------------------------- ends and flow
 
 
 @pytest.mark.row("D32")
-def test_the_end_of_the_requests_waits_for_all_answers() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.send(request("d", "a"))
-        conversation.half_close()
-        reading = asyncio.ensure_future(conversation.rest())
-        await settle()
-        assert not reading.done()
+@scenario(converse)
+async def test_the_end_of_the_requests_waits_for_all_answers(conversation: Conversation, /) -> None:
+    conversation.send(request("d", "a"))
+    conversation.half_close()
+    reading = asyncio.ensure_future(conversation.rest())
+    await settle()
+    assert not reading.done()
 
-        conversation.gateway.fake_streams.put("a", final())
+    conversation.gateway.fake_streams.put("a", final())
 
-        assert await reading == []
-
-    converse(test)
+    assert await reading == []
 
 
-def test_a_stream_without_requests_ends() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.half_close()
+@scenario(converse)
+async def test_a_stream_without_requests_ends(conversation: Conversation, /) -> None:
+    conversation.half_close()
 
-        assert await conversation.rest() == []
-
-    converse(test)
+    assert await conversation.rest() == []
 
 
 @pytest.mark.row("D36")
-def test_closing_the_stream_cancels_what_is_under_way() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.gateway.gate = asyncio.Event()
-        conversation.gateway.fake_streams.put("b", item(b"x"))
-        conversation.send(request("m", "a"), request("d", "b"))
-        await conversation.get()
+@scenario(converse)
+async def test_closing_the_stream_cancels_what_is_under_way(conversation: Conversation, /) -> None:
+    conversation.gateway.gate = asyncio.Event()
+    conversation.gateway.fake_streams.put("b", item(b"x"))
+    conversation.send(request("m", "a"), request("d", "b"))
+    await conversation.get()
 
-        await conversation.responses.aclose()
-        await settle()
+    await conversation.responses.aclose()
+    await settle()
 
-        assert conversation.gateway.cancelled == 1
-        assert conversation.gateway.fake_streams.cancelled == ["b"]
-
-    converse(test)
+    assert conversation.gateway.cancelled == 1
+    assert conversation.gateway.fake_streams.cancelled == ["b"]
 
 
 @pytest.mark.row("D37")
-def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing() -> None:
-    async def test(conversation: Conversation) -> None:
-        feeds = conversation.gateway.fake_streams
-        feeds.put("a", *(item(b"%d" % number) for number in range(1000)), final())
-        conversation.send(request("d", "a"))
-        conversation.half_close()
-        got = [text(await conversation.get())]
-        await settle()
+@scenario(converse)
+async def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing(
+    conversation: Conversation, /
+) -> None:
+    feeds = conversation.gateway.fake_streams
+    feeds.put("a", *(item(b"%d" % number) for number in range(1000)), final())
+    conversation.send(request("d", "a"))
+    conversation.half_close()
+    got = [text(await conversation.get())]
+    await settle()
 
-        assert feeds.consumed["a"] < 100
-        got += [text(response) for response in await conversation.rest()]
-        assert [b"%d" % number for number in range(1000)] == got
-
-    converse(test)
-
-
-def test_a_stream_that_floods_leaves_others_their_turn() -> None:
-    async def test(conversation: Conversation) -> None:
-        feeds = conversation.gateway.fake_streams
-        feeds.put("loud", *(item(b"!") for _ in range(1000)), final())
-        conversation.send(request("d", "loud"), request("d", "quiet"))
-        for _ in range(100):
-            await conversation.get()
-
-        feeds.put("quiet", item(b"."))
-
-        following = [await conversation.get() for _ in range(140)]
-        assert "quiet" in [response.infer_response.id for response in following]
-
-    converse(test)
+    assert feeds.consumed["a"] < 100
+    got += [text(response) for response in await conversation.rest()]
+    assert [b"%d" % number for number in range(1000)] == got
 
 
-def test_no_more_requests_are_read_than_can_be_under_way() -> None:
-    async def test(conversation: Conversation) -> None:
-        gate = conversation.gateway.gate = asyncio.Event()
-        conversation.send(*(request("m", str(number)) for number in range(1500)))
-        conversation.half_close()
-        reading = asyncio.ensure_future(conversation.rest())
-        await settle()
-        assert conversation.read == 1024
+@scenario(converse)
+async def test_a_stream_that_floods_leaves_others_their_turn(conversation: Conversation, /) -> None:
+    feeds = conversation.gateway.fake_streams
+    feeds.put("loud", *(item(b"!") for _ in range(1000)), final())
+    conversation.send(request("d", "loud"), request("d", "quiet"))
+    for _ in range(100):
+        await conversation.get()
 
-        gate.set()
+    feeds.put("quiet", item(b"."))
 
-        assert len(await reading) == 1500
-
-    converse(test)
+    following = [await conversation.get() for _ in range(140)]
+    assert "quiet" in [response.infer_response.id for response in following]
 
 
-def test_large_requests_fill_a_stream_sooner() -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.gateway.gate = asyncio.Event()
-        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [8 << 20]}
-        large = REQUEST(model_name="m", inputs=[tensor], raw_input_contents=[bytes(32 << 20)])
-        conversation.send(*[large.SerializeToString()] * 4)
-        reading = asyncio.ensure_future(conversation.get())
-        await settle()
+@scenario(converse)
+async def test_no_more_requests_are_read_than_can_be_under_way(
+    conversation: Conversation, /
+) -> None:
+    gate = conversation.gateway.gate = asyncio.Event()
+    conversation.send(*(request("m", str(number)) for number in range(1500)))
+    conversation.half_close()
+    reading = asyncio.ensure_future(conversation.rest())
+    await settle()
+    assert conversation.read == 1024
 
-        assert conversation.read == 2
-        reading.cancel()
+    gate.set()
 
-    converse(test)
+    assert len(await reading) == 1500
+
+
+@scenario(converse)
+async def test_large_requests_fill_a_stream_sooner(conversation: Conversation, /) -> None:
+    conversation.gateway.gate = asyncio.Event()
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [8 << 20]}
+    large = REQUEST(model_name="m", inputs=[tensor], raw_input_contents=[bytes(32 << 20)])
+    conversation.send(*[large.SerializeToString()] * 4)
+    reading = asyncio.ensure_future(conversation.get())
+    await settle()
+
+    assert conversation.read == 2
+    reading.cancel()
 
 
 def test_a_transport_that_breaks_ends_the_stream() -> None:
@@ -587,50 +570,46 @@ def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
 
 
 @pytest.mark.row("C55")
-def test_outputs_of_a_stream_may_become_classes() -> None:
-    async def test(conversation: Conversation) -> None:
-        output = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
-        conversation.send(request("m", "", outputs=[output], raw_input_contents=[bytes(4)]))
-        conversation.send(request("d", "", outputs=[output], raw_input_contents=[bytes(4)]))
+@scenario(converse)
+async def test_outputs_of_a_stream_may_become_classes(conversation: Conversation, /) -> None:
+    output = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
+    conversation.send(request("m", "", outputs=[output], raw_input_contents=[bytes(4)]))
+    conversation.send(request("d", "", outputs=[output], raw_input_contents=[bytes(4)]))
 
-        assert b"0.000000:0" == text(await conversation.get())
-        number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
-        conversation.gateway.fake_streams.put("", number, number._replace(is_final=True))
-        assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
-
-    converse(test)
+    assert b"0.000000:0" == text(await conversation.get())
+    number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
+    conversation.gateway.fake_streams.put("", number, number._replace(is_final=True))
+    assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
 
 
 # ------------------------------------------------------------------- quiet end
 
 
 @pytest.mark.parametrize("quiet_s", [0.0, 600.0])
-def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
-    quiet_s: float, monkeypatch: pytest.MonkeyPatch
+@scenario(converse)
+async def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
+    conversation: Conversation, /, quiet_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "QUIET_S", quiet_s)
 
-    async def test(conversation: Conversation) -> None:
-        streams = conversation.gateway.fake_streams
-        streams.put("a", item(b"x"))
-        conversation.send(request("d", "a"))
-        await conversation.get()
+    streams = conversation.gateway.fake_streams
+    streams.put("a", item(b"x"))
+    conversation.send(request("d", "a"))
+    await conversation.get()
 
-        conversation.streaming.drain()
-        streams.put("b", item(b"z", is_final=True))
-        conversation.send(request("d", "b"))
-        assert text(await conversation.get()) == b"z"
-        streams.put("a", item(b"y", is_final=True))
+    conversation.streaming.drain()
+    streams.put("b", item(b"z", is_final=True))
+    conversation.send(request("d", "b"))
+    assert text(await conversation.get()) == b"z"
+    streams.put("a", item(b"y", is_final=True))
 
-        assert text(await conversation.get()) == b"y"
-        if quiet_s:
-            conversation.half_close()
-            assert [] == await conversation.rest()
-        else:
-            with pytest.raises(Unavailable, match="GRPC server is shutting down"):
-                await conversation.get()
-
-    converse(test)
+    assert text(await conversation.get()) == b"y"
+    if quiet_s:
+        conversation.half_close()
+        assert [] == await conversation.rest()
+    else:
+        with pytest.raises(Unavailable, match="GRPC server is shutting down"):
+            await conversation.get()
 
 
 # ------------------------------------------------------------------- memory

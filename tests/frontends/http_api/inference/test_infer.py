@@ -188,7 +188,7 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
         (document(id=3), "Unable to parse 'id': attempt to access JSON non-string as string"),
         (document(outputs={}), "Unable to parse 'outputs': attempt to access JSON non-array"),
         (document(outputs=[{}]), "Unable to parse 'name': attempt to access non-existing"),
-        (document(outputs=[{"name": "O"}] * 1_000_000), "a request cannot have more than 1024"),
+        (document(outputs=[{"name": "O"}] * 50_000), "a request cannot have more than 1024"),
         (document(*[described()] * 1025), "a request cannot have more than 1024 inputs and out"),
         (document(parameters=[]), "failed to get request params.: attempt to get members for"),
         (document(parameters={str(i): 1 for i in range(100_000)}), "a request cannot have more "),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -154,18 +155,16 @@ def test_values_are_bounded() -> None:
         json_documents.parse(text)
 
 
-def test_a_document_waits_for_none_that_is_much_larger() -> None:
-    async def scenario() -> None:
-        gate = threading.Event()
-        large = asyncio.ensure_future(json_documents.aside(1 << 30, gate.wait))
+@scenario(asyncio.run)
+async def test_a_document_waits_for_none_that_is_much_larger() -> None:
+    gate = threading.Event()
+    large = asyncio.ensure_future(json_documents.aside(1 << 30, gate.wait))
 
-        assert await json_documents.aside(1 << 20, lambda: "read") == "read"
+    assert await json_documents.aside(1 << 20, lambda: "read") == "read"
 
-        assert not large.done()
-        gate.set()
-        await large
-
-    asyncio.run(scenario())
+    assert not large.done()
+    gate.set()
+    await large
 
 
 def test_the_pieces_of_a_document_are_its_text() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.server.test_connections import POST
+from tests.support.scenarios import scenario
 from zmqtriton_frontends.http_api.inference.large_answer import (
     MAX_COPIED_BYTES,
     PATIENCE_S,
@@ -39,49 +40,45 @@ def test_all_of_it_comes_in_order_and_nothing_is_copied() -> None:
     assert {id(first), id(second)} == {id(piece.view.obj) for piece in read_pieces}
 
 
-def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
-    async def scenario() -> None:
-        now = [0.0]
-        outputs = [_output(1), _output(2)]
-        alive = [weakref.ref(output) for output in outputs]
-        tail: list[Any] = [memoryview(output) for output in outputs]
-        del outputs
-        body = pieces(b"", tail, lambda: now[0])
-        got = [b"".join(await anext(body))]
-        now[0] = PATIENCE_S + 1
+@scenario(asyncio.run)
+async def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
+    now = [0.0]
+    outputs = [_output(1), _output(2)]
+    alive = [weakref.ref(output) for output in outputs]
+    tail: list[Any] = [memoryview(output) for output in outputs]
+    del outputs
+    body = pieces(b"", tail, lambda: now[0])
+    got = [b"".join(await anext(body))]
+    now[0] = PATIENCE_S + 1
 
-        got.append(b"".join(await anext(body)))
+    got.append(b"".join(await anext(body)))
 
-        gc.collect()
-        assert [None, None] == [output() for output in alive]
-        got += [b"".join(piece) async for piece in body]
-        assert _output(1).tobytes() + _output(2).tobytes() == b"".join(got)
-
-    asyncio.run(scenario())
+    gc.collect()
+    assert [None, None] == [output() for output in alive]
+    got += [b"".join(piece) async for piece in body]
+    assert _output(1).tobytes() + _output(2).tobytes() == b"".join(got)
 
 
-def test_copies_are_bounded_and_given_back() -> None:
-    async def scenario() -> None:
-        now = [0.0]
-        copies = Copies()
-        before = copies.take(MAX_COPIED_BYTES - SIZE)
-        first, second = (
-            pieces(b"", [memoryview(_output(n)), memoryview(_output(n))], lambda: now[0], copies)
-            for n in (1, 2)
-        )
-        await anext(first)
-        now[0] = PATIENCE_S + 1
+@scenario(asyncio.run)
+async def test_copies_are_bounded_and_given_back() -> None:
+    now = [0.0]
+    copies = Copies()
+    before = copies.take(MAX_COPIED_BYTES - SIZE)
+    first, second = (
+        pieces(b"", [memoryview(_output(n)), memoryview(_output(n))], lambda: now[0], copies)
+        for n in (1, 2)
+    )
+    await anext(first)
+    now[0] = PATIENCE_S + 1
 
-        got = await anext(first)
-        assert isinstance(got.view.obj, np.ndarray)  # no room for a copy of what is left
+    got = await anext(first)
+    assert isinstance(got.view.obj, np.ndarray)  # no room for a copy of what is left
 
-        copies.give_back(before)
-        assert isinstance((await anext(first)).view.obj, bytes)
-        await first.aclose()
-        assert MAX_COPIED_BYTES == copies.take(MAX_COPIED_BYTES)
-        await second.aclose()
-
-    asyncio.run(scenario())
+    copies.give_back(before)
+    assert isinstance((await anext(first)).view.obj, bytes)
+    await first.aclose()
+    assert MAX_COPIED_BYTES == copies.take(MAX_COPIED_BYTES)
+    await second.aclose()
 
 
 def test_an_application_sends_pieces_as_they_are() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import FakeGateway, room_for_all
+from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_frontends.http_api.inference.generate_request import read
@@ -60,30 +61,30 @@ def test_the_first_event_goes_out_at_once() -> None:
     assert gateway.fake_streams.cancelled == ["a"]
 
 
-def test_events_that_are_ready_go_out_together() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        await anext(events)
-        gateway.fake_streams.put("a", item(b"x"), item(b"y"))
+@scenario(follow)
+async def test_events_that_are_ready_go_out_together(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    await anext(events)
+    gateway.fake_streams.put("a", item(b"x"), item(b"y"))
+    await settle()
+
+    assert await anext(events) == event('"TEXT":"x"') + event('"TEXT":"y"')
+
+
+@scenario(follow)
+async def test_a_slow_stream_is_sent_event_by_event(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    await anext(events)
+    for text in ("x", "y"):
+        waiting = asyncio.ensure_future(anext(events))
         await settle()
+        assert not waiting.done()
 
-        assert await anext(events) == event('"TEXT":"x"') + event('"TEXT":"y"')
+        gateway.fake_streams.put("a", item(text.encode()))
 
-    follow(test)
-
-
-def test_a_slow_stream_is_sent_event_by_event() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        await anext(events)
-        for text in ("x", "y"):
-            waiting = asyncio.ensure_future(anext(events))
-            await settle()
-            assert not waiting.done()
-
-            gateway.fake_streams.put("a", item(text.encode()))
-
-            assert await waiting == event(f'"TEXT":"{text}"')
-
-    follow(test)
+        assert await waiting == event(f'"TEXT":"{text}"')
 
 
 def test_an_end_without_a_response_is_no_event() -> None:
@@ -96,73 +97,71 @@ def test_an_end_without_a_response_is_no_event() -> None:
     assert gateway.fake_streams.cancelled == []
 
 
-def test_an_error_is_an_event_and_ends_nothing_unless_it_is_final() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", failure(NotFound("lost")), item(b"x", is_final=True))
+@scenario(follow)
+async def test_an_error_is_an_event_and_ends_nothing_unless_it_is_final(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    gateway.fake_streams.put("a", failure(NotFound("lost")), item(b"x", is_final=True))
 
-        body = b"".join([chunk async for chunk in events])
+    body = b"".join([chunk async for chunk in events])
 
-        assert body == b'firstdata: {"error":"lost"}\n\n' + event('"TEXT":"x"')
-
-    follow(test)
-
-
-def test_no_more_is_taken_while_the_connection_does_not_take_chunks() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", *(item(b"%d" % n) for n in range(1000)), final())
-        await settle()
-
-        assert gateway.fake_streams.consumed["a"] < 300
-        body = b"".join([chunk async for chunk in events])
-        assert body == b"first" + b"".join(event(f'"TEXT":"{n}"') for n in range(1000))
-
-    follow(test)
+    assert body == b'firstdata: {"error":"lost"}\n\n' + event('"TEXT":"x"')
 
 
-def test_large_events_are_taken_in_smaller_numbers() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", *(item(b"x" * 300_000) for _ in range(20)))
-        await settle()
+@scenario(follow)
+async def test_no_more_is_taken_while_the_connection_does_not_take_chunks(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    gateway.fake_streams.put("a", *(item(b"%d" % n) for n in range(1000)), final())
+    await settle()
 
-        assert gateway.fake_streams.consumed["a"] < 6
-
-    follow(test)
-
-
-def test_an_event_that_takes_long_keeps_its_place() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", item(b"x" * (2 << 20)), item(b"y", is_final=True))
-
-        body = b"".join([chunk async for chunk in events])
-
-        assert body == b"first" + event(f'"TEXT":"{"x" * (2 << 20)}"') + event('"TEXT":"y"')
-
-    follow(test)
+    assert gateway.fake_streams.consumed["a"] < 300
+    body = b"".join([chunk async for chunk in events])
+    assert body == b"first" + b"".join(event(f'"TEXT":"{n}"') for n in range(1000))
 
 
-def test_who_leaves_while_an_event_is_written_cancels_the_request() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", item(b"x" * (2 << 20)))
-        while not gateway.fake_streams.consumed.get("a"):
-            await asyncio.sleep(0)
+@scenario(follow)
+async def test_large_events_are_taken_in_smaller_numbers(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    gateway.fake_streams.put("a", *(item(b"x" * 300_000) for _ in range(20)))
+    await settle()
 
-        await events.close()
-
-        assert gateway.fake_streams.cancelled == ["a"]
-
-    follow(test)
+    assert gateway.fake_streams.consumed["a"] < 6
 
 
-def test_closing_cancels_the_request() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", item(b"x"))
-        await settle()
+@scenario(follow)
+async def test_an_event_that_takes_long_keeps_its_place(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    gateway.fake_streams.put("a", item(b"x" * (2 << 20)), item(b"y", is_final=True))
 
-        await events.close()
+    body = b"".join([chunk async for chunk in events])
 
-        assert gateway.fake_streams.cancelled == ["a"]
+    assert body == b"first" + event(f'"TEXT":"{"x" * (2 << 20)}"') + event('"TEXT":"y"')
 
-    follow(test)
+
+@scenario(follow)
+async def test_who_leaves_while_an_event_is_written_cancels_the_request(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    gateway.fake_streams.put("a", item(b"x" * (2 << 20)))
+    while not gateway.fake_streams.consumed.get("a"):
+        await asyncio.sleep(0)
+
+    await events.close()
+
+    assert gateway.fake_streams.cancelled == ["a"]
+
+
+@scenario(follow)
+async def test_closing_cancels_the_request(events: Events, gateway: FakeGateway, /) -> None:
+    gateway.fake_streams.put("a", item(b"x"))
+    await settle()
+
+    await events.close()
+
+    assert gateway.fake_streams.cancelled == ["a"]
 
 
 def test_a_fault_of_ours_is_told_to_the_client(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ import uvloop
 
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.support.certificates import Authority
+from tests.support.scenarios import scenario
 from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
@@ -35,62 +36,58 @@ def play(scenario: Scenario, run: Callable[[Any], object] = asyncio.run) -> None
     run(all_of_it())
 
 
-def test_headers_that_trickle_end_the_connection() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect(b"GET / HT")
-        party.advance(HEADERS_WITHIN_S - 1)
-        writer.write(b"TP/1.1\r\nHo")
-        await party.run_loop()
-        party.advance(2)
+@scenario(play)
+async def test_headers_that_trickle_end_the_connection(party: ConnectionHarness, /) -> None:
+    reader, writer = await party.connect(b"GET / HT")
+    party.advance(HEADERS_WITHIN_S - 1)
+    writer.write(b"TP/1.1\r\nHo")
+    await party.run_loop()
+    party.advance(2)
 
-        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+@scenario(play)
+async def test_a_connection_on_which_nothing_came_yet_may_wait(party: ConnectionHarness, /) -> None:
+    reader, writer = await party.connect()
+    party.advance(HEADERS_WITHIN_S + 1)
+    writer.write(POST % 2 + b"ab")
+
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+@scenario(play)
+async def test_a_connection_on_which_nothing_ever_comes_is_closed(
+    party: ConnectionHarness, /
+) -> None:
+    reader, writer = await party.connect()
+    party.advance(SILENT_S - 1)
+    assert not reader.at_eof()
+    party.advance(2)
+
+    assert b"" == await reader.read()
+    writer.close()
+
+
+@scenario(play)
+async def test_where_there_are_too_many_the_oldest_idle_one_has_to_go(
+    party: ConnectionHarness, /
+) -> None:
+    party.connections.room.limit = 2
+    _, busy = await party.connect(POST % 100_000 + b"x")
+    party.advance(1)
+    reader, idle = await party.connect()
+    party.advance(1)
+
+    other_reader, other = await party.connect(POST % 2 + b"ab")
+
+    assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
+    assert b"" == await reader.read()
+    assert not busy.is_closing()
+    for writer in (busy, idle, other):
         writer.close()
-
-    play(scenario)
-
-
-def test_a_connection_on_which_nothing_came_yet_may_wait() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect()
-        party.advance(HEADERS_WITHIN_S + 1)
-        writer.write(POST % 2 + b"ab")
-
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        writer.close()
-
-    play(scenario)
-
-
-def test_a_connection_on_which_nothing_ever_comes_is_closed() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect()
-        party.advance(SILENT_S - 1)
-        assert not reader.at_eof()
-        party.advance(2)
-
-        assert b"" == await reader.read()
-        writer.close()
-
-    play(scenario)
-
-
-def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        party.connections.room.limit = 2
-        _, busy = await party.connect(POST % 100_000 + b"x")
-        party.advance(1)
-        reader, idle = await party.connect()
-        party.advance(1)
-
-        other_reader, other = await party.connect(POST % 2 + b"ab")
-
-        assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
-        assert b"" == await reader.read()
-        assert not busy.is_closing()
-        for writer in (busy, idle, other):
-            writer.close()
-
-    play(scenario)
 
 
 class Held:
@@ -212,55 +209,55 @@ def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], 
     play(scenario, run)
 
 
-def test_while_all_are_busy_others_wait_until_one_has_become_idle() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        party.connections.room.limit = 1
-        busy = [await party.connect(POST % 3 + b"x") for _ in range(2)]
-        reader, waiting = await party.connect(POST % 2 + b"ab")
-        for _, writer in busy:
-            writer.write(b"yz")
+@scenario(play)
+async def test_while_all_are_busy_others_wait_until_one_has_become_idle(
+    party: ConnectionHarness, /
+) -> None:
+    party.connections.room.limit = 1
+    busy = [await party.connect(POST % 3 + b"x") for _ in range(2)]
+    reader, waiting = await party.connect(POST % 2 + b"ab")
+    for _, writer in busy:
+        writer.write(b"yz")
+    await party.run_loop()
+
+    for _ in busy:
+        party.advance(1)
         await party.run_loop()
 
-        for _ in busy:
-            party.advance(1)
-            await party.run_loop()
-
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        for writer in (*(writer for _, writer in busy), waiting):
-            writer.close()
-
-    play(scenario)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    for writer in (*(writer for _, writer in busy), waiting):
+        writer.close()
 
 
 @pytest.mark.parametrize("trickle", [0, MIN_BYTES - 2])
-def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect(POST % 100_000 + b"x")
-        party.advance(1)
-        writer.write(bytes(trickle))
-        await party.run_loop()
+@scenario(play)
+async def test_a_body_that_stalls_ends_the_request_and_is_never_executed(
+    party: ConnectionHarness, /, trickle: int
+) -> None:
+    reader, writer = await party.connect(POST % 100_000 + b"x")
+    party.advance(1)
+    writer.write(bytes(trickle))
+    await party.run_loop()
+    party.advance(STALL_S + 1)
+
+    assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    assert party.bodies == []
+    writer.close()
+
+
+@scenario(play)
+async def test_who_stalls_and_stays_is_told_once_and_then_cut_off(
+    party: ConnectionHarness, /
+) -> None:
+    reader, writer = await party.connect(POST % 100_000 + b"x")
+    party.advance(1)
+    for _ in range(5):
         party.advance(STALL_S + 1)
+        await party.run_loop()
 
-        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-        assert party.bodies == []
-        writer.close()
-
-    play(scenario)
-
-
-def test_who_stalls_and_stays_is_told_once_and_then_cut_off() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect(POST % 100_000 + b"x")
-        party.advance(1)
-        for _ in range(5):
-            party.advance(STALL_S + 1)
-            await party.run_loop()
-
-        assert 1 == (await reader.read()).count(b"HTTP/1.1 408 ")
-        assert not party.connections.has_any
-        writer.close()
-
-    play(scenario)
+    assert 1 == (await reader.read()).count(b"HTTP/1.1 408 ")
+    assert not party.connections.has_any
+    writer.close()
 
 
 def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
@@ -284,65 +281,59 @@ def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
     assert "could not be checked" in caplog.text
 
 
-def test_a_slow_body_that_moves_is_waited_for() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect(POST % (3 * MIN_BYTES))
-        for _ in range(3):
-            party.advance(STALL_S - 1)
-            writer.write(bytes(MIN_BYTES))
-            await party.run_loop()
-
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        assert party.bodies == [bytes(3 * MIN_BYTES)]
-        writer.close()
-
-    play(scenario)
-
-
-def test_a_client_that_does_not_read_its_answer_is_left() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        party.answer_bytes = 64 << 20
-        loop = asyncio.get_running_loop()
-        client = socket.create_connection(party.address)
-        client.setblocking(False)
-        await loop.sock_sendall(client, POST % 2 + b"ab")
-        await party.run_loop()
-        party.advance(1)
-        assert not party.are_idle
-
-        party.advance(STALL_S + 1)
+@scenario(play)
+async def test_a_slow_body_that_moves_is_waited_for(party: ConnectionHarness, /) -> None:
+    reader, writer = await party.connect(POST % (3 * MIN_BYTES))
+    for _ in range(3):
+        party.advance(STALL_S - 1)
+        writer.write(bytes(MIN_BYTES))
         await party.run_loop()
 
-        assert party.are_idle
-        client.close()
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    assert party.bodies == [bytes(3 * MIN_BYTES)]
+    writer.close()
 
-    play(scenario)
+
+@scenario(play)
+async def test_a_client_that_does_not_read_its_answer_is_left(party: ConnectionHarness, /) -> None:
+    party.answer_bytes = 64 << 20
+    loop = asyncio.get_running_loop()
+    client = socket.create_connection(party.address)
+    client.setblocking(False)
+    await loop.sock_sendall(client, POST % 2 + b"ab")
+    await party.run_loop()
+    party.advance(1)
+    assert not party.are_idle
+
+    party.advance(STALL_S + 1)
+    await party.run_loop()
+
+    assert party.are_idle
+    client.close()
 
 
 @pytest.mark.parametrize(("bytes_a_time", "is_waited_for"), [(300 << 10, True), (100 << 10, False)])
-def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
-    bytes_a_time: int, is_waited_for: bool
+@scenario(play)
+async def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
+    party: ConnectionHarness, /, bytes_a_time: int, is_waited_for: bool
 ) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        party.answer_bytes = 8 << 20
-        loop = asyncio.get_running_loop()
-        client = socket.socket()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect(party.address)
-        client.setblocking(False)
-        await loop.sock_sendall(client, POST % 2 + b"ab")
-        for _ in range(5):
-            left = bytes_a_time
-            while left:
-                left -= len(await loop.sock_recv(client, left))
-            await party.run_loop()
-            party.advance(STALL_S - 1)
+    party.answer_bytes = 8 << 20
+    loop = asyncio.get_running_loop()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(party.address)
+    client.setblocking(False)
+    await loop.sock_sendall(client, POST % 2 + b"ab")
+    for _ in range(5):
+        left = bytes_a_time
+        while left:
+            left -= len(await loop.sock_recv(client, left))
         await party.run_loop()
+        party.advance(STALL_S - 1)
+    await party.run_loop()
 
-        assert is_waited_for == (not party.are_idle)
-        client.close()
-
-    play(scenario)
+    assert is_waited_for == (not party.are_idle)
+    client.close()
 
 
 def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
@@ -381,82 +372,82 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
     uvloop.run(all_of_it())
 
 
-def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        release = asyncio.Event()
-        answer = party.application
+@scenario(play)
+async def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time(
+    party: ConnectionHarness, /
+) -> None:
+    release = asyncio.Event()
+    answer = party.application
 
-        async def wait_first(scope: Any, receive: Any, send: Any) -> None:
-            await release.wait()
-            await answer(scope, receive, send)
+    async def wait_first(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+        await answer(scope, receive, send)
 
-        party.application = wait_first  # type: ignore[method-assign]
-        async with party.serve():
-            reader, writer = await party.connect(POST % 2 + b"ab")
-            assert not party.are_idle
-            for _ in range(10):
-                party.advance(STALL_S)
-            release.set()
+    party.application = wait_first  # type: ignore[method-assign]
+    async with party.serve():
+        reader, writer = await party.connect(POST % 2 + b"ab")
+        assert not party.are_idle
+        for _ in range(10):
+            party.advance(STALL_S)
+        release.set()
 
-            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-            await party.run_loop()
-            assert party.are_idle
-            writer.close()
-
-    play(scenario)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        await party.run_loop()
+        assert party.are_idle
+        writer.close()
 
 
 @pytest.mark.row("C01")
-def test_a_request_that_comes_while_the_process_leaves_is_the_last_of_its_connection() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect(POST % 2 + b"ab")
-        first = await reader.readuntil(b"\r\n\r\n\0\0")
-        party.connections.is_leaving = True
-        writer.write((POST % 2 + b"cd") * 2)
+@scenario(play)
+async def test_a_request_that_comes_while_the_process_leaves_is_the_last_of_its_connection(
+    party: ConnectionHarness, /
+) -> None:
+    reader, writer = await party.connect(POST % 2 + b"ab")
+    first = await reader.readuntil(b"\r\n\r\n\0\0")
+    party.connections.is_leaving = True
+    writer.write((POST % 2 + b"cd") * 2)
 
-        last = await reader.read()
+    last = await reader.read()
 
-        assert b"Connection: close" not in first
-        assert last.startswith(b"HTTP/1.1 200 ")
-        assert 1 == last.count(b"\r\nConnection: close\r\n")
-        assert party.bodies == [b"ab", b"cd"]
+    assert b"Connection: close" not in first
+    assert last.startswith(b"HTTP/1.1 200 ")
+    assert 1 == last.count(b"\r\nConnection: close\r\n")
+    assert party.bodies == [b"ab", b"cd"]
+    writer.close()
+
+
+@scenario(play)
+async def test_a_server_that_drains_no_more_keeps_its_connections(
+    party: ConnectionHarness, /
+) -> None:
+    party.connections.is_leaving = True
+    party.connections.is_leaving = False
+
+    reader, writer = await party.connect(POST % 2 + b"ab")
+
+    assert b"Connection: close" not in await reader.readuntil(b"\r\n\r\n\0\0")
+    writer.close()
+
+
+@scenario(play)
+async def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_while(
+    party: ConnectionHarness, /
+) -> None:
+    busy, busy_writer = await party.connect(POST % 2 + b"a")
+    idle, idle_writer = await party.connect(POST % 2 + b"ab")
+    half, half_writer = await party.connect(POST[:9])
+    await idle.readuntil(b"\r\n\r\n\0\0")
+    party.connections.end(is_followed=False)
+
+    party.connections.end_still(1.0)
+    await party.run_loop()
+    assert 3 == len(party.connections.room)
+    party.now += 2.0
+    party.connections.end_still(1.0)
+
+    assert [b"", b""] == [await idle.read(), await half.read()]
+    busy_writer.write(b"b")
+    assert b"\r\nConnection: close\r\n" in await busy.read()
+    assert party.bodies == [b"ab", b"ab"]
+    for writer in (busy_writer, idle_writer, half_writer):
         writer.close()
-
-    play(scenario)
-
-
-def test_a_server_that_drains_no_more_keeps_its_connections() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        party.connections.is_leaving = True
-        party.connections.is_leaving = False
-
-        reader, writer = await party.connect(POST % 2 + b"ab")
-
-        assert b"Connection: close" not in await reader.readuntil(b"\r\n\r\n\0\0")
-        writer.close()
-
-    play(scenario)
-
-
-def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_while() -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        busy, busy_writer = await party.connect(POST % 2 + b"a")
-        idle, idle_writer = await party.connect(POST % 2 + b"ab")
-        half, half_writer = await party.connect(POST[:9])
-        await idle.readuntil(b"\r\n\r\n\0\0")
-        party.connections.end(is_followed=False)
-
-        party.connections.end_still(1.0)
-        await party.run_loop()
-        assert 3 == len(party.connections.room)
-        party.now += 2.0
-        party.connections.end_still(1.0)
-
-        assert [b"", b""] == [await idle.read(), await half.read()]
-        busy_writer.write(b"b")
-        assert b"\r\nConnection: close\r\n" in await busy.read()
-        assert party.bodies == [b"ab", b"ab"]
-        for writer in (busy_writer, idle_writer, half_writer):
-            writer.close()
-
-    play(scenario)

@@ -16,6 +16,7 @@ import pytest
 from tests.frontends.http_api.fakes import version_info
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
+from tests.support.scenarios import scenario
 from zmqtriton_floor.access.token_file import Grant, digest
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
@@ -109,121 +110,109 @@ ASKED: dict[str, tuple[bytes, int]] = {
 
 @pytest.mark.parametrize(("data", "status"), ASKED.values(), ids=ASKED)
 @pytest.mark.row("C08", "C25", "C98")
-def test_every_inference_is_answered_by_its_connection_which_goes_on(
-    data: bytes, status: int
+@scenario(run_scenario, http_max_input_size=4 << 20)
+async def test_every_inference_is_answered_by_its_connection_which_goes_on(
+    house: HttpHarness, /, data: bytes, status: int
 ) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect()
-        for request, expected in ((data, status), (BINARY, 200), (data, status)):
-            writer.write(request)
-            assert int((await read(reader))[9:12]) == expected
+    reader, writer = await house.connections.connect()
+    for request, expected in ((data, status), (BINARY, 200), (data, status)):
+        writer.write(request)
+        assert int((await read(reader))[9:12]) == expected
 
-        assert house.falcon_requests == 0
-        assert house.connections.ledger.budget.held == 0
-        writer.close()
-
-    run_scenario(scenario, http_max_input_size=4 << 20)
+    assert house.falcon_requests == 0
+    assert house.connections.ledger.budget.held == 0
+    writer.close()
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_another_method_is_no_inference(method: str) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect(raw_request(method, INFER, JSON))
+@scenario(run_scenario)
+async def test_another_method_is_no_inference(house: HttpHarness, /, method: str) -> None:
+    reader, writer = await house.connections.connect(raw_request(method, INFER, JSON))
 
-        answer = await read(reader)
-        assert (answer[9:12], house.falcon_requests) == (b"405", 1)
-        assert b"\r\nallow: POST\r\n" in answer
-        writer.close()
-
-    run_scenario(scenario)
+    answer = await read(reader)
+    assert (answer[9:12], house.falcon_requests) == (b"405", 1)
+    assert b"\r\nallow: POST\r\n" in answer
+    writer.close()
 
 
-def test_headers_that_match_the_pattern_become_parameters_as_they_were_written() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        data = raw_request("POST", INFER, JSON, X_My_Key="7", X_Other="8")
-        reader, writer = await house.connections.connect(data.replace(b"X-My-Key", b"x-MY-Key"))
+@scenario(run_scenario, http_header_forward_pattern="x-my-")
+async def test_headers_that_match_the_pattern_become_parameters_as_they_were_written(
+    house: HttpHarness, /
+) -> None:
+    data = raw_request("POST", INFER, JSON, X_My_Key="7", X_Other="8")
+    reader, writer = await house.connections.connect(data.replace(b"X-My-Key", b"x-MY-Key"))
 
-        assert (await read(reader))[9:12] == b"200"
-        assert house.gateway.requests[0].body.parameters == {"x-MY-Key": "7"}
-        assert house.falcon_requests == 0
-        writer.close()
-
-    run_scenario(scenario, http_header_forward_pattern="x-my-")
+    assert (await read(reader))[9:12] == b"200"
+    assert house.gateway.requests[0].body.parameters == {"x-MY-Key": "7"}
+    assert house.falcon_requests == 0
+    writer.close()
 
 
 @pytest.mark.parametrize("body", [JSON, bytes(3 << 20)], ids=["small", "large"])
 @pytest.mark.parametrize(("key", "status"), [("right", b"200"), ("wrong", b"403")])
 @pytest.mark.row("C36")
-def test_a_restricted_inference_without_its_key_is_refused_after_its_body(
-    key: str, status: bytes, body: bytes
+@scenario(run_scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+async def test_a_restricted_inference_without_its_key_is_refused_after_its_body(
+    house: HttpHarness, /, key: str, status: bytes, body: bytes
 ) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        data = raw_request("POST", INFER, body, admin=key)
-        reader, writer = await house.connections.connect(data[:-1])
-        for _ in range(20):
-            await house.connections.run_loop()
-        if status == b"403":
-            assert house.connections.ledger.budget.held == 0  # it is dropped as it comes
-        writer.write(data[-1:] + raw_request("POST", INFER, JSON, admin="right"))
+    data = raw_request("POST", INFER, body, admin=key)
+    reader, writer = await house.connections.connect(data[:-1])
+    for _ in range(20):
+        await house.connections.run_loop()
+    if status == b"403":
+        assert house.connections.ledger.budget.held == 0  # it is dropped as it comes
+    writer.write(data[-1:] + raw_request("POST", INFER, JSON, admin="right"))
 
-        if status == b"403" or body is JSON:
-            assert (await read(reader))[9:12] == status
-        else:
-            assert b"failed to parse the request JSON buffer" in await read(reader)
-        assert (await read(reader))[9:12] == b"200"
-        assert house.falcon_requests == 0
-        writer.close()
-
-    run_scenario(scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+    if status == b"403" or body is JSON:
+        assert (await read(reader))[9:12] == status
+    else:
+        assert b"failed to parse the request JSON buffer" in await read(reader)
+    assert (await read(reader))[9:12] == b"200"
+    assert house.falcon_requests == 0
+    writer.close()
 
 
-def test_of_a_refused_body_so_much_is_dropped_and_then_the_connection_ends(
-    monkeypatch: pytest.MonkeyPatch,
+@scenario(run_scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+async def test_of_a_refused_body_so_much_is_dropped_and_then_the_connection_ends(
+    house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference_exchange, "DROP_BYTES", 1 << 20)
 
-    async def scenario(house: HttpHarness) -> None:
-        data = raw_request("POST", INFER, bytes(3 << 20), admin="wrong")
-        reader, writer = await house.connections.connect(data[: 2 << 20])
+    data = raw_request("POST", INFER, bytes(3 << 20), admin="wrong")
+    reader, writer = await house.connections.connect(data[: 2 << 20])
 
-        answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 403 ")
-        assert b"\r\nConnection: close\r\n" in answer
-        writer.close()
-
-    run_scenario(scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"\r\nConnection: close\r\n" in answer
+    writer.close()
 
 
-def test_a_body_in_chunks_is_accounted_for_as_it_comes() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        data = chunked(*[b" " * 100_000] * 10)
-        _, writer = await house.connections.connect(data[:500_000])
-        while house.connections.ledger.requests.held < 400_000:
-            await house.connections.run_loop()
-        other, second = await house.connections.connect(data)
-        assert (await read(other)).startswith(b"HTTP/1.1 503 ")
+@scenario(run_scenario, ledger_bytes=1300000)
+async def test_a_body_in_chunks_is_accounted_for_as_it_comes(house: HttpHarness, /) -> None:
+    data = chunked(*[b" " * 100_000] * 10)
+    _, writer = await house.connections.connect(data[:500_000])
+    while house.connections.ledger.requests.held < 400_000:
+        await house.connections.run_loop()
+    other, second = await house.connections.connect(data)
+    assert (await read(other)).startswith(b"HTTP/1.1 503 ")
 
-        writer.close()
-        while house.connections.ledger.budget.held:
-            await house.connections.run_loop()
-        second.write(data)
-        assert (await read(other)).startswith(b"HTTP/1.1 400 ")
-        second.close()
-
-    run_scenario(scenario, ledger_bytes=1_300_000)
+    writer.close()
+    while house.connections.ledger.budget.held:
+        await house.connections.run_loop()
+    second.write(data)
+    assert (await read(other)).startswith(b"HTTP/1.1 400 ")
+    second.close()
 
 
-def test_what_is_inflated_is_accounted_for_before_it_is_there() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        bomb = packed("gzip", gzip.compress(bytes(32 << 20)))
-        reader, writer = await house.connections.connect(bomb + BINARY)
+@scenario(run_scenario, ledger_bytes=8 << 20)
+async def test_what_is_inflated_is_accounted_for_before_it_is_there(house: HttpHarness, /) -> None:
+    bomb = packed("gzip", gzip.compress(bytes(32 << 20)))
+    reader, writer = await house.connections.connect(bomb + BINARY)
 
-        assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
-        assert (await read(reader)).startswith(b"HTTP/1.1 200 ")
-        assert house.connections.ledger.budget.held == 0
-        writer.close()
-
-    run_scenario(scenario, ledger_bytes=8 << 20)
+    assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
+    assert (await read(reader)).startswith(b"HTTP/1.1 200 ")
+    assert house.connections.ledger.budget.held == 0
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -269,36 +258,34 @@ def test_a_client_that_leaves_while_a_thread_works_on_its_body_leaves_nothing(
     ],
     ids=["inflated", "parsed"],
 )
-def test_what_a_thread_refuses_is_freed_at_once(data: bytes) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect()
-        gc.collect()
-        gc.disable()  # what is garbage only to it may stay for long, and a body with it
-        try:
-            writer.write(data)
-            assert (await read(reader)).startswith(b"HTTP/1.1 400 ")
-            await house.connections.run_loop()
+@scenario(run_scenario)
+async def test_what_a_thread_refuses_is_freed_at_once(house: HttpHarness, /, data: bytes) -> None:
+    reader, writer = await house.connections.connect()
+    gc.collect()
+    gc.disable()  # what is garbage only to it may stay for long, and a body with it
+    try:
+        writer.write(data)
+        assert (await read(reader)).startswith(b"HTTP/1.1 400 ")
+        await house.connections.run_loop()
 
-            assert [] == [one for one in gc.get_objects() if type(one) is InferenceExchange]
-        finally:
-            gc.enable()
-        writer.close()
-
-    run_scenario(scenario)
+        assert [] == [one for one in gc.get_objects() if type(one) is InferenceExchange]
+    finally:
+        gc.enable()
+    writer.close()
 
 
 @pytest.mark.row("C34")
-def test_who_waits_to_be_told_to_send_a_body_is_told_even_if_it_will_be_refused() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        for key, status in (("right", b"200"), ("wrong", b"403")):
-            data = raw_request("POST", INFER, JSON, admin=key, Expect="100-continue")
-            reader, writer = await house.connections.connect(data.removesuffix(JSON))
-            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            writer.write(JSON)
-            assert (await read(reader))[9:12] == status
-            writer.close()
-
-    run_scenario(scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+@scenario(run_scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+async def test_who_waits_to_be_told_to_send_a_body_is_told_even_if_it_will_be_refused(
+    house: HttpHarness, /
+) -> None:
+    for key, status in (("right", b"200"), ("wrong", b"403")):
+        data = raw_request("POST", INFER, JSON, admin=key, Expect="100-continue")
+        reader, writer = await house.connections.connect(data.removesuffix(JSON))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(JSON)
+        assert (await read(reader))[9:12] == status
+        writer.close()
 
 
 @pytest.mark.row("L09")
@@ -347,100 +334,98 @@ def test_a_token_opens_as_long_as_it_is_valid_and_each_wrong_one_counts(tmp_path
     ],
     ids=["announced", "in chunks"],
 )
-def test_the_timeout_of_equal_requests_counts_for_each_anew(request_bytes: bytes) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect()
-        asked_ns = []
-        for _ in range(3):
-            asked_ns.append(time.monotonic_ns())
-            writer.write(request_bytes)
-            assert (await read(reader))[9:12] == b"200"
+@scenario(run_scenario)
+async def test_the_timeout_of_equal_requests_counts_for_each_anew(
+    house: HttpHarness, /, request_bytes: bytes
+) -> None:
+    reader, writer = await house.connections.connect()
+    asked_ns = []
+    for _ in range(3):
+        asked_ns.append(time.monotonic_ns())
+        writer.write(request_bytes)
+        assert (await read(reader))[9:12] == b"200"
 
-        for asked_at_ns, come in zip(asked_ns, house.gateway.requests, strict=True):
-            assert asked_at_ns + 2_500_000_000 < come.options.deadline_ns
-        writer.close()
-
-    run_scenario(scenario)
+    for asked_at_ns, come in zip(asked_ns, house.gateway.requests, strict=True):
+        assert asked_at_ns + 2_500_000_000 < come.options.deadline_ns
+    writer.close()
 
 
 @pytest.mark.row("C34")
-def test_requests_on_one_connection_are_answered_in_their_order() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        bodies = [json.dumps({"id": str(i), "inputs": [VALUES]}).encode() for i in range(60)]
-        heads = [raw_request("POST", INFER, body) for body in bodies]
-        heads[20::7] = map(chunked, bodies[20::7])
-        heads[25::7] = [packed("gzip", gzip.compress(body)) for body in bodies[25::7]]
-        reader, writer = await house.connections.connect(b"".join(heads))
+@scenario(run_scenario)
+async def test_requests_on_one_connection_are_answered_in_their_order(
+    house: HttpHarness, /
+) -> None:
+    bodies = [json.dumps({"id": str(i), "inputs": [VALUES]}).encode() for i in range(60)]
+    heads = [raw_request("POST", INFER, body) for body in bodies]
+    heads[20::7] = map(chunked, bodies[20::7])
+    heads[25::7] = [packed("gzip", gzip.compress(body)) for body in bodies[25::7]]
+    reader, writer = await house.connections.connect(b"".join(heads))
 
-        got = [json.loads((await read(reader)).partition(b"\r\n\r\n")[2]) for _ in heads]
-        assert [answer["id"] for answer in got] == [str(i) for i in range(60)]
-        writer.close()
-
-    run_scenario(scenario)
+    got = [json.loads((await read(reader)).partition(b"\r\n\r\n")[2]) for _ in heads]
+    assert [answer["id"] for answer in got] == [str(i) for i in range(60)]
+    writer.close()
 
 
 @pytest.mark.parametrize(
     "cuts", [(BINARY.index(HEAD),), (10, 40, 200), (len(BINARY) - 3,), range(1, len(BINARY), 3)]
 )
-def test_a_request_in_pieces_is_answered_too(cuts: tuple[int, ...]) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect()
-        for start, end in zip((0, *cuts), (*cuts, len(BINARY)), strict=True):
-            writer.write(BINARY[start:end])
-            await asyncio.sleep(0.002)
+@scenario(run_scenario)
+async def test_a_request_in_pieces_is_answered_too(
+    house: HttpHarness, /, cuts: tuple[int, ...]
+) -> None:
+    reader, writer = await house.connections.connect()
+    for start, end in zip((0, *cuts), (*cuts, len(BINARY)), strict=True):
+        writer.write(BINARY[start:end])
+        await asyncio.sleep(0.002)
 
-        assert (await read(reader)).endswith(b"abcdefgh")
-        assert house.falcon_requests == 0
-        writer.close()
-
-    run_scenario(scenario)
+    assert (await read(reader)).endswith(b"abcdefgh")
+    assert house.falcon_requests == 0
+    writer.close()
 
 
-def test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_executed() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect(BINARY[: BINARY.index(HEAD)])
-        for seconds in (1, 1, 31):
-            house.connections.advance(seconds)
-            await house.connections.run_loop()
+@scenario(run_scenario)
+async def test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_executed(
+    house: HttpHarness, /
+) -> None:
+    reader, writer = await house.connections.connect(BINARY[: BINARY.index(HEAD)])
+    for seconds in (1, 1, 31):
+        house.connections.advance(seconds)
+        await house.connections.run_loop()
 
-        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-        assert house.gateway.requests == []
-        writer.close()
-
-    run_scenario(scenario)
+    assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    assert house.gateway.requests == []
+    writer.close()
 
 
 @pytest.mark.row("C33")
-def test_a_client_that_leaves_has_its_request_cancelled() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        house.gateway.is_holding = True
-        _, writer = await house.connections.connect(BINARY)
-        assert list(house.gateway.held_replies) == [1]
-        assert not house.connections.are_idle
+@scenario(run_scenario)
+async def test_a_client_that_leaves_has_its_request_cancelled(house: HttpHarness, /) -> None:
+    house.gateway.is_holding = True
+    _, writer = await house.connections.connect(BINARY)
+    assert list(house.gateway.held_replies) == [1]
+    assert not house.connections.are_idle
 
-        writer.close()
+    writer.close()
 
-        while house.gateway.held_replies:
-            await house.connections.run_loop()
-
-    run_scenario(scenario)
+    while house.gateway.held_replies:
+        await house.connections.run_loop()
 
 
-def test_who_waits_while_the_server_ends_is_answered_and_closed() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        house.gateway.is_holding = True
-        reader, writer = await house.connections.connect(BINARY + BINARY)
-        house.connections.connections.end(is_followed=False)
+@scenario(run_scenario)
+async def test_who_waits_while_the_server_ends_is_answered_and_closed(
+    house: HttpHarness, /
+) -> None:
+    house.gateway.is_holding = True
+    reader, writer = await house.connections.connect(BINARY + BINARY)
+    house.connections.connections.end(is_followed=False)
 
-        house.gateway.release_held(1)
+    house.gateway.release_held(1)
 
-        answer = await reader.read()
-        assert b"HTTP/1.1 200 OK\r\n" in answer
-        assert b"\r\nConnection: close\r\n" in answer
-        assert len(house.gateway.requests) == 1
-        writer.close()
-
-    run_scenario(scenario)
+    answer = await reader.read()
+    assert b"HTTP/1.1 200 OK\r\n" in answer
+    assert b"\r\nConnection: close\r\n" in answer
+    assert len(house.gateway.requests) == 1
+    writer.close()
 
 
 def step(*, start: bool = False, end: bool = False) -> bytes:
@@ -453,30 +438,28 @@ def step(*, start: bool = False, end: bool = False) -> bytes:
     ("is_followed", "steps"), [(True, [step(), step(end=True)]), (False, [])], ids=str
 )
 @pytest.mark.row("E78")
-def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_follows(
-    is_followed: bool, steps: list[bytes]
+@scenario(run_scenario)
+async def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_follows(
+    house: HttpHarness, /, is_followed: bool, steps: list[bytes]
 ) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        house.gateway.catalogue.update(version_info("sequences", sequence_batching={}))
-        connections = house.connections
-        reader, writer = await connections.connect(step(start=True))
-        assert b"Connection: close" not in await read(reader)
-        connections.connections.end(is_followed=is_followed)
+    house.gateway.catalogue.update(version_info("sequences", sequence_batching={}))
+    connections = house.connections
+    reader, writer = await connections.connect(step(start=True))
+    assert b"Connection: close" not in await read(reader)
+    connections.connections.end(is_followed=is_followed)
+    connections.connections.end_still(1.0)
+
+    answers = []
+    for data in [step(start=True), *steps]:
+        writer.write(data)
+        answers.append(await read(reader))
+        connections.now += 2.0
         connections.connections.end_still(1.0)
-
-        answers = []
-        for data in [step(start=True), *steps]:
-            writer.write(data)
-            answers.append(await read(reader))
-            connections.now += 2.0
-            connections.connections.end_still(1.0)
-            await connections.run_loop()
-        is_last = [b"\r\nConnection: close\r\n" in answer for answer in answers]
-        assert [False] * len(steps) + [True] == is_last
-        assert b"" == await reader.read()
-        writer.close()
-
-    run_scenario(scenario)
+        await connections.run_loop()
+    is_last = [b"\r\nConnection: close\r\n" in answer for answer in answers]
+    assert [False] * len(steps) + [True] == is_last
+    assert b"" == await reader.read()
+    writer.close()
 
 
 def test_what_the_model_answers_with_an_error_is_told() -> None:
@@ -510,34 +493,32 @@ def test_a_fault_of_ours_is_told_without_words(caplog: pytest.LogCaptureFixture)
     assert f"could not answer POST {INFER}" in caplog.text
 
 
-def test_who_does_not_read_is_not_read_of() -> None:
+@scenario(run_scenario)
+async def test_who_does_not_read_is_not_read_of(house: HttpHarness, /) -> None:
     count = 4000
     body = json.dumps({"inputs": [{**VALUES, "shape": [2000], "data": [1] * 2000}]}).encode()
 
-    async def scenario(house: HttpHarness) -> None:
-        _, writer = await house.connections.connect()
-        writer.write(raw_request("POST", INFER, body) * count)
-        seen = -1
-        while not seen or len(house.gateway.requests) != seen:
-            seen = len(house.gateway.requests)
-            await asyncio.sleep(0.2)
+    _, writer = await house.connections.connect()
+    writer.write(raw_request("POST", INFER, body) * count)
+    seen = -1
+    while not seen or len(house.gateway.requests) != seen:
+        seen = len(house.gateway.requests)
+        await asyncio.sleep(0.2)
 
-        assert 0 < seen < count // 2
-        writer.transport.abort()
-
-    run_scenario(scenario)
+    assert 0 < seen < count // 2
+    writer.transport.abort()
 
 
-def test_a_connection_of_inferences_alone_is_closed_when_it_rests() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect(BINARY)
-        await read(reader)
-        house.connections.advance(1)
-        assert not reader.at_eof()
+@scenario(run_scenario)
+async def test_a_connection_of_inferences_alone_is_closed_when_it_rests(
+    house: HttpHarness, /
+) -> None:
+    reader, writer = await house.connections.connect(BINARY)
+    await read(reader)
+    house.connections.advance(1)
+    assert not reader.at_eof()
 
-        house.connections.advance(80)
+    house.connections.advance(80)
 
-        assert await reader.read() == b""
-        writer.close()
-
-    run_scenario(scenario)
+    assert await reader.read() == b""
+    writer.close()

@@ -17,6 +17,7 @@ import pytest
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.server.test_inferences import INFER, chunked, read
 from tests.support.raw_http import connect_narrow, raw_request, read_some
+from tests.support.scenarios import scenario
 from tests.support.streams import item
 from tests.support.waiting import value_at_rest
 from zmqtriton_floor.wire import ResponseBody, Tensor
@@ -105,203 +106,191 @@ class Arena:
 
 @pytest.mark.parametrize("cuts", [(), (BODY_AT,), (BODY_AT + 7,), (BODY_AT, 300_000, SIZE)])
 @pytest.mark.row("C34")
-def test_a_large_body_is_read_into_the_arena_however_it_comes(cuts: tuple[int, ...]) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        reader, writer = await house.connections.connect()
-        for _ in range(3):
-            for start, end in zip((0, *cuts), (*cuts, len(LARGE)), strict=True):
-                writer.write(LARGE[start:end])
-                await house.connections.run_loop()
-            assert BEST in await read(reader)
+@scenario(run_scenario)
+async def test_a_large_body_is_read_into_the_arena_however_it_comes(
+    house: HttpHarness, /, cuts: tuple[int, ...]
+) -> None:
+    arena = Arena(house)
+    reader, writer = await house.connections.connect()
+    for _ in range(3):
+        for start, end in zip((0, *cuts), (*cuts, len(LARGE)), strict=True):
+            writer.write(LARGE[start:end])
+            await house.connections.run_loop()
+        assert BEST in await read(reader)
 
-        assert [(len(HEADER) + SIZE, len(HEADER))] * 3 == arena.reserved
-        assert (0, 3) == (house.falcon_requests, arena.freed)
-        assert house.connections.are_idle
-        house.gateway.requests.clear()
-        assert [None] * 3 == [memory() for memory in arena.memory]
-        writer.close()
-
-    run_scenario(scenario)
+    assert [(len(HEADER) + SIZE, len(HEADER))] * 3 == arena.reserved
+    assert (0, 3) == (house.falcon_requests, arena.freed)
+    assert house.connections.are_idle
+    house.gateway.requests.clear()
+    assert [None] * 3 == [memory() for memory in arena.memory]
+    writer.close()
 
 
 @pytest.mark.parametrize("coding", ["gzip", ""])
-def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(coding: str) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        reader, writer = await house.connections.connect(LARGE)
-        plain = await read(reader)
-        body, headers = HEADER + VALUES, {"Inference_Header_Content_Length": str(len(HEADER))}
-        if coding:
-            headers["Content_Encoding"] = coding
-            body = gzip.compress(body, 1)
-        parts = [body[at : at + 100_000] for at in range(0, len(body), 100_000)]
+@scenario(run_scenario)
+async def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(
+    house: HttpHarness, /, coding: str
+) -> None:
+    arena = Arena(house)
+    reader, writer = await house.connections.connect(LARGE)
+    plain = await read(reader)
+    body, headers = HEADER + VALUES, {"Inference_Header_Content_Length": str(len(HEADER))}
+    if coding:
+        headers["Content_Encoding"] = coding
+        body = gzip.compress(body, 1)
+    parts = [body[at : at + 100_000] for at in range(0, len(body), 100_000)]
 
-        writer.write(chunked(*parts, **headers))
+    writer.write(chunked(*parts, **headers))
 
-        assert plain == await read(reader)
-        assert ([SIZE + len(HEADER)], 2) == (arena.gathered, arena.freed)
-        assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
-        writer.close()
-
-    run_scenario(scenario)
+    assert plain == await read(reader)
+    assert ([SIZE + len(HEADER)], 2) == (arena.gathered, arena.freed)
+    assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
+    writer.close()
 
 
-def test_requests_of_all_sizes_are_answered_in_their_order() -> None:
+@scenario(run_scenario)
+async def test_requests_of_all_sizes_are_answered_in_their_order(house: HttpHarness, /) -> None:
     small = json.dumps({"inputs": [{**TENSOR, "shape": [1], "data": [7]}]}).encode()
 
-    async def scenario(house: HttpHarness) -> None:
-        Arena(house)
-        heads = [LARGE, raw_request("POST", INFER, small), ODD, LARGE, LARGE]
-        reader, writer = await house.connections.connect()
-        writer.write(b"".join(heads))
+    Arena(house)
+    heads = [LARGE, raw_request("POST", INFER, small), ODD, LARGE, LARGE]
+    reader, writer = await house.connections.connect()
+    writer.write(b"".join(heads))
 
-        got = [await read(reader) for _ in heads]
-        assert [True, False, True, True, True] == [BEST in answer for answer in got]
-        writer.close()
-
-    run_scenario(scenario)
+    got = [await read(reader) for _ in heads]
+    assert [True, False, True, True, True] == [BEST in answer for answer in got]
+    writer.close()
 
 
-def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        slow = [await house.connections.connect(LARGE_14[: BODY_AT + 5000]) for _ in range(9)]
-        assert (8, 0) == (len(arena.reserved), house.falcon_requests)
-        reader, writer = await house.connections.connect(LARGE_14)
+@scenario(run_scenario)
+async def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time(
+    house: HttpHarness, /
+) -> None:
+    arena = Arena(house)
+    slow = [await house.connections.connect(LARGE_14[: BODY_AT + 5000]) for _ in range(9)]
+    assert (8, 0) == (len(arena.reserved), house.falcon_requests)
+    reader, writer = await house.connections.connect(LARGE_14)
+    assert b"HTTP/1.1 200 " in await read(reader)
+    # It has sent a part of what it announces by the time it is asked.
+    assert (9, 0) == (len(arena.reserved), house.falcon_requests)
+
+    slow[0][1].close()
+    slow[1][1].write(LARGE_14[BODY_AT + 5000 :])
+    assert b"HTTP/1.1 200 " in await read(slow[1][0])
+    for _ in range(2):
+        writer.write(LARGE_14)
         assert b"HTTP/1.1 200 " in await read(reader)
-        # It has sent a part of what it announces by the time it is asked.
-        assert (9, 0) == (len(arena.reserved), house.falcon_requests)
 
-        slow[0][1].close()
-        slow[1][1].write(LARGE_14[BODY_AT + 5000 :])
-        assert b"HTTP/1.1 200 " in await read(slow[1][0])
-        for _ in range(2):
-            writer.write(LARGE_14)
-            assert b"HTTP/1.1 200 " in await read(reader)
-
-        assert (11, 0) == (len(arena.reserved), house.falcon_requests)
-        for _, other in [*slow[1:], (reader, writer)]:
-            other.close()
-
-    run_scenario(scenario)
+    assert (11, 0) == (len(arena.reserved), house.falcon_requests)
+    for _, other in [*slow[1:], (reader, writer)]:
+        other.close()
 
 
-def test_without_room_it_is_read_as_any_other() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house, has_room=False)
-        reader, writer = await house.connections.connect(LARGE)
+@scenario(run_scenario)
+async def test_without_room_it_is_read_as_any_other(house: HttpHarness, /) -> None:
+    arena = Arena(house, has_room=False)
+    reader, writer = await house.connections.connect(LARGE)
 
-        assert BEST in await read(reader)
-        assert (0, 0) == (house.falcon_requests, arena.freed)
-        writer.close()
-
-    run_scenario(scenario)
+    assert BEST in await read(reader)
+    assert (0, 0) == (house.falcon_requests, arena.freed)
+    writer.close()
 
 
-def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
+@scenario(run_scenario)
+async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_same(
+    house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena_body, "PATIENCE_S", 1.0)
 
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        reader, writer = await house.connections.connect(LARGE[:10_000])
-        assert (1, 0) == (len(arena.reserved), arena.freed)
-        assert not house.connections.are_idle
+    arena = Arena(house)
+    reader, writer = await house.connections.connect(LARGE[:10_000])
+    assert (1, 0) == (len(arena.reserved), arena.freed)
+    assert not house.connections.are_idle
 
-        while not arena.freed:
-            await house.connections.run_loop()
-        writer.write(LARGE[10_000:])
+    while not arena.freed:
+        await house.connections.run_loop()
+    writer.write(LARGE[10_000:])
 
-        assert BEST in await read(reader)
-        assert 1 == arena.freed
-        writer.write(LARGE)
-        assert BEST in await read(reader)
-        assert (0, 2) == (house.falcon_requests, arena.freed)
-        writer.close()
-
-    run_scenario(scenario)
+    assert BEST in await read(reader)
+    assert 1 == arena.freed
+    writer.write(LARGE)
+    assert BEST in await read(reader)
+    assert (0, 2) == (house.falcon_requests, arena.freed)
+    writer.close()
 
 
-def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        house.gateway.is_holding = True
-        ledger = house.connections.ledger
-        _, first = await house.connections.connect(LARGE_14[: 6 << 20])
-        while not ledger.budget.held:
-            await house.connections.run_loop()
+@scenario(run_scenario)
+async def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come(
+    house: HttpHarness, /
+) -> None:
+    arena = Arena(house)
+    house.gateway.is_holding = True
+    ledger = house.connections.ledger
+    _, first = await house.connections.connect(LARGE_14[: 6 << 20])
+    while not ledger.budget.held:
+        await house.connections.run_loop()
 
-        assert 2 << 20 <= ledger.budget.held <= 7 << 20
+    assert 2 << 20 <= ledger.budget.held <= 7 << 20
 
-        first.write(LARGE_14[6 << 20 :])
-        while not house.gateway.requests:
-            await house.connections.run_loop()
-        assert (1, 0) == (len(arena.reserved), ledger.budget.held)
-        first.close()
-
-    run_scenario(scenario)
+    first.write(LARGE_14[6 << 20 :])
+    while not house.gateway.requests:
+        await house.connections.run_loop()
+    assert (1, 0) == (len(arena.reserved), ledger.budget.held)
+    first.close()
 
 
-def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        reader, writer = await house.connections.connect(LARGE_14)
+@scenario(run_scenario, ledger_bytes=8 << 20)
+async def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused(
+    house: HttpHarness, /
+) -> None:
+    arena = Arena(house)
+    reader, writer = await house.connections.connect(LARGE_14)
 
-        assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
-        assert (1, 1) == (len(arena.reserved), arena.freed)
+    assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
+    assert (1, 1) == (len(arena.reserved), arena.freed)
 
-        writer.write(LARGE)
-        assert BEST in await read(reader)
-        assert 0 == house.connections.ledger.budget.held
-        writer.close()
-
-    run_scenario(scenario, ledger_bytes=8 << 20)
+    writer.write(LARGE)
+    assert BEST in await read(reader)
+    assert 0 == house.connections.ledger.budget.held
+    writer.close()
 
 
 @pytest.mark.parametrize("size", [BODY_AT, 400_000, len(LARGE)])
-def test_who_leaves_gives_its_room_back(size: int) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        house.gateway.is_holding = True
-        _, writer = await house.connections.connect(LARGE[:size])
-        assert (1, 0) == (len(arena.reserved), arena.freed)
+@scenario(run_scenario)
+async def test_who_leaves_gives_its_room_back(house: HttpHarness, /, size: int) -> None:
+    arena = Arena(house)
+    house.gateway.is_holding = True
+    _, writer = await house.connections.connect(LARGE[:size])
+    assert (1, 0) == (len(arena.reserved), arena.freed)
 
-        writer.close()
+    writer.close()
 
-        while not arena.freed:
-            await house.connections.run_loop()
-        assert (1, 0) == (arena.freed, house.falcon_requests)
-
-    run_scenario(scenario)
+    while not arena.freed:
+        await house.connections.run_loop()
+    assert (1, 0) == (arena.freed, house.falcon_requests)
 
 
-def test_what_is_refused_gives_its_room_back() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        reader, writer = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
+@scenario(run_scenario)
+async def test_what_is_refused_gives_its_room_back(house: HttpHarness, /) -> None:
+    arena = Arena(house)
+    reader, writer = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
 
-        answer = await read(reader)
-        assert answer.startswith(b"HTTP/1.1 400 ")
-        assert (1, 0) == (arena.freed, house.falcon_requests)
-        writer.close()
-
-    run_scenario(scenario)
+    answer = await read(reader)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert (1, 0) == (arena.freed, house.falcon_requests)
+    writer.close()
 
 
-def test_who_stops_amid_a_body_is_told_and_gives_its_room_back() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        arena = Arena(house)
-        reader, writer = await house.connections.connect(LARGE[:400_000])
-        house.connections.advance(1)
-        house.connections.advance(STALL_S + 1)
+@scenario(run_scenario)
+async def test_who_stops_amid_a_body_is_told_and_gives_its_room_back(house: HttpHarness, /) -> None:
+    arena = Arena(house)
+    reader, writer = await house.connections.connect(LARGE[:400_000])
+    house.connections.advance(1)
+    house.connections.advance(STALL_S + 1)
 
-        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-        assert (1, 1) == (len(arena.reserved), arena.freed)
-        writer.close()
-
-    run_scenario(scenario)
+    assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    assert (1, 1) == (len(arena.reserved), arena.freed)
+    writer.close()
 
 
 def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,21 +315,19 @@ def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(sizes) < 6 * 40_000
 
 
-def test_bodies_that_do_not_fit_beside_others_are_refused() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        Arena(house, has_room=False)
-        _, first = await house.connections.connect(LARGE[:400_000])
-        reader, second = await house.connections.connect(LARGE)
+@scenario(run_scenario, ledger_bytes=700000)
+async def test_bodies_that_do_not_fit_beside_others_are_refused(house: HttpHarness, /) -> None:
+    Arena(house, has_room=False)
+    _, first = await house.connections.connect(LARGE[:400_000])
+    reader, second = await house.connections.connect(LARGE)
 
-        assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
+    assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
 
-        first.close()
-        await house.connections.run_loop()
-        second.write(LARGE)
-        assert BEST in await read(reader)
-        second.close()
-
-    run_scenario(scenario, ledger_bytes=700_000)
+    first.close()
+    await house.connections.run_loop()
+    second.write(LARGE)
+    assert BEST in await read(reader)
+    second.close()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -370,23 +357,23 @@ def test_who_leaves_without_reading_leaves_nothing_behind(is_chunked: bool) -> N
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_who_leaves_amid_a_body_leaves_nothing_behind(is_chunked: bool) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        Arena(house, has_room=False)
-        data = ODD if is_chunked else LARGE
-        _, writer = await house.connections.connect(data[:400_000])
-        gc.collect()
-        gc.disable()  # what is garbage only to it may stay for long
-        try:
-            writer.transport.abort()
-            await house.connections.run_loop()
+@scenario(run_scenario)
+async def test_who_leaves_amid_a_body_leaves_nothing_behind(
+    house: HttpHarness, /, is_chunked: bool
+) -> None:
+    Arena(house, has_room=False)
+    data = ODD if is_chunked else LARGE
+    _, writer = await house.connections.connect(data[:400_000])
+    gc.collect()
+    gc.disable()  # what is garbage only to it may stay for long
+    try:
+        writer.transport.abort()
+        await house.connections.run_loop()
 
-            left = [o for o in gc.get_objects() if type(o) in (Connection, InferenceExchange)]
-            assert [] == left
-        finally:
-            gc.enable()
-
-    run_scenario(scenario)
+        left = [o for o in gc.get_objects() if type(o) in (Connection, InferenceExchange)]
+        assert [] == left
+    finally:
+        gc.enable()
 
 
 # ------------------------------------------------------------------- slow readers
@@ -398,21 +385,21 @@ EVENT_BYTES = 4096
 STEP_BYTES = 256 << 10
 
 
-def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:
-    async def scenario(harness: HttpHarness) -> None:
-        streams = harness.gateway.fake_streams
-        streams.put("slow", *(item(b"x" * EVENT_BYTES) for _ in range(4000)))
+@scenario(run_scenario)
+async def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on(
+    harness: HttpHarness, /
+) -> None:
+    streams = harness.gateway.fake_streams
+    streams.put("slow", *(item(b"x" * EVENT_BYTES) for _ in range(4000)))
 
-        def consumed() -> int:
-            return streams.consumed.get("slow", 0)
+    def consumed() -> int:
+        return streams.consumed.get("slow", 0)
 
-        with connect_narrow(harness.connections.address[1]) as client:
-            client.sendall(ASK)
-            for _ in range(3):
-                before = await asyncio.to_thread(value_at_rest, consumed)
-                await asyncio.to_thread(read_some, client, STEP_BYTES)
-                after = await asyncio.to_thread(value_at_rest, consumed)
+    with connect_narrow(harness.connections.address[1]) as client:
+        client.sendall(ASK)
+        for _ in range(3):
+            before = await asyncio.to_thread(value_at_rest, consumed)
+            await asyncio.to_thread(read_some, client, STEP_BYTES)
+            after = await asyncio.to_thread(value_at_rest, consumed)
 
-                assert before < after < before + 2 * STEP_BYTES // EVENT_BYTES
-
-    run_scenario(scenario)
+            assert before < after < before + 2 * STEP_BYTES // EVENT_BYTES

@@ -15,6 +15,7 @@ import pytest
 
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.inference.catalogue import STOPPING
 
@@ -266,19 +267,19 @@ def test_who_is_refused_while_the_server_leaves_is_to_connect_anew() -> None:
     run_scenario(scenario)
 
 
-def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
+@scenario(run_scenario)
+async def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends(
+    house: HttpHarness, /
+) -> None:
+    reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
 
-        house.connections.connections.end(is_followed=False)
-        house.connections.connections.end_still(1.0)
-        house.connections.now += 2.0
-        house.connections.connections.end_still(1.0)
+    house.connections.connections.end(is_followed=False)
+    house.connections.connections.end_still(1.0)
+    house.connections.now += 2.0
+    house.connections.connections.end_still(1.0)
 
-        answer = await reader.readuntil(b"}")
-        assert answer.startswith(b"HTTP/1.1 503 ")
-        assert STOPPING.encode() in answer
-        assert house.gateway.requests == []
-        writer.close()
-
-    run_scenario(scenario)
+    answer = await reader.readuntil(b"}")
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert STOPPING.encode() in answer
+    assert house.gateway.requests == []
+    writer.close()
