@@ -12,14 +12,18 @@ import inspect
 import os
 import sys
 from collections.abc import Coroutine
-from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any, Callable, List, Optional
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import closest_match
-from zmqtriton_stub import MODEL_PATH, backend_package
+from zmqtriton_stub import MODEL_PATH
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.api import pb_utils  # noqa: F401 - requests of models need all of it
+from zmqtriton_stub.api import (
+    errors,
+    pb_utils,  # noqa: F401 - requests of models need all of it
+)
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.model_config import ModelConfig
@@ -28,6 +32,44 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
     from zmqtriton_stub.instance import Instance
+
+
+class PackageFinder(NamedTuple):
+    """Finds one package, whose submodules Python then finds by itself.
+
+    The model's interpreter may have none of it, or another edition. Nothing that lies beside the
+    package comes onto the path, which may be all that the server has installed.
+    """
+
+    name: str
+    #: The directory that the package lies in.
+    root: str
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Optional[Sequence[str]] = None,
+        target: Optional[ModuleType] = None,
+    ) -> Optional[ModuleSpec]:
+        return PathFinder.find_spec(fullname, [self.root]) if fullname == self.name else None
+
+
+def provide(package: str, directory: str) -> None:
+    """Make a backend's package importable that lies in this directory, with those around it.
+
+    What this process has imported under that name stays: it is one that has the server itself.
+    """
+    name, *inner = package.split(".")
+    home = os.path.abspath(directory)
+    for folder in reversed(inner):
+        if os.path.basename(home) != folder:
+            return  # its files lie elsewhere than its name says, and only the environment knows
+        home = os.path.dirname(home)
+    errors.leave_out_frames_below(home)
+    finder = PackageFinder(name, os.path.dirname(home))
+    if name not in sys.modules and finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
+
 
 #: One for each request; None if a response sender is to answer, or has.
 Responses = List[Optional[InferenceResponse]]
@@ -237,7 +279,7 @@ def _import(load: wire.LoadModel) -> Any:
         raise TritonModelException(f"Model name must end with '.py'. Model name is \"{file}\".")
     provide_api()
     if load.package:
-        backend_package.provide(load.package, directory)
+        provide(load.package, directory)
     parent, package = os.path.split(directory)
     sys.path.append(directory)
     if parent != load.directory:  # one file alone, or code shared by several models

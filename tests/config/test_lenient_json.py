@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tests.config.growth import growth
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.lenient_json import strict
-from zmqtriton.config.pbtxt import parse_override
+from zmqtriton.config.pbtxt import parse_override, strict
 
 _TEXTS = st.text("abz_$é \n\t'\"\\/1:,{}[]", max_size=8)
 _DOCUMENTS = st.recursive(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.ctl.fake_server import run
 from tests.environments.test_prepare import wheel
-from zmqtriton.ctl.progress.live_line import LiveLine
+from zmqtriton.ctl.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 

@@ -19,8 +19,7 @@ import pytest
 import zmqtriton_stub.probe
 from tests.environments.test_unpack import Member, file, link, pack
 from tests.support.reports import Reports
-from zmqtriton.environments import interpreters, programs, support
-from zmqtriton.environments.build import build_environment
+from zmqtriton.environments import interpreters, prepare, programs
 from zmqtriton.environments.cache import EnvironmentCache
 from zmqtriton.environments.demand import (
     ARCHIVE,
@@ -29,7 +28,7 @@ from zmqtriton.environments.demand import (
     Environment,
     EnvironmentSpec,
 )
-from zmqtriton.environments.prepare import prepare_environment
+from zmqtriton.environments.prepare import build_environment, prepare_environment
 from zmqtriton_floor.errors import InternalError
 
 pytestmark = pytest.mark.system
@@ -238,12 +237,12 @@ def test_a_python_like_the_servers_gets_copies_of_what_it_has(
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     cache = EnvironmentCache(str(tmp_path))
 
-    directory = Path(support.prepare_support_directory(lacking(), cache, Reports()))
+    directory = Path(prepare.prepare_support_directory(lacking(), cache, Reports()))
 
     names = {path.name.partition("-")[0] for path in directory.iterdir()}
     assert {"zmq", "msgpack"} == names - {"pyzmq", "pyzmq.libs"}
-    assert str(directory) == support.prepare_support_directory(lacking(), cache, Reports())
-    more = support.prepare_support_directory(lacking("zmq", "numpy"), cache, Reports())
+    assert str(directory) == prepare.prepare_support_directory(lacking(), cache, Reports())
+    more = prepare.prepare_support_directory(lacking("zmq", "numpy"), cache, Reports())
     assert {"zmq", "numpy"} <= {path.name for path in Path(more).iterdir()}
 
 
@@ -253,14 +252,14 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
 ) -> None:
     cache = EnvironmentCache(str(tmp_path))
     monkeypatch.setattr(programs, "find_uv", lambda: None)
-    monkeypatch.setattr(support, "SERVER_PYTHON", "/no/python")
+    monkeypatch.setattr(prepare, "SERVER_PYTHON", "/no/python")
 
     with pytest.raises(InternalError) as without_pip:
-        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
+        prepare.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
     fails = script(tmp_path / "uv", "#!/bin/sh\necho no route to host; exit 2\n")
     monkeypatch.setattr(programs, "find_uv", lambda: fails)
     with pytest.raises(InternalError) as without_network:
-        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
+        prepare.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
 
     sentence = (
         "The Python environment of /model/python lacks the module 'zmq', which every model "
@@ -293,7 +292,7 @@ def test_without_uv_the_environments_own_pip_supplies(
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     python = lacking(abi="cpython-399-other")._replace(path=script(tmp_path / "python", _PIP))
 
-    directory = support.prepare_support_directory(
+    directory = prepare.prepare_support_directory(
         python, EnvironmentCache(str(tmp_path)), Reports()
     )
 
@@ -311,12 +310,12 @@ def test_without_uv_and_pip_the_servers_own_pip_supplies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abi: str, platform: str
 ) -> None:
     monkeypatch.setattr(programs, "find_uv", lambda: None)
-    monkeypatch.setattr(support, "SERVER_PYTHON", script(tmp_path / "server", _PIP))
+    monkeypatch.setattr(prepare, "SERVER_PYTHON", script(tmp_path / "server", _PIP))
     python = lacking(abi=abi)._replace(
         path=script(tmp_path / "python", '#!/bin/sh\ntouch "$5/half"; exit 1\n'), version=(3, 8, 18)
     )
 
-    directory = support.prepare_support_directory(
+    directory = prepare.prepare_support_directory(
         python, EnvironmentCache(str(tmp_path)), Reports()
     )
 
@@ -346,7 +345,7 @@ def package_index(tmp_path: Path) -> Iterator[str]:
 
 def foreign_python(monkeypatch: pytest.MonkeyPatch, index: str) -> interpreters.Interpreter:
     """A Python that lacks `greeting`, and the index that all are to ask."""
-    monkeypatch.setattr(support, "_PROJECTS", {"greeting": "greeting"})
+    monkeypatch.setattr(prepare, "_PROJECTS", {"greeting": "greeting"})
     for name, value in {
         **{"UV_DEFAULT_INDEX": index, "UV_HTTP_RETRIES": "0"},
         **{"PIP_INDEX_URL": index, "PIP_RETRIES": "1", "PIP_CONFIG_FILE": os.devnull},
@@ -366,11 +365,11 @@ def test_without_a_network_uv_supplies_what_it_has_cached(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     with package_index(tmp_path) as index:
         python = foreign_python(monkeypatch, index)
-        support.prepare_support_directory(python, EnvironmentCache(str(tmp_path / "1")), Reports())
+        prepare.prepare_support_directory(python, EnvironmentCache(str(tmp_path / "1")), Reports())
     said = Reports()
 
     offline = EnvironmentCache(str(tmp_path / "2"))
-    directory = support.prepare_support_directory(python, offline, said)
+    directory = prepare.prepare_support_directory(python, offline, said)
 
     assert "VERSION = '1.0'\n" == Path(directory, "greeting.py").read_text()
     assert any("tries again with what it has cached" in text for text in said.texts)
@@ -389,14 +388,14 @@ def test_without_a_network_and_a_cache_the_reason_says_what_helps(
     cache = EnvironmentCache(str(tmp_path / "cache"))
 
     with pytest.raises(InternalError) as refused:
-        support.prepare_support_directory(python, cache, Reports())
+        prepare.prepare_support_directory(python, cache, Reports())
     assert "no package index can be reached" in refused.value.text
     assert "Connection refused" in refused.value.text
     assert "zmqtriton-ctl env prepare" in refused.value.text
 
     # As it says, a directory of wheels will do; what failed has left nothing behind.
     monkeypatch.setenv(f"{installer.upper()}_FIND_LINKS", str(tmp_path / "index" / "greeting"))
-    directory = support.prepare_support_directory(python, cache, Reports())
+    directory = prepare.prepare_support_directory(python, cache, Reports())
     assert "VERSION = '1.0'\n" == Path(directory, "greeting.py").read_text()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.repository.single_file import scan_single_file
+from zmqtriton.repository.place import scan_single_file
 from zmqtriton_floor.errors import InternalError
 
 

@@ -13,7 +13,7 @@ import pytest
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import loop
-from zmqtriton_stub.rehearsal import rehearse
+from zmqtriton_stub.fork_server import rehearse
 
 
 def _state() -> dict[str, Any]:

@@ -18,7 +18,7 @@ _NAMES = {
     "inferring.requests": "PreparedRequest",
     "output": "form_option print_document print_error print_note with_format",
     "process_use": "format_bytes",
-    "progress.live_line": "LiveLine",
+    "live_line": "LiveLine",
     "selecting": "MODEL CommandGroup",
     "stacks": "read_stacks",
     "status": "describe_log needs_attention",
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
     from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
     from zmqtriton.ctl.inferring.requests import PreparedRequest
+    from zmqtriton.ctl.live_line import LiveLine
     from zmqtriton.ctl.output import (
         form_option,
         print_document,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         with_format,
     )
     from zmqtriton.ctl.process_use import format_bytes
-    from zmqtriton.ctl.progress.live_line import LiveLine
     from zmqtriton.ctl.selecting import MODEL, CommandGroup
     from zmqtriton.ctl.stacks import read_stacks
     from zmqtriton.ctl.status import describe_log, needs_attention

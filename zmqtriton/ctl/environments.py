@@ -16,8 +16,8 @@ import click
 
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S, NoServerError, connect
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
+from zmqtriton.ctl.live_line import LiveLine
 from zmqtriton.ctl.output import print_document, print_note, print_result, with_format
-from zmqtriton.ctl.progress.live_line import LiveLine
 from zmqtriton.ctl.selecting import CommandGroup
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import NotFound, ZmqTritonError

@@ -9,10 +9,18 @@ from __future__ import annotations
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.announcing import ANNOUNCEMENT_OPTIONS
-from zmqtriton.options.config_file import CONFIG_OPTION
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
+
+CONFIG_OPTION = a.text(
+    "config",
+    "File in TOML with options, each by its name: http-port = 8000. Variables such as "
+    "ZMQTRITON_OPTION_HTTP_PORT have options, too. The command line counts before "
+    "variables, these before the file; an option is taken whole from the first that has it.",
+    read=read.non_empty_text("Error: empty argument for --config"),
+)
+
 
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 _NO_THREADS = "the processes of HTTP serve these endpoints, too"

@@ -29,7 +29,7 @@ from zmqtriton.supervisor.machine import (
     tables,
 )
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
-from zmqtriton.supervisor.machine.background.threads import Background
+from zmqtriton.supervisor.machine.background import Background
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError

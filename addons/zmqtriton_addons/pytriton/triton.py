@@ -9,6 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,11 +22,6 @@ from zmqtriton_addons.pytriton.decorators.context import TritonContext
 from zmqtriton_addons.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonValidationError,
-)
-from zmqtriton_addons.pytriton.lifecycle import (
-    DefaultTritonLifecyclePolicy,
-    TritonLifecyclePolicy,
-    VertextAILifecyclePolicy,
 )
 from zmqtriton_addons.pytriton.model_config import ModelConfig, Tensor
 from zmqtriton_addons.pytriton.proxy.telemetry import (
@@ -43,6 +39,23 @@ from zmqtriton_addons.pytriton.server_options import endpoint, server_options
 from zmqtriton_addons.pytriton.triton_config import TritonConfig
 from zmqtriton_addons.pytriton.utils.workspace import Workspace
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+
+@dataclass
+class TritonLifecyclePolicy:
+    """The start of a script's server, and the keeper of its models."""
+
+    #: False: not before `serve` or `run`.
+    launch_triton_on_startup: bool = True
+    #: True: models are written to the repository before the server starts, not loaded into it.
+    local_model_store: bool = False
+
+
+DefaultTritonLifecyclePolicy = TritonLifecyclePolicy()
+VertextAILifecyclePolicy = TritonLifecyclePolicy(
+    launch_triton_on_startup=False, local_model_store=True
+)
+
 
 logger = logging.getLogger(__name__)
 

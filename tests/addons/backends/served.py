@@ -15,8 +15,8 @@ from zmqtriton.config.document import to_json
 from zmqtriton.config.model_config import merge_completion
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor import wire
-from zmqtriton_stub import backend_package
 from zmqtriton_stub import instance as this_process
+from zmqtriton_stub import model
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.model_config import ModelConfig
 from zmqtriton_stub.instance import Instance
@@ -37,7 +37,7 @@ class Served:
         this_process.current = Instance(load, lambda message: None)
         package = f"zmqtriton_addons.backends.{config.backend}"
         code = importlib.import_module(f"{package}.model")
-        backend_package.provide(package, str(addons.directory_of(package)))
+        model.provide(package, str(addons.directory_of(package)))
         completed = ModelConfig(load.config)
         if hasattr(code.TritonPythonModel, "auto_complete_config"):
             completed = code.TritonPythonModel.auto_complete_config(completed)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
-from zmqtriton_addons.pytriton.lifecycle import (
+from zmqtriton_addons.pytriton.security import TritonSecurityConfig
+from zmqtriton_addons.pytriton.triton import (
     DefaultTritonLifecyclePolicy,
     TritonLifecyclePolicy,
     VertextAILifecyclePolicy,
 )
-from zmqtriton_addons.pytriton.security import TritonSecurityConfig
 
 
 @pytest.mark.row("J31")

@@ -12,7 +12,7 @@ from tests.stub.fakes import FakeLink, body, fp32
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
 from zmqtriton_floor.metrics import COUNTER, GAUGE
-from zmqtriton_stub.forks.calls import Calls
+from zmqtriton_stub.forks.relay import Calls
 
 FORK: Any = "the connection of a fork"
 

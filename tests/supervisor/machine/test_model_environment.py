@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.supervisor.machine.model_environment import withheld
+from zmqtriton.supervisor.machine.processes.spawner import withheld
 
 _LOCAL = ("/srv/models",)
 _STORES = {

@@ -23,8 +23,8 @@ from tests.faults.stamps import MODEL, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.operations.commands import OPTION, ctl, place
+from zmqtriton.ctl.live_line import LiveLine
 from zmqtriton.ctl.main import cli
-from zmqtriton.ctl.progress.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 

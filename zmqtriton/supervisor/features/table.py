@@ -8,16 +8,14 @@ from __future__ import annotations
 from zmqtriton.supervisor.features.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.features.draining.draining import Draining
 from zmqtriton.supervisor.features.feature import Feature
-from zmqtriton.supervisor.features.object_stores.object_stores import ObjectStores
+from zmqtriton.supervisor.features.object_stores import ObjectStores
 from zmqtriton.supervisor.features.on_demand.on_demand import OnDemandLoader
-from zmqtriton.supervisor.features.operations.operations import Operations
-from zmqtriton.supervisor.features.quotas.quota_report import QuotaReport
-from zmqtriton.supervisor.features.reloading.reload_calls import ReloadCalls
-from zmqtriton.supervisor.features.reloading.reloader import Reloader
-from zmqtriton.supervisor.features.repositories.repositories import RepositoryRegistry
-from zmqtriton.supervisor.features.scaling.autoscaler import Autoscaler
-from zmqtriton.supervisor.features.settings.log_settings import LogSettings
-from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
+from zmqtriton.supervisor.features.operations import Operations
+from zmqtriton.supervisor.features.quotas import QuotaReport
+from zmqtriton.supervisor.features.reloading import ReloadCalls, Reloader
+from zmqtriton.supervisor.features.repositories import RepositoryRegistry
+from zmqtriton.supervisor.features.scaling import Autoscaler
+from zmqtriton.supervisor.features.settings import LogSettings, TraceSettings
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettings,

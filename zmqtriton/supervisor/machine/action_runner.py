@@ -13,7 +13,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import listeners, tables
-from zmqtriton.supervisor.machine.background.threads import Background
+from zmqtriton.supervisor.machine.background import Background
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.log.setup import ServerLog
 from zmqtriton.supervisor.machine.processes.children import Children

@@ -6,9 +6,11 @@ import base64
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import click
 
+import zmqtriton_protos
 from zmqtriton.control_client import (
     Client,
     HttpService,
@@ -32,7 +34,24 @@ from zmqtriton.ctl import (
 from zmqtriton_addons.tools.benching import judgement
 from zmqtriton_addons.tools.benching.clients import Clients
 from zmqtriton_addons.tools.benching.results import make_row, server_totals
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+
+
+def encode(path: str, request: PreparedRequest, *, is_stream: bool) -> bytes:
+    """Return the bytes of a ModelInferRequest. Raises InvalidArgument for values in JSON."""
+    if not request.pieces and request.document.get("inputs"):
+        raise InvalidArgument("over gRPC, inputs are given by name and not as a whole request")
+    _, _, _, model, *version = path.split("/")
+    message = zmqtriton_protos.message("inference.ModelInferRequest")()
+    message.model_name = unquote(model)
+    message.model_version = unquote(version[1]) if version else ""
+    for entry in request.document["inputs"]:
+        message.inputs.add(name=entry["name"], datatype=entry["datatype"], shape=entry["shape"])
+    message.raw_input_contents.extend(request.pieces)
+    if is_stream:
+        message.parameters["triton_enable_empty_final_response"].bool_param = True
+    return bytes(message.SerializeToString())
+
 
 _COLUMNS = {
     "Clients": "concurrency",
@@ -162,7 +181,6 @@ def _plan(
     is_stream = bool(config.get("model_transaction_policy", {}).get("decoupled"))
     if is_stream or has_grpc:
         # only now: it reads protobuf definitions
-        from zmqtriton_addons.tools.benching.grpc_request import encode
 
         data = encode(path, request, is_stream=is_stream)
         kind, address = "stream" if is_stream else "grpc", find_address(client, "grpc")

@@ -5,15 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zmqtriton_addons.web_apis.openai import problems
+from zmqtriton_addons.web_apis.openai.embeddings import Embeddings
+from zmqtriton_addons.web_apis.openai.models import Models
+from zmqtriton_addons.web_apis.openai.text import Texts
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
+
+_CATEGORY = "openai"
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    """Return the routes; who restricts `inference` or `metadata` has restricted these, too."""
+    texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)
+    return [
+        Route("POST", "/v1/chat/completions", _CATEGORY, texts.chat, "inference"),
+        Route("POST", "/v1/completions", _CATEGORY, texts.complete, "inference"),
+        Route("POST", "/v1/responses", _CATEGORY, texts.respond, "inference"),
+        Route("POST", "/v1/embeddings", _CATEGORY, embeddings.embed, "inference"),
+        Route("GET", "/v1/models", _CATEGORY, models.list_all, "metadata"),
+        Route("GET", "/v1/models/{model:name}", _CATEGORY, models.show, "metadata"),
+    ]
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:
     if not gateway.settings.http.allow_openai:
         return ()
     # only now: a server without the API need not load it
-    from zmqtriton_addons.web_apis.openai.routes import routes
 
     return routes(gateway)
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -18,13 +19,12 @@ import grpc
 import grpc.aio
 
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.settings.frontends import Grpc
+from zmqtriton_floor.settings.frontends import Grpc, Tls
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.entrance.steps.reports import HEADERS as REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
-from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
@@ -40,8 +40,28 @@ from zmqtriton_frontends.grpc_api.unary import Begin, answered
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.peer_user import Place
+from zmqtriton_frontends.process.tls import Certificates
 from zmqtriton_frontends.serving.listener import address
 from zmqtriton_frontends.serving.process import Service
+
+
+def credentials_of(tls: Tls) -> Any:
+    """Return grpc's credentials. Raises OSError for files that cannot be used.
+
+    grpc asks here at each handshake, in a thread of its own.
+    """
+    files = Certificates(tls, "grpc")
+
+    def read() -> Any:
+        files.make_context()  # grpc takes files, too, that do not fit
+        pair = (Path(files.key).read_bytes(), Path(files.cert).read_bytes())
+        root = Path(files.root).read_bytes() if files.root else None
+        return grpc.ssl_server_certificate_configuration([pair], root)
+
+    return grpc.dynamic_ssl_server_credentials(
+        read(), lambda: files.renewed(read), require_client_authentication=bool(files.root)
+    )
+
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -209,7 +229,7 @@ class Server(Service):
         self._server.add_generic_rpc_handlers(self._services())
         place, tls = address(host, settings.port), self._settings.access.tls
         if tls is not None:
-            port = self._server.add_secure_port(place, grpcio_credentials.of(tls))
+            port = self._server.add_secure_port(place, credentials_of(tls))
         else:
             port = self._server.add_insecure_port(place)
         await self._server.start()

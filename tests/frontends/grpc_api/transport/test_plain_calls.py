@@ -7,7 +7,7 @@ import pytest
 
 from tests.frontends.http2.talk import REQUEST, Frame, frames_of, kinds
 from tests.support import raw_http2 as h2
-from zmqtriton_frontends.grpc_api.transport.plain_calls import PlainCalls
+from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
 
 _TOLD = {

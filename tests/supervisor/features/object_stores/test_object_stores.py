@@ -19,7 +19,7 @@ from zmqtriton.supervisor.actions import (
     Send,
     Spawn,
 )
-from zmqtriton.supervisor.features.object_stores.object_stores import ObjectStores
+from zmqtriton.supervisor.features.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan

@@ -10,12 +10,12 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.supervisor.features.on_demand.evictions import GRACE_S, IDLE_PARAMETER
 from zmqtriton.supervisor.features.on_demand.on_demand import (
     AWAITING_FIRST_REQUEST,
     FIRST_RETRY_PAUSE_S,
     MIN_LISTING_INTERVAL_S,
 )
-from zmqtriton.supervisor.features.on_demand.usage import GRACE_S, IDLE_PARAMETER
 from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.quotas import Quota, QuotaUse
-from zmqtriton.supervisor.features.quotas.quota_report import describe_quotas
+from zmqtriton.supervisor.features.quotas import describe_quotas
 
 
 @pytest.mark.row("L22")

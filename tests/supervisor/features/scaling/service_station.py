@@ -7,8 +7,7 @@ import math
 import random
 from collections import deque
 
-from zmqtriton.supervisor.features.scaling.autoscaler import InstanceTarget
-from zmqtriton.supervisor.features.scaling.workload import Reading
+from zmqtriton.supervisor.features.scaling import InstanceTarget, Reading
 
 INTERVAL_S = 0.25
 

@@ -13,9 +13,8 @@ from tests.supervisor.features.scaling.service_station import ServiceStation
 from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import HANGS, SupervisorHarness
 from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.supervisor.features.scaling import autoscaler
-from zmqtriton.supervisor.features.scaling.autoscaler import InstanceTarget
-from zmqtriton.supervisor.features.scaling.workload import Reading, Workload
+from zmqtriton.supervisor.features import scaling as autoscaler
+from zmqtriton.supervisor.features.scaling import InstanceTarget, Reading, Workload
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 from zmqtriton_floor.errors import InvalidArgument
 

@@ -13,7 +13,7 @@ from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.control.verbs import ControlCall
-from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
+from zmqtriton.supervisor.features.settings import TraceSettings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported

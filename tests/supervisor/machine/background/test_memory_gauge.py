@@ -7,7 +7,7 @@ import selectors
 import subprocess
 import sys
 
-from zmqtriton.supervisor.machine.background.memory_gauge import MemoryGauge, process_memory_bytes
+from zmqtriton.supervisor.machine.background import MemoryGauge, process_memory_bytes
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 
 _LARGE = "import sys; kept = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.failing.threads import no_thread_begins
 from tests.support.waiting import eventually
-from zmqtriton.supervisor.machine.background.worker import Worker
+from zmqtriton.supervisor.machine.background import Worker
 
 
 def test_where_no_thread_can_begin_tasks_are_answered_all_the_same(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.directories.claims import claim_storage
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
-from zmqtriton.supervisor.machine.directories.storage import claim_storage
 
 
 def test_directories_need_none() -> None:

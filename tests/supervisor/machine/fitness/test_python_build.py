@@ -8,7 +8,7 @@ import sysconfig
 import pytest
 
 from zmqtriton.options import parse
-from zmqtriton.supervisor.machine.fitness import judging, python_build
+from zmqtriton.supervisor.machine.fitness import judging
 
 
 def test_a_free_threaded_build_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,11 +20,11 @@ def test_a_free_threaded_build_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         judging.check(options)
 
     sentence = f"{sys.executable} is a free-threaded build of Python, which is not supported"
-    assert f"{sentence}\n  {python_build.ADVICE}" == str(raised.value)
+    assert f"{sentence}\n  {judging.PYTHON_ADVICE}" == str(raised.value)
 
 
 @pytest.mark.parametrize("value", [0, None], ids=["the usual build", "Python 3.12"])
 def test_others_are_taken(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": value}.get)
 
-    assert "" == python_build.problem()
+    assert "" == judging.python_problem()

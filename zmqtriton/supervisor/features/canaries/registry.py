@@ -14,10 +14,18 @@ from typing import Any
 
 from zmqtriton.config.canaries import SETTINGS, CanarySettings, parse_settings
 from zmqtriton.supervisor.actions import KeepDecisions
-from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
+from zmqtriton.supervisor.control.arguments import required_model_name
+from zmqtriton.supervisor.control.verbs import (
+    OWN_CALLER,
+    ControlCall,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    the_same,
+)
 from zmqtriton.supervisor.features.canaries import versions
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
-from zmqtriton.supervisor.features.canaries.canary_calls import WaitingCallers, canary_verbs
 from zmqtriton.supervisor.features.canaries.comparisons import CanaryTotals
 from zmqtriton.supervisor.features.canaries.version_counts import VersionCounts
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
@@ -414,3 +422,79 @@ class CanaryWatch:
         elif canary.is_due(self._plan.now_s):
             reason = f"nothing was wrong for {canary.settings.promote_after_s:g} s"
             self._decide(canary, Phase.PROMOTING, reason)
+
+
+class WaitingCallers(dict[str, Answer]):
+    """The callers that wait for the begin or the end of a canary, by model."""
+
+    def refuse(self, name: str, why: str) -> None:
+        answer = self.pop(name, None)
+        if answer is not None:
+            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
+
+    def answer(self, canary: Canary, plan: Plan) -> None:
+        answer = self.pop(canary.model, None)
+        if answer is not None:
+            answer(canary.describe(plan.now_s))
+
+
+def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, Model]) -> Verbs:
+    """Return the verbs; each is answered when it has taken effect."""
+
+    def show(call: ControlCall) -> None:
+        name = required_model_name(call.arguments) if "model" in call.arguments else ""
+        call.answer(canaries.describe_canaries(name))
+
+    def start_elsewhere(call: ControlCall) -> dict[str, Any]:
+        # other versions may serve there
+        model = models.get(_model_name(call))
+        stable = (
+            0 if model is None else versions.stable_beside(model, call.arguments.get("version"))
+        )
+        return {**call.arguments, "stable": stable}
+
+    def take_comparisons(call: ControlCall) -> None:
+        canaries.compared(call.arguments)
+        call.answer(None)
+
+    return {
+        "canary.start": Verb(
+            lambda call: canaries.start_canary(
+                _model_name(call), _values(call), call.answer, _stable(call)
+            ),
+            needs_repository=True,
+            changes=always,
+            goes_over=start_elsewhere,
+        ),
+        "canary.change": Verb(
+            lambda call: canaries.change(_model_name(call), _values(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
+        "canary.promote": Verb(
+            lambda call: canaries.promote(_model_name(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
+        "canary.abort": Verb(
+            lambda call: canaries.abort(_model_name(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
+        "canary.status": Verb(show),
+        "canary.compared": Verb(take_comparisons),
+    }
+
+
+def _model_name(call: ControlCall) -> str:
+    return required_model_name(call.arguments)
+
+
+def _values(call: ControlCall) -> dict[str, Any]:
+    others = {"model", "stable"} if call.caller == OWN_CALLER else {"model"}
+    return {key: value for key, value in call.arguments.items() if key not in others}
+
+
+def _stable(call: ControlCall) -> int:
+    """Return the version that serves at the server before; 0 if nobody takes over."""
+    return int(call.arguments.get("stable", 0)) if call.caller == OWN_CALLER else 0

@@ -1,7 +1,6 @@
-"""Which requests are traced: the options at start, then the changes by clients.
+"""The settings of logs and traces: the options at start, then the changes by clients.
 
-Asked through `control.py`. A model's own settings override those for all models. Frontends choose
-the requests and are told what holds. Does no I/O.
+Asked through `control.py`. Does no I/O.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
 from zmqtriton.supervisor.control.verbs import (
     RepeatedCall,
@@ -21,7 +21,90 @@ from zmqtriton.supervisor.control.verbs import (
 )
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.logs import FORMS, LogOptions
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
+
+_FIXED_LOG_FILE = "log file location can not be updated through network protocol"
+_FIELDS = {
+    "log_info": "info",
+    "log_warning": "warning",
+    "log_error": "error",
+    "log_verbose_level": "verbose",
+    "log_format": "form",
+}
+
+
+class LogSettings(Feature):
+    """The log settings.
+
+    Asked through `control.py`. A change reaches every process over its lifeline; processes that
+    start later get it with their Bootstrap. Does no I/O.
+    """
+
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._introductions = core.introductions
+        self._file = core.info.settings.log_file
+        self._options = self._initial = core.info.settings.broker.log
+
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
+        """Return the settings that are not those of the start."""
+        names = {name: key for key, name in _FIELDS.items()}
+        now, before = self._options._asdict(), self._initial._asdict()
+        changes = {names[n]: value for n, value in now.items() if value != before[n]}
+        return [("log.settings", {"changes": changes})] if changes else []
+
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "log.settings": Verb(
+                at_once(lambda arguments: self.update(changes_of(arguments))),
+                changes=has_changes,
+                goes_over=the_same_changes,
+            )
+        }
+
+    def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply all of these changes or none, and return the settings."""
+        if "log_file" in changes:
+            raise Unsupported(_FIXED_LOG_FILE)
+        if changes:
+            self._apply(self._options._replace(**_parse_changes(changes)))
+        return self._describe()
+
+    def _apply(self, options: LogOptions) -> None:
+        self._options = options
+        self._plan.enqueue(ConfigureLogging(options))
+        self._introductions.change_log(options)
+
+    def _describe(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "log_file": self._file,
+            "log_info": options.info,
+            "log_warning": options.warning,
+            "log_error": options.error,
+            "log_verbose_level": options.verbose,
+            "log_format": options.form,
+        }
+
+
+def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the changes; frontends have refused most errors in their protocol's words before."""
+    fields: dict[str, Any] = {}
+    for key, value in changes.items():
+        kind: type[Any] = (
+            int if key == "log_verbose_level" else str if key == "log_format" else bool
+        )
+        if key not in _FIELDS or type(value) is not kind:
+            raise InvalidArgument(f"there is no such log setting: {key}")
+        if kind is str and value not in FORMS:
+            raise InvalidArgument(f"invalid argument for --log_format, got: {value}")
+        if kind is int and not 0 <= value < 2**32:
+            raise InvalidArgument(f"the verbose level is out of range: {value}")
+        fields[_FIELDS[key]] = value
+    return fields
+
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
 #: The defaults of Triton's exporter.
@@ -36,7 +119,10 @@ _CHANGEABLE_SETTINGS = ("trace_level", "trace_rate", "trace_count", "log_frequen
 
 
 class TraceSettings(Feature):
-    """Announces the settings that frontends must know, at start and after each change."""
+    """The settings of traces, announced to frontends at start and after each change.
+
+    A model's own settings override those for all models. Frontends choose the requests.
+    """
 
     def __init__(self, core: CoreParts) -> None:
         self._plan = core.plan

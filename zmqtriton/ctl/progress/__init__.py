@@ -1,1 +1,0 @@
-"""The progress of commands that take long."""

@@ -1,1 +1,0 @@
-"""Models in object stores, as if they were in a directory."""

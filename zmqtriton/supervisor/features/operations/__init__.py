@@ -1,1 +1,0 @@
-"""Operations on running models: stacks and restarts."""

@@ -1,1 +1,0 @@
-"""The use of models' quotas, as operators see it."""

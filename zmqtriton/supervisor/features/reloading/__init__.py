@@ -1,1 +1,0 @@
-"""Models that are loaded again when their files change (`--reload`)."""

@@ -1,1 +1,0 @@
-"""Directories of models that are added and removed while the server runs."""

@@ -1,1 +1,0 @@
-"""Instances that follow the load of their model."""

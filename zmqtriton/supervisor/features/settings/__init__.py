@@ -1,1 +1,0 @@
-"""Settings of logs and traces, which clients change while the server runs."""
