@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.client_report import VERB, ClientReport
 from zmqtriton_frontends.process.ledger import Ledger, Share
@@ -54,15 +55,13 @@ def test_counters_of_the_protocol_are_told() -> None:
     assert [expected] == messages
 
 
-def test_a_server_that_ends_need_not_know() -> None:
+@scenario(asyncio.run)
+async def test_a_server_that_ends_need_not_know() -> None:
     async def call(verb: str, figures: dict[str, Any]) -> None:
         raise Unavailable("the server ends")
 
-    async def scenario() -> None:
-        ledger = Ledger(1 << 20)
-        report, share = ClientReport(call, "http", ledger), Share(ledger.answers)
-        for _ in range(3):
-            share.add(1)
-            await checked(report)
-
-    asyncio.run(scenario())
+    ledger = Ledger(1 << 20)
+    report, share = ClientReport(call, "http", ledger), Share(ledger.answers)
+    for _ in range(3):
+        share.add(1)
+        await checked(report)

@@ -336,7 +336,8 @@ async def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_pa
         assert world.gateway.malformed == 1
 
 
-def test_many_replies_of_one_message_leave_others_their_turns(
+@scenario(run)
+async def test_many_replies_of_one_message_leave_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[int] = []
@@ -351,35 +352,32 @@ def test_many_replies_of_one_message_leave_others_their_turns(
             turns.append(Noted.turn)
             answers.append(response.parameters["number"])
 
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            loop = asyncio.get_running_loop()
-            bodies = [
-                wire.encode_body(wire.ResponseBody({"number": number}, [])) for number in range(20)
-            ]
-            for _ in range(20):
-                Noted(world.gateway).begin(world.request())
-            rows = await world.hear_requests()
-            seconds = itertools.count()
-            monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    async with around(tmp_path) as world:
+        loop = asyncio.get_running_loop()
+        bodies = [
+            wire.encode_body(wire.ResponseBody({"number": number}, [])) for number in range(20)
+        ]
+        for _ in range(20):
+            Noted(world.gateway).begin(world.request())
+        rows = await world.hear_requests()
+        seconds = itertools.count()
+        monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
 
-            def count() -> None:
-                Noted.turn += 1
-                if len(turns) < 20:
-                    loop.call_soon(count)
+        def count() -> None:
+            Noted.turn += 1
+            if len(turns) < 20:
+                loop.call_soon(count)
 
-            replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in rows]
-            replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
-            world.send(wire.Replies(replies), *bodies)
-            count()
-            await world.until(lambda: len(turns) == 19)
-            assert [0, 1, 2, *range(4, 20)] == answers
+        replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in rows]
+        replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
+        world.send(wire.Replies(replies), *bodies)
+        count()
+        await world.until(lambda: len(turns) == 19)
+        assert [0, 1, 2, *range(4, 20)] == answers
 
-            turns.append(0)
-            assert len({*turns}) > 10
-            assert 1 == world.gateway.malformed
-
-    run(test())
+        turns.append(0)
+        assert len({*turns}) > 10
+        assert 1 == world.gateway.malformed
 
 
 def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> None:
@@ -411,33 +409,31 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
 
 
 @pytest.mark.row("C50", "E78")
-def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
+@scenario(run)
+async def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
     async def refused(world: Around, *arguments: Any) -> None:
         with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
             await infer(world.gateway, world.request(*arguments))
 
-    async def test() -> None:
-        config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
-        async with around(tmp_path) as world:
-            world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
-            world.lifeline.send(wire.Retire(0))
-            await world.until(lambda: world.gateway.is_stopping)
+    config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
+    async with around(tmp_path) as world:
+        world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+        world.lifeline.send(wire.Retire(0))
+        await world.until(lambda: world.gateway.is_stopping)
 
-            for correlation in (7, "seven"):
-                going_on = world.request("s", Options(0, correlation=correlation))
-                answering = asyncio.ensure_future(infer(world.gateway, going_on))
-                [row] = await world.hear_requests()
-                world.answer(row.id)
-                assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
+        for correlation in (7, "seven"):
+            going_on = world.request("s", Options(0, correlation=correlation))
+            answering = asyncio.ensure_future(infer(world.gateway, going_on))
+            [row] = await world.hear_requests()
+            world.answer(row.id)
+            assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
 
-            await refused(world)
-            await refused(world, "m", Options(0, correlation=7))
-            await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
-            world.lifeline.send(wire.Shutdown(1000))
-            await world.until(lambda: world.gateway.is_ending)
-            await refused(world, "s", Options(0, correlation=7))
-
-    run(test())
+        await refused(world)
+        await refused(world, "m", Options(0, correlation=7))
+        await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
+        world.lifeline.send(wire.Shutdown(1000))
+        await world.until(lambda: world.gateway.is_ending)
+        await refused(world, "s", Options(0, correlation=7))
 
 
 @pytest.mark.row("C50", "E78")

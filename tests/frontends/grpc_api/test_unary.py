@@ -56,22 +56,20 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_task_gives_what_it_returns_or_raises() -> None:
+@scenario(run)
+async def test_a_task_gives_what_it_returns_or_raises() -> None:
     async def fail(data: bytes, _call: Any) -> bytes:
         if data == b"gone":
             raise Unavailable("gone")
         return data
 
-    async def test() -> None:
-        good, bad = Noted(), Noted()
-        by_task(fail)(b"here", FakeCall(), good)
-        by_task(fail)(b"gone", FakeCall(), bad)
-        await turns()
+    good, bad = Noted(), Noted()
+    by_task(fail)(b"here", FakeCall(), good)
+    by_task(fail)(b"gone", FakeCall(), bad)
+    await turns()
 
-        assert [[b"here"]] == good.answers
-        assert ["gone"] == [str(error) for error in bad.answers]
-
-    run(test())
+    assert [[b"here"]] == good.answers
+    assert ["gone"] == [str(error) for error in bad.answers]
 
 
 @scenario(run)

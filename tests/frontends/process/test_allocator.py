@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from zmqtriton_frontends.process.allocator import UnusedMemory
+
 _PROGRAM = """
 import resource
 from zmqtriton_frontends.process.allocator import keep_freed_memory
@@ -32,3 +34,143 @@ def test_copies_of_large_messages_take_no_fresh_pages() -> None:
 
     # Then: each copy has 4096 pages, of which none is new
     assert 1000 > int(done.stdout)
+
+
+# ------------------------------------------------------------------- unused memory
+
+
+MIB = 1 << 20
+#: At the start; and what is never given back.
+OWN, KEPT = 20 * MIB, 64 * MIB
+
+
+class Process:
+    """A process: what is unused in it, and how much of that can be given back."""
+
+    def __init__(self) -> None:
+        self.unused = OWN
+        self.in_holes = 0
+        self.times = 0
+        self.memory = UnusedMemory(lambda: self.unused, self._give_back)
+
+    def _give_back(self) -> None:
+        self.times += 1
+        self.unused -= self.in_holes
+        self.in_holes = 0
+
+    def free(self, size: int, in_holes: int = 0) -> None:
+        self.unused += size
+        self.in_holes += in_holes
+
+    def check(self, times: int) -> int:
+        """Look so often; return how often memory was given back."""
+        before = self.times
+        for _ in range(times):
+            self.memory.check()
+        return self.times - before
+
+
+def test_much_is_given_back_at_once() -> None:
+    process = Process()
+    assert 0 == process.check(100)
+
+    process.free(200 * MIB, in_holes=140 * MIB)
+
+    assert 1 == process.check(1)
+    assert OWN + 60 * MIB == process.unused
+    assert 0 == process.check(100)
+
+
+def test_little_is_given_back_after_a_while() -> None:
+    process = Process()
+
+    process.free(KEPT + 8 * MIB, in_holes=8 * MIB)
+
+    assert 0 == process.check(4)
+    assert 1 == process.check(1)
+
+
+def test_what_is_worth_keeping_is_kept() -> None:
+    process = Process()
+
+    process.free(KEPT, in_holes=KEPT)
+
+    assert 0 == process.check(100)
+
+
+def test_what_is_used_again_all_the_time_is_kept() -> None:
+    process = Process()
+    process.free(KEPT)
+
+    for _ in range(100):
+        process.free(20 * MIB, in_holes=20 * MIB)
+        assert 0 == process.check(1)
+        process.free(-40 * MIB)
+        assert 0 == process.check(1)
+        process.free(20 * MIB)
+
+
+def test_what_cannot_be_given_back_is_no_reason_to_try_again() -> None:
+    process = Process()
+    process.free(300 * MIB)
+    assert 1 == process.check(100)
+
+    process.free(40 * MIB)
+
+    assert 1 == process.check(100)
+
+
+def test_what_was_used_meanwhile_and_is_freed_again_is_given_back() -> None:
+    process = Process()
+    process.free(300 * MIB)
+    assert 1 == process.check(100)
+
+    process.free(-300 * MIB)
+    assert 0 == process.check(100)
+    process.free(300 * MIB)
+
+    assert 1 == process.check(1)
+
+
+#: Other memory lives between what is freed, so the heap does not shrink by itself.
+_PROGRAM_OF_LOADS = """
+import ctypes
+from zmqtriton_frontends.process import allocator
+
+assert allocator.keep_freed_memory()
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+memory = allocator.UnusedMemory()
+
+def resident_mib():
+    with open("/proc/self/statm") as sizes:
+        return int(sizes.read().split()[1]) * 4096 >> 20
+
+before = resident_mib()
+large, small = [], []
+for _ in range(40):
+    large.append(library.malloc(8 << 20))
+    ctypes.memset(large[-1], 1, 8 << 20)
+    small.append(library.malloc(128 << 10))
+held = resident_mib()
+for address in large:
+    library.free(ctypes.c_void_p(address))
+freed = resident_mib()
+memory.check()
+print(held - before, freed - before, resident_mib() - before)
+"""
+
+
+def test_holes_between_what_still_lives_go_back_to_the_kernel() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM_OF_LOADS],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    held, freed, left = map(int, done.stdout.split())
+
+    assert held >= 320
+    assert freed > 300, "it does not go by itself"
+    assert left < 32

@@ -290,7 +290,8 @@ async def test_each_address_has_its_turns_however_many_tasks_another_has(world: 
     await asyncio.gather(*tasks)
 
 
-def test_results_and_errors_are_those_of_the_work() -> None:
+@scenario(run)
+async def test_results_and_errors_are_those_of_the_work(world: World, /) -> None:
     async def fail() -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(future.set_exception, KeyError("key"))
@@ -298,41 +299,36 @@ def test_results_and_errors_are_those_of_the_work() -> None:
             await future
         raise ValueError("value")
 
-    async def test(world: World) -> None:
-        with pytest.raises(ValueError, match="value"):
-            await world.turn("a").take(fail)
-
-    run(test)
+    with pytest.raises(ValueError, match="value"):
+        await world.turn("a").take(fail)
 
 
-def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits() -> None:
+@scenario(run)
+async def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits(world: World, /) -> None:
     async def wait(ended: list[int], number: int) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.append(number)
 
-    async def test(world: World) -> None:
-        ended: list[int] = []
-        loop = asyncio.get_running_loop()
-        begun = loop.create_task(world.turn("a").take(wait, ended, 1))
-        await asyncio.sleep(0)
-        others = [world.begin("others", 50) for _ in range(5)]
-        await asyncio.sleep(0)
-        waiting = loop.create_task(world.turn("a").take(wait, ended, 2))
-        await asyncio.sleep(0)
-        unborn = loop.create_task(world.turn("a").take(wait, ended, 3))
+    ended: list[int] = []
+    loop = asyncio.get_running_loop()
+    begun = loop.create_task(world.turn("a").take(wait, ended, 1))
+    await asyncio.sleep(0)
+    others = [world.begin("others", 50) for _ in range(5)]
+    await asyncio.sleep(0)
+    waiting = loop.create_task(world.turn("a").take(wait, ended, 2))
+    await asyncio.sleep(0)
+    unborn = loop.create_task(world.turn("a").take(wait, ended, 3))
 
-        for task in (begun, waiting, unborn):
-            task.cancel()
-        results = await asyncio.gather(begun, waiting, unborn, return_exceptions=True)
+    for task in (begun, waiting, unborn):
+        task.cancel()
+    results = await asyncio.gather(begun, waiting, unborn, return_exceptions=True)
 
-        assert [asyncio.CancelledError] * 3 == [type(one) for one in results]
-        assert 1 in ended
-        assert 3 not in ended
-        await asyncio.gather(*others)
-
-    run(test)
+    assert [asyncio.CancelledError] * 3 == [type(one) for one in results]
+    assert 1 in ended
+    assert 3 not in ended
+    await asyncio.gather(*others)
 
 
 @scenario(run)

@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.signature import Admission
-from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor, decode_response
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.tensors import segments
 from zmqtriton_frontends.tensors.payload import Payload
@@ -236,29 +237,27 @@ async def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing(
     assert 0 == world.payload.arena.used
 
 
-def test_the_copy_of_a_gathered_body_has_room_before_it_is_made() -> None:
+@scenario(run)
+async def test_the_copy_of_a_gathered_body_has_room_before_it_is_made(world: World, /) -> None:
     held: list[int] = []
 
     def refuse(size: int) -> None:
         raise Unavailable("no room")
 
-    async def test(world: World) -> None:
-        pieces = [bytearray(LARGE), bytearray(LARGE)]
-        with await world.payload.gather(pieces, 2 * len(LARGE), 33, held.append) as whole:
-            assert LARGE * 2 == bytes(whole)
-        assert ([2 * len(LARGE), -4 * len(LARGE)], []) == (held, pieces)
-        held.clear()
-        with await world.payload.gather([b"ab"], 2, 0, held.append):
-            assert not sum(held)
-        with pytest.raises(Unavailable, match="no room"):
-            await world.payload.gather([bytearray(LARGE)], len(LARGE), 0, refuse)
+    pieces = [bytearray(LARGE), bytearray(LARGE)]
+    with await world.payload.gather(pieces, 2 * len(LARGE), 33, held.append) as whole:
+        assert LARGE * 2 == bytes(whole)
+    assert ([2 * len(LARGE), -4 * len(LARGE)], []) == (held, pieces)
+    held.clear()
+    with await world.payload.gather([b"ab"], 2, 0, held.append):
+        assert not sum(held)
+    with pytest.raises(Unavailable, match="no room"):
+        await world.payload.gather([bytearray(LARGE)], len(LARGE), 0, refuse)
 
-        world.refusal = "There is none."
-        held.clear()
-        with await world.payload.gather([bytes(3 * COPY_BYTES)], 3 * COPY_BYTES, 0, held.append):
-            assert [3 * COPY_BYTES, -3 * COPY_BYTES] == held
-
-    run(test)
+    world.refusal = "There is none."
+    held.clear()
+    with await world.payload.gather([bytes(3 * COPY_BYTES)], 3 * COPY_BYTES, 0, held.append):
+        assert [3 * COPY_BYTES, -3 * COPY_BYTES] == held
 
 
 @scenario(run)
@@ -555,3 +554,114 @@ def test_the_first_large_response_does_not_keep_the_loop_for_an_import() -> None
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert "False" == done.stdout.strip()
+
+
+# ------------------------------------------------------------------- blocks that are kept
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Keep what is in a cycle."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def _place(world: World, own_id: int) -> Reference:
+    [tensor] = (await world.send(LARGE, own_id=own_id)).inputs
+    reference: Reference = tensor.data
+    return reference
+
+
+def _response(*references: Reference) -> ResponseBody:
+    return ResponseBody({}, [Tensor("OUT", 2, [one.size], one) for one in references])
+
+
+@scenario(run)
+async def test_a_request_s_memory_stays_until_nobody_reads_the_answer_in_it(
+    world: World, /
+) -> None:
+    reference = await _place(world, 7)
+    answer = _response(reference, reference._replace(size=100))
+
+    response = world.payload.open_now(answer, world.payload.keep(7))
+
+    assert response is not None
+    whole, part = (tensor.data for tensor in response.outputs)
+    del response
+    assert (LARGE, LARGE[:100]) == (bytes(whole), bytes(part))
+    del whole
+    assert 1 == world.payload.arena.used
+    del part
+    assert 0 == world.payload.arena.used
+    assert [] == world.released
+
+
+@scenario(run)
+async def test_an_answer_that_nobody_wants_keeps_nothing(world: World, /) -> None:
+    await _place(world, 7)
+
+    kept = world.payload.keep(7)
+    assert 1 == world.payload.arena.used
+    del kept
+
+    assert 0 == world.payload.arena.used
+    assert world.payload.keep(7) is None
+
+
+@scenario(run)
+async def test_an_answer_in_the_memory_of_another_request_is_an_error(world: World, /) -> None:
+    first, _ = await _place(world, 7), await _place(world, 8)
+
+    with pytest.raises(ProtocolError, match="not its request's"):
+        world.payload.open_now(_response(first), world.payload.keep(8))
+
+    assert 1 == world.payload.arena.used
+    assert [] == world.released
+
+
+@scenario(run)
+async def test_the_next_broker_hears_nothing_of_it_and_frees_nothing(world: World, /) -> None:
+    answer = _response(await _place(world, 7))
+    response = world.payload.open_now(answer, world.payload.keep(7))
+
+    [held] = world.payload.change_broker([])
+    world.payload.arena.leases.end_doubted()
+
+    assert [] == held.blocks
+    assert 1 == world.payload.arena.used
+    del response
+    assert 0 == world.payload.arena.used
+
+
+@scenario(run)
+async def test_an_answer_for_which_there_is_no_room_keeps_nothing(world: World, /) -> None:
+    reference = await _place(world, 7)
+    world.payload.mappings.remove(3, reference.segment)
+    answer = world.payload.open(_response(reference), world.payload.keep(7))
+    opening = asyncio.ensure_future(answer)
+
+    await world.find_no_room(opening)
+
+    # The error is there still, and knows the frames of all that failed.
+    assert "a tensor cannot be read: Cannot allocate memory" == str(opening.exception())
+    assert 0 == world.payload.arena.used
+    assert [] == world.released
+
+
+@scenario(run)
+async def test_the_error_of_a_response_without_room_stays_for_nobody(
+    world: World, /, no_collections: None
+) -> None:
+    response = decode_response(world.respond(LARGE))
+    opening = asyncio.ensure_future(world.payload.open(response))
+
+    await world.find_no_room(opening)
+    error = opening.exception()
+    assert isinstance(error, Unavailable)
+    seen = weakref.ref(error)
+    del opening, error
+    await asyncio.sleep(0)
+
+    assert seen() is None

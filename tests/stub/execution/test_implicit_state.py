@@ -147,17 +147,6 @@ def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone(
     assert [1, 1] == sequences.step(7)
 
 
-def test_an_error_leaves_the_state_as_it_was() -> None:
-    sequences = _Sequences(_config([_state()]))
-    sequences.step(7, START)
-    pending, _ = sequences.begin(7)
-    output = pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))
-
-    pending.send(pb_utils.InferenceResponse([output], error=TritonError("no")), wire.FINAL)
-
-    assert [1, 1] == sequences.step(7)
-
-
 def test_a_client_cannot_set_a_state() -> None:
     sequences = _Sequences(_config([_state()]))
     pending = sequences.link.add_request(body())
@@ -166,12 +155,13 @@ def test_a_client_cannot_set_a_state() -> None:
     assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent], [])
 
 
-def test_an_error_leaves_a_state_as_it_was() -> None:
+@pytest.mark.parametrize("outputs", [[], [pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))]])
+def test_an_error_leaves_the_state_as_it_was(outputs: list[pb_utils.Tensor]) -> None:
     sequences = _Sequences(_config([_state()]))
     sequences.step(7, START)
     pending, _ = sequences.begin(7)
 
-    pending.send(pb_utils.InferenceResponse(error=TritonError("no")), wire.FINAL)
+    pending.send(pb_utils.InferenceResponse(outputs, error=TritonError("no")), wire.FINAL)
 
     assert [1, 1] == sequences.step(7)
 

@@ -79,56 +79,52 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("model", ["m", "d"])
-def test_requests_of_a_stream_have_room_until_they_are_answered(model: str) -> None:
+@scenario(asyncio.run)
+async def test_requests_of_a_stream_have_room_until_they_are_answered(model: str) -> None:
     async def requests() -> AsyncIterator[Any]:
         for _ in range(30):
             yield written(model, 60)
         await asyncio.Event().wait()
 
-    async def run() -> None:
-        gateway, call, book = Held(), FakeCall(), Book(LIMIT)
-        call.requests = Share(book)
-        responses = Streaming(gateway).infer(requests(), call)
-        answers = aiter(responses)
-        try:
-            await settle()
+    gateway, call, book = Held(), FakeCall(), Book(LIMIT)
+    call.requests = Share(book)
+    responses = Streaming(gateway).infer(requests(), call)
+    answers = aiter(responses)
+    try:
+        await settle()
 
-            begun = len(gateway.replies)
-            assert 10 < begun < LIMIT // (60 * KIB)
-            assert begun * 60 * KIB <= book.held + 8 * KIB <= LIMIT
+        begun = len(gateway.replies)
+        assert 10 < begun < LIMIT // (60 * KIB)
+        assert begun * 60 * KIB <= book.held + 8 * KIB <= LIMIT
 
-            for reply in gateway.replies:
-                if reply is not None:
-                    reply.set_exception(ZmqTritonError("no"))
-            gateway.may_end.set()
-            before = begun if model == "m" else 0  # those of the other have no message
-            texts = [await asyncio.wait_for(anext(answers), 20) for _ in range(before + 1)]
-            assert b"Too many large requests" in bytes(texts[-1])
-            await settle()
-            assert 0 == book.held
-        finally:
-            await responses.aclose()
-
-    asyncio.run(run())
+        for reply in gateway.replies:
+            if reply is not None:
+                reply.set_exception(ZmqTritonError("no"))
+        gateway.may_end.set()
+        before = begun if model == "m" else 0  # those of the other have no message
+        texts = [await asyncio.wait_for(anext(answers), 20) for _ in range(before + 1)]
+        assert b"Too many large requests" in bytes(texts[-1])
+        await settle()
+        assert 0 == book.held
+    finally:
+        await responses.aclose()
 
 
-def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
+@scenario(asyncio.run)
+async def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
     async def requests() -> AsyncIterator[Any]:
         yield written("m", 60)
         await asyncio.Event().wait()
 
-    async def run() -> None:
-        gateway, call, book = Held(), FakeCall(), Book(LIMIT)
-        call.requests = Share(book)
-        responses = Streaming(gateway).infer(requests(), call)
-        await settle()
-        assert book.held >= 52 * KIB
+    gateway, call, book = Held(), FakeCall(), Book(LIMIT)
+    call.requests = Share(book)
+    responses = Streaming(gateway).infer(requests(), call)
+    await settle()
+    assert book.held >= 52 * KIB
 
-        await responses.aclose()
+    await responses.aclose()
 
-        assert 0 == book.held
-
-    asyncio.run(run())
+    assert 0 == book.held
 
 
 @scenario(asyncio.run)

@@ -537,18 +537,16 @@ async def test_large_requests_fill_a_stream_sooner(conversation: Conversation, /
     reading.cancel()
 
 
-def test_a_transport_that_breaks_ends_the_stream() -> None:
+@scenario(asyncio.run)
+async def test_a_transport_that_breaks_ends_the_stream() -> None:
     async def broken() -> AsyncIterator[bytes]:
         raise ConnectionError("gone")
         yield b""
 
-    async def check() -> None:
-        responses = Streaming(FakeGateway()).infer(broken(), FakeCall())
+    responses = Streaming(FakeGateway()).infer(broken(), FakeCall())
 
-        with pytest.raises(ConnectionError, match="gone"):
-            await anext(aiter(responses))
-
-    asyncio.run(check())
+    with pytest.raises(ConnectionError, match="gone"):
+        await anext(aiter(responses))
 
 
 @pytest.mark.row("D45", "--grpc-header-forward-pattern")
@@ -647,7 +645,8 @@ def written(model: str, count: int) -> Memory:
 
 
 @pytest.mark.parametrize("model", ["m", "d"])
-def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
+@scenario(asyncio.run)
+async def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
     watched: list[weakref.ref[Memory]] = []
 
     async def requests() -> AsyncIterator[Any]:
@@ -657,65 +656,58 @@ def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
             yield requests.pop()
         await asyncio.Event().wait()
 
-    async def run() -> None:
-        gateway = Silent()
-        responses = Streaming(gateway).infer(requests(), FakeCall())
-        try:
-            for _ in range(20):
-                await asyncio.sleep(0)
+    gateway = Silent()
+    responses = Streaming(gateway).infer(requests(), FakeCall())
+    try:
+        for _ in range(20):
+            await asyncio.sleep(0)
 
-            assert [40_000, 4] == gateway.sizes
-            assert watched[0]() is None
-        finally:
-            await responses.aclose()
-
-    asyncio.run(run())
+        assert [40_000, 4] == gateway.sizes
+        assert watched[0]() is None
+    finally:
+        await responses.aclose()
 
 
-def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
+@scenario(asyncio.run)
+async def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
     whole = Tensor("OUTPUT0", 11, [75_000], bytes(300_000))
 
     async def requests() -> AsyncIterator[Any]:
         for _ in range(2):
             yield written("m", 1)
 
-    async def run() -> None:
-        gateway = FakeGateway(version_info("m"))
-        gateway.respond = lambda request: ResponseBody({}, [whole])
-        responses = Streaming(gateway).infer(requests(), FakeCall())
-        for _ in range(20):
-            await asyncio.sleep(0)
+    gateway = FakeGateway(version_info("m"))
+    gateway.respond = lambda request: ResponseBody({}, [whole])
+    responses = Streaming(gateway).infer(requests(), FakeCall())
+    for _ in range(20):
+        await asyncio.sleep(0)
 
-        first, second = [message async for message in responses]
+    first, second = [message async for message in responses]
 
-        assert isinstance(first, Pieces)
-        assert any(len(part) == 300_000 for part in first.parts)
-        assert isinstance(second, bytes), "it has waited for the first one"
-        assert (len(second), second) == (len(first), bytes(first))
-        await responses.aclose()
-
-    asyncio.run(run())
+    assert isinstance(first, Pieces)
+    assert any(len(part) == 300_000 for part in first.parts)
+    assert isinstance(second, bytes), "it has waited for the first one"
+    assert (len(second), second) == (len(first), bytes(first))
+    await responses.aclose()
 
 
-def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -> None:
+@scenario(asyncio.run)
+async def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -> None:
     whole = Tensor("OUTPUT0", 11, [3 << 18], bytes(3 << 20))
 
     async def requests() -> AsyncIterator[Any]:
         for _ in range(2):
             yield written("m", 1)
 
-    async def run() -> None:
-        gateway, call = FakeGateway(version_info("m")), FakeCall()
-        gateway.respond = lambda request: ResponseBody({}, [whole])
-        responses = Streaming(gateway).infer(requests(), call)
+    gateway, call = FakeGateway(version_info("m")), FakeCall()
+    gateway.respond = lambda request: ResponseBody({}, [whole])
+    responses = Streaming(gateway).infer(requests(), call)
 
-        messages = [message async for message in responses]
+    messages = [message async for message in responses]
 
-        assert [Pieces, Pieces] == [type(each) for each in messages]
-        assert 1 == len(call.works), "the first one does not wait"
-        await responses.aclose()
-
-    asyncio.run(run())
+    assert [Pieces, Pieces] == [type(each) for each in messages]
+    assert 1 == len(call.works), "the first one does not wait"
+    await responses.aclose()
 
 
 def test_a_message_is_copied_as_long_as_somebody_has_it() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
+import ssl
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +20,10 @@ import pytest
 from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
-from tests.support.waiting import eventually
+from tests.support.certificates import Authority
+from tests.support.raw_http import connect_narrow, read_some
+from tests.support.streams import item
+from tests.support.waiting import eventually, value_at_rest
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
@@ -287,3 +293,73 @@ def test_a_call_whose_request_never_comes_is_ended(monkeypatch: pytest.MonkeyPat
         connection.send(h2.headers_frame(1, INFER))
 
         assert b"the request did not come" in connection.read_until(b"did not come")
+
+
+# ------------------------------------------------------------------- slow readers
+
+
+#: More data than there will be, so that the connection itself is what is slow.
+WIDEST = h2.PREFACE + h2.settings_frame({4: 2**31 - 1})
+WIDEST += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
+SLOW_SIZE = 4096
+#: Far less than what the kernel would keep, and is rid of before it takes more.
+STEP_BYTES = 512 << 10
+
+
+def ask_slowly(request_id: str) -> bytes:
+    """Return a stream with one request."""
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
+    request: Any = message("inference.ModelInferRequest")(
+        model_name="d", id=request_id, inputs=[tensor], raw_input_contents=[bytes(4)]
+    )
+    return h2.headers_frame(1, STREAM) + h2.data_frame(1, request.SerializeToString())
+
+
+def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:
+    gateway = FakeGateway(version_info("d", decoupled=True))
+    streams = gateway.fake_streams
+    streams.put("slow", *(item(b"x" * SLOW_SIZE) for _ in range(4000)))
+
+    with serving(gateway) as server:
+        port = int(server.address.rpartition(":")[2])
+        with connect_narrow(port) as client:
+            client.sendall(WIDEST + ask_slowly("slow"))
+
+            def consumed() -> int:
+                return streams.consumed.get("slow", 0)
+
+            for _ in range(3):
+                before = value_at_rest(consumed)
+                read_some(client, STEP_BYTES)
+
+                assert before < value_at_rest(consumed)
+
+
+def test_over_tls_a_little_that_is_not_read_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    pair, context = authority.issue("server"), ssl.create_default_context(cafile=authority.cert)
+    context.set_alpn_protocols(["h2"])
+    settings: dict[str, Any] = {"grpc_use_ssl": True, "grpc_use_ssl_mutual": False}
+    settings |= {"grpc_server_cert": str(pair.cert), "grpc_server_key": str(pair.key)}
+    gateway = FakeGateway(version_info("d", decoupled=True), settings=settings)
+    streams, count = gateway.fake_streams, 4000
+
+    async def put_one_by_one() -> None:
+        for _ in range(count):
+            streams.put("slow", item(b"x" * SLOW_SIZE))
+            await asyncio.sleep(0)
+
+    with serving(gateway) as server:
+        client = context.wrap_socket(connect_narrow(server.port), server_hostname="127.0.0.1")
+        with client:
+            client.sendall(WIDEST + ask_slowly("slow"))
+            server.run_coroutine(put_one_by_one())
+            assert value_at_rest(lambda: streams.consumed.get("slow", 0)) < count
+
+            read_some(client, count * SLOW_SIZE)
+
+    assert count == streams.consumed["slow"]
+    # what calls back from within what it calls ends in an error that the loop logs
+    assert [] == [each.message for each in caplog.records if each.levelno >= logging.ERROR]

@@ -81,7 +81,8 @@ async def test_copies_are_bounded_and_given_back() -> None:
     await second.aclose()
 
 
-def test_an_application_sends_pieces_as_they_are() -> None:
+@scenario(asyncio.run)
+async def test_an_application_sends_pieces_as_they_are() -> None:
     output = _output(7)
 
     class Sender(ConnectionHarness):
@@ -92,11 +93,8 @@ def test_an_application_sends_pieces_as_they_are() -> None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body"})
 
-    async def scenario() -> None:
-        async with Sender().serve() as party:
-            reader, writer = await party.connect(POST % 0)
-            await reader.readuntil(b"\r\n\r\n")
-            assert b"head" + output.tobytes() == await reader.readexactly(SIZE + 4)
-            writer.close()
-
-    asyncio.run(scenario())
+    async with Sender().serve() as party:
+        reader, writer = await party.connect(POST % 0)
+        await reader.readuntil(b"\r\n\r\n")
+        assert b"head" + output.tobytes() == await reader.readexactly(SIZE + 4)
+        writer.close()

@@ -336,7 +336,8 @@ async def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
     client.close()
 
 
-def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
+@scenario(uvloop.run)
+async def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path)
@@ -365,11 +366,8 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
             await reader.readexactly(64 << 20)
         writer.close()
 
-    async def all_of_it() -> None:
-        async with ConnectionHarness().serve(handshakes) as party:
-            await asyncio.wait_for(scenario(party), 20)
-
-    uvloop.run(all_of_it())
+    async with ConnectionHarness().serve(handshakes) as party:
+        await asyncio.wait_for(scenario(party), 20)
 
 
 @scenario(play)

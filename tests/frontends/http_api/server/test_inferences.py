@@ -224,8 +224,9 @@ async def test_what_is_inflated_is_accounted_for_before_it_is_there(house: HttpH
     ids=["inflated", "parsed"],
 )
 @pytest.mark.row("C33")
-def test_a_client_that_leaves_while_a_thread_works_on_its_body_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, data: bytes
+@scenario(run_scenario)
+async def test_a_client_that_leaves_while_a_thread_works_on_its_body_leaves_nothing(
+    house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     begun: list[int] = []
 
@@ -235,19 +236,16 @@ def test_a_client_that_leaves_while_a_thread_works_on_its_body_leaves_nothing(
 
     monkeypatch.setattr(json_documents, "aside", work_for_ever)
 
-    async def scenario(house: HttpHarness) -> None:
-        _, writer = await house.connections.connect(data)
-        while not begun:
-            await house.connections.run_loop()
-        assert house.connections.ledger.budget.held
+    _, writer = await house.connections.connect(data)
+    while not begun:
+        await house.connections.run_loop()
+    assert house.connections.ledger.budget.held
 
-        writer.transport.abort()
+    writer.transport.abort()
 
-        while house.connections.ledger.budget.held or len(house.connections.connections.room):
-            await house.connections.run_loop()
-        assert house.gateway.requests == []
-
-    run_scenario(scenario)
+    while house.connections.ledger.budget.held or len(house.connections.connections.room):
+        await house.connections.run_loop()
+    assert house.gateway.requests == []
 
 
 @pytest.mark.parametrize(
@@ -462,20 +460,18 @@ async def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_f
     writer.close()
 
 
-def test_what_the_model_answers_with_an_error_is_told() -> None:
+@scenario(run_scenario)
+async def test_what_the_model_answers_with_an_error_is_told(house: HttpHarness, /) -> None:
     def fail(request: CheckedRequest) -> ResponseBody:
         raise Unavailable("not now")
 
-    async def scenario(house: HttpHarness) -> None:
-        house.gateway.respond = fail
-        reader, writer = await house.connections.connect(BINARY)
+    house.gateway.respond = fail
+    reader, writer = await house.connections.connect(BINARY)
 
-        answer = await read(reader)
-        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-        assert answer.endswith(b'{"error":"not now"}')
-        writer.close()
-
-    run_scenario(scenario)
+    answer = await read(reader)
+    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert answer.endswith(b'{"error":"not now"}')
+    writer.close()
 
 
 def test_a_fault_of_ours_is_told_without_words(caplog: pytest.LogCaptureFixture) -> None:

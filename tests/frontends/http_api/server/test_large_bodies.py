@@ -331,29 +331,29 @@ async def test_bodies_that_do_not_fit_beside_others_are_refused(house: HttpHarne
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_who_leaves_without_reading_leaves_nothing_behind(is_chunked: bool) -> None:
+@scenario(run_scenario)
+async def test_who_leaves_without_reading_leaves_nothing_behind(
+    house: HttpHarness, /, is_chunked: bool
+) -> None:
     def respond(request: Any) -> ResponseBody:
         datatype = request.body.inputs[0].datatype
         return ResponseBody({}, [Tensor("OUTPUT0", datatype, [8 << 20], bytes(32 << 20))])
 
-    async def scenario(house: HttpHarness) -> None:
-        Arena(house)
-        house.gateway.respond = respond
-        binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
-        make = chunked if is_chunked else partial(raw_request, "POST", INFER)
-        data = make(binary + VALUES, Inference_Header_Content_Length=str(len(binary)))
-        reader, writer = await house.connections.connect(data)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        gc.disable()  # what is garbage only to it may stay for long
-        try:
-            writer.transport.abort()
-            await house.connections.run_loop()
+    Arena(house)
+    house.gateway.respond = respond
+    binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
+    make = chunked if is_chunked else partial(raw_request, "POST", INFER)
+    data = make(binary + VALUES, Inference_Header_Content_Length=str(len(binary)))
+    reader, writer = await house.connections.connect(data)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    gc.disable()  # what is garbage only to it may stay for long
+    try:
+        writer.transport.abort()
+        await house.connections.run_loop()
 
-            assert [] == [one for one in gc.get_objects() if type(one) is Connection]
-        finally:
-            gc.enable()
-
-    run_scenario(scenario)
+        assert [] == [one for one in gc.get_objects() if type(one) is Connection]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])

@@ -245,26 +245,26 @@ def test_a_damaged_head_ends_its_connection_or_leaves_the_next_request_whole() -
     assert 0 < ends < len(answers)
 
 
-def test_who_is_refused_while_the_server_leaves_is_to_connect_anew() -> None:
+@scenario(run_scenario)
+async def test_who_is_refused_while_the_server_leaves_is_to_connect_anew(
+    house: HttpHarness, /
+) -> None:
     def refuse(_: Any) -> Any:
         raise Unavailable(STOPPING)
 
-    async def scenario(house: HttpHarness) -> None:
-        reader, writer = await house.connections.connect(ONE)
-        assert b"200 OK" in await reader.readline()
-        await reader.readuntil(b"}]}")
-        house.gateway.respond = refuse
-        house.connections.connections.is_leaving = True
+    reader, writer = await house.connections.connect(ONE)
+    assert b"200 OK" in await reader.readline()
+    await reader.readuntil(b"}]}")
+    house.gateway.respond = refuse
+    house.connections.connections.is_leaving = True
 
-        writer.write(ONE)
+    writer.write(ONE)
 
-        answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 503 ")
-        assert 1 == answer.lower().count(b"connection: close\r\n")
-        assert STOPPING.encode() in answer
-        writer.close()
-
-    run_scenario(scenario)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert 1 == answer.lower().count(b"connection: close\r\n")
+    assert STOPPING.encode() in answer
+    writer.close()
 
 
 @scenario(run_scenario)
