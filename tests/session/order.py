@@ -26,7 +26,7 @@ SLOW = (
     *("addons/tools/demo/", "addons/tools/examples/", "addons/tools/testing/"),
     "addons/web_apis/openai/test_description.py",
     "tracing/test_open_telemetry.py",
-    *("broker/simulation/", "broker/sequences/test_sequences.py", "broker/test_timers.py"),
+    *("broker/simulation/", "broker/test_timers.py"),
     *("command_line/", "environments/", "floor/test_mappings.py", "repository/test_scan.py"),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
     "frontends/process/test_imports.py",
@@ -40,7 +40,7 @@ SLOW = (
     *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),
     *("stub/memory/test_gpu_memory.py", "stub/test_fork_server.py", "stub/test_process.py"),
     *("supervisor/machine/processes/", "supervisor/test_steered_days.py"),
-    *("supervisor/features/scaling/test_autoscaler.py", "support/test_leaks.py"),
+    "support/test_leaks.py",
 )
 #: Those that several processes begin with, by the beginning of their path: files that take long, or
 #: wait for long. Of what is short the processes end at nearly the same time.
