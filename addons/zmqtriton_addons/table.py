@@ -25,6 +25,7 @@ TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.http": {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
         "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
+        "web_sockets": "zmqtriton_addons.web_sockets.extension:EXTENSION",
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",

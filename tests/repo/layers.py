@@ -291,6 +291,21 @@ LAYERS = (
         "is a form of generate",
     ),
     Layer(
+        "zmqtriton_addons.web_sockets",
+        (
+            _FLOOR,
+            "zmqtriton_addons.web_sockets",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.tensors.references",
+        ),
+        ("falcon", "orjson"),
+        "is a form of infer_stream",
+    ),
+    Layer(
         "zmqtriton_addons.web_apis.templates",
         (_FLOOR, "zmqtriton_addons.web_apis.templates"),
         ("jinja2",),

@@ -28,6 +28,7 @@ STATEMENTS = {
     f"{ADDONS}tools": 5_730,
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 2_780,
+    f"{ADDONS}web_sockets": 380,
 }
 #: The modules of core and add-ons.
 FILES = 1_030

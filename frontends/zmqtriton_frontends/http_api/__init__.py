@@ -20,9 +20,11 @@ _NAMES = {
     "extension": "EndpointParts HttpExtension",
     "inference.binary": "JSON_LENGTH_HEADER",
     "inference.http_entrance": "HttpEntrance",
+    "inference.infer": "Inference",
     "inference.json_tensors": "json_to_bytes",
-    "inference.response_encoding": "size_of_response",
+    "inference.response_encoding": "ResponseFormat size_of_response",
     "inference.server_sent_events": "Events",
+    "server.upgraded": "Upgraded",
 }
 
 if TYPE_CHECKING:
@@ -45,8 +47,13 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
     from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
     from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance
+    from zmqtriton_frontends.http_api.inference.infer import Inference
     from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
-    from zmqtriton_frontends.http_api.inference.response_encoding import size_of_response
+    from zmqtriton_frontends.http_api.inference.response_encoding import (
+        ResponseFormat,
+        size_of_response,
+    )
     from zmqtriton_frontends.http_api.inference.server_sent_events import Events
+    from zmqtriton_frontends.http_api.server.upgraded import Upgraded
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

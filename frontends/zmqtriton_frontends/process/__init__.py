@@ -12,6 +12,7 @@ _NAMES = {
     "client_progress": "Progress",
     "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
+    "turns": "TaskTurn",
 }
 
 if TYPE_CHECKING:
@@ -19,5 +20,6 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
+    from zmqtriton_frontends.process.turns import TaskTurn
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -81,7 +81,7 @@ class Access:
         is_change = route.method != "GET" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
             checks.append(AccessCheck(403, self._check_origin))
-        elif is_change and _INFERENCE in (route.category, route.general_category):
+        elif _INFERENCE in (route.category, route.general_category):
             checks.append(AccessCheck(403, self._check_unasked))
         return checks
 

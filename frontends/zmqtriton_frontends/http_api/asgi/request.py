@@ -172,9 +172,15 @@ class Request(falcon.asgi.Request):
 
     @property
     def authorization(self) -> list[str]:
-        """Return the value by which a client says who it is, if there is one."""
+        """Return the values by which a client says who it is.
+
+        A page in a browser can name subprotocols of a WebSocket, and set no other header of it.
+        """
         value = self.header(_AUTHORIZATION)
-        return [] if value is None else [value]
+        if value is not None:
+            return [value]
+        offers = (self.header(b"sec-websocket-protocol") or "").split(",")
+        return [f"Bearer {o.strip()[7:]}" for o in offers if o.strip().startswith("bearer.")]
 
     @property
     def address(self) -> str:

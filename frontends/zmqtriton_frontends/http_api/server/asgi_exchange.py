@@ -17,6 +17,7 @@ from zmqtriton_frontends.http_api.inference.large_answer import Piece
 from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
 from zmqtriton_frontends.http_api.server.exchange import Exchange, Owner
+from zmqtriton_frontends.http_api.server.upgraded import Upgraded
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.process.turns import TaskTurn, Turns
@@ -189,6 +190,17 @@ class AsgiExchange(Exchange):
     def leave(self) -> None:
         """Make this answer the connection's last."""
         self._owner.leave()
+
+    def upgrade(self, fields: Iterable[tuple[bytes, bytes]]) -> Upgraded:
+        """Answer that another protocol follows; return the connection, which is the caller's."""
+        assert self._start is None, "nothing was answered"
+        self.has_begun_answer = self._is_answered = True
+        by_status[101] += 1
+        limit_unsent_bytes(self._channel.info("socket"))
+        self._write(responses.status_line(101) + responses.fields(fields) + b"\r\n")
+        upgraded = Upgraded(self._owner, self._channel)
+        self._owner.hand_over(upgraded)
+        return upgraded
 
     async def _send(self, event: Event) -> None:
         if self._is_answered or not self._is_wanted:

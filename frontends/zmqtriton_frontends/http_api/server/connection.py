@@ -286,6 +286,13 @@ class Connection(asyncio.Protocol):
         """Leave: the next answer is the last."""
         self._is_leaving = True
 
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Give the socket to another protocol: no HTTP follows."""
+        begun, self._reader.held = self._reader.held, b""
+        self.channel.set_protocol(protocol)
+        self.channel.resume_reading()
+        protocol.data_received(begun)
+
     # ----------------------------------------------------------------- the end
 
     def refuse(self, status: int, text: str) -> None:

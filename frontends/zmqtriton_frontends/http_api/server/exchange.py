@@ -7,6 +7,7 @@ of the answer is written.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from zmqtriton_frontends.http_api.server.channel import Channel
@@ -62,3 +63,6 @@ class Owner(Protocol):
 
     def leave(self) -> None:
         """Leave: the next answer is the last."""
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Give the socket to another protocol: no HTTP follows."""
