@@ -13,7 +13,8 @@ pytestmark = pytest.mark.system
 
 ASK = """
 window.answers = [];
-const socket = new WebSocket(location.origin.replace("http", "ws") + "/v2/models/tokens/stream", "zmqtriton");
+const url = location.origin.replace("http", "ws") + "/v2/models/tokens/stream";
+const socket = new WebSocket(url, "zmqtriton");
 socket.onmessage = (event) => answers.push(JSON.parse(event.data));
 socket.onopen = () => socket.send(JSON.stringify({id: "page", inputs: [
   {name: "COUNT", datatype: "INT32", shape: [1], data: [3]}]}));
@@ -21,10 +22,12 @@ socket.onopen = () => socket.send(JSON.stringify({id: "page", inputs: [
 """
 
 
-def test_a_page_of_the_server_streams_from_a_model(tmp_path: Path) -> None:
+def test_a_page_of_the_server_streams_from_a_model(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with (
-        Server(tmp_path / "s", models=["tokens"], frontends=()) as server,
-        Browser(tmp_path / "b") as browser,
+        Server(tmp_path, models=["tokens"], frontends=()) as server,
+        Browser(tmp_path_factory.mktemp("browser")) as browser,
     ):
         browser.open(f"{server.url}/")
         browser.evaluate(ASK)
