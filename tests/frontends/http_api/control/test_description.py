@@ -173,7 +173,7 @@ def test_all_that_infers_takes_a_timeout() -> None:
     model = "/v2/models/{model}"
     assert {f"{model}/infer", f"{model}/generate", f"{model}/generate_stream"} <= timed.keys()
     # but a WebSocket begins with GET
-    assert {f"{model}/stream"} >= {path for path in timed if timed[path] != "post"}
+    assert all(path.endswith("/stream") for path in timed if timed[path] != "post")
 
 
 def test_no_two_operations_have_one_name(gateway: FakeGateway) -> None:
