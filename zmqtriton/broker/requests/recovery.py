@@ -21,6 +21,26 @@ what it knows of a stub would die with it.
 What stubs cannot know, the broker itself writes down (`begun_requests`): which runs of ensembles
 have begun, and which answers it keeps back. Who holds which blocks only their holders know: when
 all have reported, owners free the rest. The core passes on what is said; this knows no sockets.
+
+The machines that follow from these rules:
+
+    request   repeated ──▶ undecided ──▶ awaited    a stub has it, and its outcomes go on
+                            │  ▲      ├▶ answered   a stub had answered it before it was repeated
+                            └──┘      ├▶ queued     no stub can have begun it
+                                      └▶ refused    a dead stub may have begun it, its answer was
+                                                    kept back, or its instance was removed
+    run       repeated ──▶ undecided ──▶ begun anew, or refused if a step of it had begun
+    outcome   early ──▶ delivered    its request was repeated and decided about
+                    └─▶ dropped      its client is dead, or has repeated its requests without it
+    recovery  open ──▶ over          everybody has come, and LEFTOVER_NS have passed since
+    leases    awaited ──▶ settled    each process has reported, or died
+
+A request stays undecided while a silent stub of its model may have begun it (of a run of an
+ensemble, any silent stub its first step). `resolve_waiting` looks again after each hello and each
+death, and `tick` once the pages of fenced stubs can be relied on. A decision is final. It is made
+of four facts, in this order: the stub that has reported the request (`_received`), the outcomes
+that came early (`_early_outcomes`), the answers that the earlier broker kept back, and the pages
+of stubs that died silently (`_unheard`). Only a request without any of them is queued.
 """
 
 from __future__ import annotations

@@ -3,6 +3,32 @@
 Models that are not decoupled are answered in the order of their requests, the responses of
 decoupled ones as they come. An error of a request is a message on the stream and does not end it.
 Knows no transport; closing the iterator that it returns cancels every request in flight.
+
+The rules:
+
+* Requests reach the broker in the order of the stream, so that a sequence stays in order. The
+  next one is not read while one is parsed aside, waits for its model to be loaded, or waits for
+  memory for large tensors.
+* Reading pauses while too much of the stream is in flight: requests, their bytes, or bytes of
+  answers that the client has not taken. gRPC's flow control then stops the client.
+* An answer in order is a `_Turn`. It may be over long before its turn; only the first in the
+  queue is offered to the outbox, and the next one once there was room for it. Decoupled responses
+  have no turn: each request has a task that sends them, and that takes no more of the model's
+  stream than the outbox has room for.
+* With `triton_grpc_error` the first error ends the stream.
+
+The machines:
+
+    stream    reading ◀─▶ paused     too much is in flight; an answer that leaves makes room
+                 │
+                 ├──▶ read out ──▶ ended    the last answer has left; with the error of the reading
+                 └──▶ closed         by the transport, from every state: all requests are cancelled
+    request   parsed ──▶ checked ──▶ sent ──▶ answered, by its turn or its task
+                 └─▶ late ─┘         parsed aside, or its model is loaded first
+    turn      waiting ──▶ over ──▶ offered ──▶ answered    over: with its message or without one
+
+The client ends the requests, or `drain` does on a quiet stream; both lead to "read out". A request
+that cannot be parsed, checked or sent takes its turn, too, so that its error comes in order.
 """
 
 from __future__ import annotations
