@@ -21,14 +21,18 @@ from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features
-from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
-from zmqtriton.supervisor.models.context import LoadCallback, LoadSlots, ModelContext
+from zmqtriton.supervisor.models.call_graph import (
+    LoadCallback,
+    LoadOrder,
+    LoadSlots,
+    NestedLoads,
+    RetirementQueue,
+)
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.load import ModelContext
 from zmqtriton.supervisor.models.model import SERVER_STOPS, Model
-from zmqtriton.supervisor.models.nested_loads import NestedLoads
-from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
-from zmqtriton.supervisor.models.readings import ModelReadings
+from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.policy import Policy

@@ -9,7 +9,6 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.succession import Succession
-from zmqtriton.supervisor.models.bindings import end_bindings
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, stub_event
 from zmqtriton.supervisor.models.model import Model
@@ -90,7 +89,7 @@ class EventRouter:
         if peer is not None:
             self._peers.process_ended(peer, reason)
             if peer.role == GUEST:
-                end_bindings(self._models.values(), serial, reason)
+                self._end_bindings(serial, reason)
             if self._peers.is_broker_lost:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
@@ -102,6 +101,13 @@ class EventRouter:
         self._readiness.stub_ended(serial)
         self._regions.stub_ended(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
+
+    def _end_bindings(self, guest: int, reason: Reason) -> None:
+        """Unload the models of a guest that has left; the index says so."""
+        text = f"the process that has bound it has left: {reason.text}"
+        for model in self._models.values():
+            if guest in model.guests:
+                model.evict(Reason.of(Kind.GUEST_LEFT, text, reason))
 
     def caller_ended(self, serial: int) -> None:
         """A caller on the control socket has closed its end, or is dead."""

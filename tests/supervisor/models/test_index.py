@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.models.index import repository_index
+from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.reasons import Kind, Reason
 

@@ -22,12 +22,11 @@ from zmqtriton.supervisor.control.verbs import (
     always,
     the_same,
 )
-from zmqtriton.supervisor.models.bindings import guests_of, is_guest
-from zmqtriton.supervisor.models.context import LoadCallback
-from zmqtriton.supervisor.models.index import repository_index
+from zmqtriton.supervisor.models.call_graph import LoadCallback, NestedLoads
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
@@ -172,15 +171,15 @@ class LoadCalls:
         """Parse who is to run the model; None if that is the server itself."""
         if binding is None:
             return None
-        is_allowed = is_guest(self._peers.find_peer(caller))
-        if type(binding) is not int or binding < 0 or not is_allowed:
+        peer = self._peers.find_peer(caller)
+        if type(binding) is not int or binding < 0 or peer is None or peer.role != GUEST:
             raise InvalidArgument("only a process that takes part in the server can bind a model")
         return Host(caller, binding)
 
     def _unload(self, call: ControlCall) -> None:
         arguments = call.arguments
         model = self._server.models.get(optional_model_name(arguments))
-        self._check_allowed(is_bound=model is not None and call.caller in guests_of(model))
+        self._check_allowed(is_bound=model is not None and call.caller in model.guests)
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")

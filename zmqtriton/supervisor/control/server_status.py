@@ -7,8 +7,8 @@ from typing import Any
 
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import Features
-from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import shorten
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts

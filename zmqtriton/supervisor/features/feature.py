@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.models.blueprint import Blueprint
-from zmqtriton.supervisor.models.context import LoadCallback
+from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.readings import ModelSource
+from zmqtriton.supervisor.models.preparations import ModelSource
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.audience import Audience

@@ -14,8 +14,7 @@ from typing import Any
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import LocalCopy, RemoteListing, Send, Spawn
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.models.preparations import PreparationStatus
-from zmqtriton.supervisor.models.readings import ModelSource
+from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number

@@ -20,8 +20,8 @@ from zmqtriton.supervisor.control.verbs import (
     the_same,
 )
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.models.index import is_silent
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import is_silent
 from zmqtriton.supervisor.models.startup import find_gone
 from zmqtriton.supervisor.states import UNLOADED
 from zmqtriton_floor.errors import ZmqTritonError

@@ -1,18 +1,65 @@
-"""Which models call which, beyond ensembles: by BLS_MODELS, and by observed calls.
+"""The order of loads and retirements: slots, and the models that call others.
 
-A model is loaded after those that it names, if they can be loaded. A generation that is to end does
-so after those that call it, whose requests may need it. Does no I/O.
+Few models load at a time. A model is loaded after those that it names in BLS_MODELS, if they can be
+loaded; one that requests a load in its own initialize waits for that, so its slot is lent to
+others, and a load that would wait for itself is refused. A generation that is to end does so after
+those that call it, whose requests may need it. Does no I/O.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
-from zmqtriton.supervisor.models.dependencies import Dependencies
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.load_history import Dependencies
+from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.states import GenerationState
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+
+#: Gets an error, or None if all is well.
+LoadCallback = Callable[[ZmqTritonError | None], None]
+
+
+class LoadSlots:
+    """Limits how many models load at a time; the others wait in order.
+
+    A load that takes very long gives its slot back, so that it does not hold up the others.
+    """
+
+    def __init__(self, plan: Plan, count: int, patience_s: float) -> None:
+        self._plan = plan
+        self._free = max(1, count)
+        self._patience_s = patience_s
+        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        #: Those that have a slot, with the timer that takes it from a slow one.
+        self._holders: dict[object, Timer] = {}
+
+    def acquire(self, holder: object, then: Callable[[], None]) -> None:
+        """Call `then` when it is this holder's turn."""
+        self._waiting.append((holder, then))
+        self._fill()
+
+    def release(self, holder: object) -> None:
+        """Release a slot, or a place among the waiting. May be called again."""
+        timer = self._holders.pop(holder, None)
+        if timer is not None:
+            timer.cancel()
+            self._free += 1
+        else:
+            self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._free and self._waiting:
+            holder, then = self._waiting.popleft()
+            self._free -= 1
+            late = partial(self.release, holder)
+            self._holders[holder] = self._plan.call_later(self._patience_s, late)
+            then()
+
 
 #: Maps a model's name to the models that it needs.
 _DependenciesOf = Callable[[str], Iterable[str]]
@@ -144,3 +191,55 @@ def _closure(start: str, callees: Mapping[str, set[str]]) -> set[str]:
         seen |= new
         queue += new
     return seen
+
+
+class NestedLoads:
+    def __init__(self, generations: Mapping[int, Generation], slots: LoadSlots) -> None:
+        self._generations = generations
+        self._slots = slots
+        #: (who asks, its model, the model that it waits for)
+        self._waiting: list[tuple[int, str, str]] = []
+
+    def register(self, caller: int, model: str, done: LoadCallback) -> LoadCallback:
+        """Register a load; return what to call when it has ended.
+
+        Raises InvalidArgument if it would never end.
+        """
+        asking = self._loading(caller)
+        if asking is None:
+            return done
+        name = asking.blueprint.name
+        if self._waits_for(model, name):
+            raise InvalidArgument(
+                f"failed to load '{model}', model '{name}' asks for it in its initialize and would "
+                "wait for itself"
+            )
+        self._slots.release(asking.owner)
+        entry = (caller, name, model)
+        self._waiting.append(entry)
+
+        def ended(error: ZmqTritonError | None) -> None:
+            self._waiting.remove(entry)
+            done(error)
+
+        return ended
+
+    def _loading(self, serial: int) -> Generation | None:
+        for generation in self._generations.values():
+            if (
+                generation.state is GenerationState.LOADING
+                and generation.instances.find(serial) is not None
+            ):
+                return generation
+        return None
+
+    def _waits_for(self, model: str, other: str) -> bool:
+        """True if a load of the one ends only after that of the other."""
+        reached, queue = {model}, [model]
+        while queue and other not in reached:
+            asking = queue.pop()
+            for caller, name, target in self._waiting:
+                if name == asking and target not in reached and self._loading(caller) is not None:
+                    reached.add(target)
+                    queue.append(target)
+        return other in reached

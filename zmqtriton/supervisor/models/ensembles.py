@@ -14,10 +14,9 @@ from zmqtriton.config.ensemble_members import no_loaded_version_text, version_no
 from zmqtriton.config.ensembles import check_cycle
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
-from zmqtriton.supervisor.models.dependencies import Dependencies
-from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.models.instance import Instance, shorten
+from zmqtriton.supervisor.models.load_history import Dependencies
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions

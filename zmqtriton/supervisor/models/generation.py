@@ -16,12 +16,15 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import RemoveDirectory, Send
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.failure_text import shorten
-from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
-from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
-from zmqtriton.supervisor.models.instance_set import InstanceSet, describe_giving_up
+from zmqtriton.supervisor.models.instance import (
+    Instance,
+    InstanceSet,
+    InstanceSlot,
+    describe_giving_up,
+    shorten,
+)
+from zmqtriton.supervisor.models.instance_changes import ChangeCallback, InstanceGroupChange, Roll
 from zmqtriton.supervisor.models.resources import ResourceClaims
-from zmqtriton.supervisor.models.rolling_reload import Roll
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState

@@ -29,15 +29,23 @@ from zmqtriton.supervisor.models.blueprint import (
     ReadFailure,
     Scale,
 )
-from zmqtriton.supervisor.models.context import LoadCallback, ModelContext
-from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
-from zmqtriton.supervisor.models.failure_text import describe_error
+from zmqtriton.supervisor.models.call_graph import (
+    LoadCallback,
+    LoadOrder,
+    LoadSlots,
+    RetirementQueue,
+)
+from zmqtriton.supervisor.models.ensembles import EnsembleGeneration, EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.instance import ProcessLost
-from zmqtriton.supervisor.models.instance_groups import ChangeCallback
+from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
+from zmqtriton.supervisor.models.instance_changes import ChangeCallback, NeedsNewGeneration
 from zmqtriton.supervisor.models.load_history import LoadHistory
-from zmqtriton.supervisor.models.rolling_reload import NeedsNewGeneration
+from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
 from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.audience import Audience
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, GenerationState, LoadState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -89,6 +97,34 @@ class LoadRequest(NamedTuple):
     retry_failed_members: bool = False
     #: What serves gets so many instances; nothing is read.
     scale: Scale | None = None
+
+
+class LoadListener(Protocol):
+    """Hears of models before a load serves them, of serving ones, and of each load's end."""
+
+    def load_began(self, blueprint: Blueprint) -> None: ...
+
+    def load_succeeded(self, blueprint: Blueprint) -> None: ...
+
+    def load_ended(self, name: str) -> None: ...
+
+
+class ModelContext(NamedTuple):
+    """The rest of the core as every model needs it."""
+
+    plan: Plan
+    introductions: Introductions
+    audience: Audience
+    load_slots: LoadSlots
+    #: All that were started and have not ended, by number.
+    generations: dict[int, Generation]
+    ensemble_members: EnsembleMembers
+    load_order: LoadOrder
+    retirements: RetirementQueue
+    preparations: EnvironmentPreparations
+    readings: ModelReadings
+    listener: LoadListener
+    policy: Policy
 
 
 class LoadedModel(GenerationOwner, Protocol):

@@ -13,11 +13,10 @@ from zmqtriton.repository.scan import NO_EXCEPTIONS
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
-from zmqtriton.supervisor.models.context import LoadCallback, ModelContext
-from zmqtriton.supervisor.models.dependencies import Dependencies, members_of
+from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.load import Load, LoadRequest, ignore_result
-from zmqtriton.supervisor.models.load_history import LoadHistory
+from zmqtriton.supervisor.models.load import Load, LoadRequest, ModelContext, ignore_result
+from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
 from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
 from zmqtriton_floor import wire
@@ -258,6 +257,13 @@ class Model(GenerationOwner):
         return self._context.policy.load_on_demand and not (
             self.was_explicitly_loaded or self.was_explicitly_unloaded
         )
+
+    @property
+    def guests(self) -> set[int]:
+        """Return the processes of users that run versions of it."""
+        generations = [version.generation for version in self.versions.values()]
+        hosts = [each.environment.host for each in generations if each is not None]
+        return {host.guest for host in hosts if host is not None}
 
     @property
     def serving_configs(self) -> list[str]:

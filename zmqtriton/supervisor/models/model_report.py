@@ -1,4 +1,4 @@
-"""Reports on a model for operators and clients."""
+"""Reports on models for operators and clients, and the repository index. Does no I/O."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.models.model import NO_VERSION, Model
 from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import AT_REST, Kind, Reason
 
 _OF_MEMBERS = frozenset((Kind.MEMBER_NOT_LOADED, Kind.MEMBER_NOT_READY))
@@ -122,3 +124,28 @@ def table_rows(model: Model) -> list[tuple[str, str, str]]:
 
 def _status(state: ModelState, reason: Reason | None) -> str:
     return f"{state.value}: {reason.text}" if reason else state.value
+
+
+def repository_index(
+    listing: RepositoryListing, models: Mapping[str, Model], never_loaded: Reason | None
+) -> list[dict[str, Any]]:
+    """Return the entries; `never_loaded` is why a model was never tried, where it may be."""
+    names = {} if isinstance(listing, ZmqTritonError) else listing
+    entries: list[dict[str, Any]] = []
+    for name in sorted({*names, *models}):
+        problem = names.get(name)
+        # what is loaded serves on, whatever becomes of its files
+        is_served = is_silent(problem) and name in models
+        if problem is not None and not is_served:
+            entries.append(unavailable_entry(name, problem))
+        elif name in models:
+            entries += index_entries(models[name])
+        else:
+            entry = unavailable_entry(name, never_loaded) if never_loaded else {"name": name}
+            entries.append(entry)
+    return entries
+
+
+def is_silent(problem: Reason | None) -> bool:
+    """True if nothing is known of a model but that its repository had it, which does not answer."""
+    return problem is not None and problem.kind == Kind.REPOSITORY_SILENT

@@ -6,18 +6,15 @@ was loaded again and again. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
-from zmqtriton.supervisor.models.bindings import guests_of
-from zmqtriton.supervisor.models.index import is_silent
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS, ignore_result
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.model_report import table_rows
-from zmqtriton.supervisor.models.startup_progress import StartupProgress
-from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.models.model_report import is_silent, table_rows
+from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor import wire
@@ -274,7 +271,7 @@ def find_gone(models: Mapping[str, Model], listing: Container[str]) -> list[Mode
         for name, model in models.items()
         if name not in listing
         and not (model.history.is_directory_gone and _is_unloaded(model))
-        and not guests_of(model)
+        and not model.guests
     ]
 
 
@@ -290,3 +287,37 @@ def _summary(status: str) -> str:
     """Return what a status says first, as one line: no stack, no lines of a file."""
     first, _, _ = status.removeprefix("UNAVAILABLE: ").partition("\n\n")
     return " ".join(line for line in first.splitlines() if not line.startswith(" "))
+
+
+_FIRST_S, _EVERY_S = 2.0, 5.0
+_MAX_PHASES = 3
+
+
+class StartupProgress:
+    def __init__(self, plan: Plan, find_phases: Callable[[], Sequence[tuple[str, str]]]) -> None:
+        """`find_phases` returns the awaited loads, a name and a phase each; nothing at the end."""
+        self._plan = plan
+        self._find_phases = find_phases
+        self._began_s = 0.0
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Begin; a second call changes nothing."""
+        if self._timer is None:
+            self._began_s = self._plan.now_s
+            self._timer = self._plan.call_later(_FIRST_S, self._report)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _report(self) -> None:
+        phases = self._find_phases()
+        if not phases:
+            return
+        shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MAX_PHASES])
+        more = len(phases) - _MAX_PHASES
+        shown += f" and {more} more" if more > 0 else ""
+        took_s = self._plan.now_s - self._began_s
+        self._plan.log("I", f"still starting after {took_s:.0f} s, waiting for {shown}")
+        self._timer = self._plan.call_later(_EVERY_S, self._report)

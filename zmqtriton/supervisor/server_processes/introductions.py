@@ -21,7 +21,6 @@ from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgeme
 from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton.supervisor.settings import Settings
-from zmqtriton.supervisor.stub_index import StubIndex
 from zmqtriton_floor import wire
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
@@ -256,3 +255,31 @@ class Introductions:
     def _bootstrap(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
         settings = self._server.settings.document(role)
         return wire.Bootstrap(serial, token, role, self._server.directory, self._epoch, settings)
+
+
+class StubIndex:
+    """Generations tell it of each stub that they start, and of their own end."""
+
+    def __init__(self) -> None:
+        self._generations: dict[int, int] = {}
+        self._ended: list[int] = []
+
+    def add(self, serial: int, generation: int) -> None:
+        self._generations[serial] = generation
+
+    def remove(self, serial: int) -> None:
+        """Forget a stub in whose place there is another one, or none any more."""
+        self._generations.pop(serial, None)
+
+    def find(self, serial: int) -> int:
+        """Return the number of a stub's generation; 0 without one."""
+        return self._generations.get(serial, 0)
+
+    def end(self, generation: int) -> None:
+        """Note that nothing of a generation is left."""
+        self._ended.append(generation)
+
+    def take_ended(self) -> list[int]:
+        """Take the numbers of the generations that have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended

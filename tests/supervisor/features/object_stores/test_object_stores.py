@@ -21,7 +21,7 @@ from zmqtriton.supervisor.actions import (
 )
 from zmqtriton.supervisor.features.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import ReadFailure
-from zmqtriton.supervisor.models.readings import ModelReadings
+from zmqtriton.supervisor.models.preparations import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from zmqtriton.supervisor.features.draining.drain import Follow
 from zmqtriton.supervisor.features.draining.replacement import Replacement
 from zmqtriton.supervisor.features.feature import Server
-from zmqtriton.supervisor.models.context import LoadCallback
+from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.version import serving_generations
