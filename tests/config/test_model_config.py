@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.document import model_metadata, protocol_datatype, to_dict, to_json, to_text
+from zmqtriton.config.document import to_dict, to_json, to_text
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import check_paths
 from zmqtriton.config.instances import instance_specs
@@ -287,35 +287,3 @@ def test_a_document_can_be_read_back(tmp_path: Path) -> None:
     again = merge_completion(config, to_json(config))
 
     assert config == again
-
-
-def test_metadata_has_protocol_names_and_a_batch_dimension_if_the_model_batches() -> None:
-    text = """name: "m" backend: "python" max_batch_size: %d
-        input { name: "A" data_type: TYPE_STRING dims: 3 }
-        output { name: "B" data_type: TYPE_BF16 dims: [ -1, 2 ] }"""
-
-    batching = model_metadata(parse_text(text % 8), [10, 2])
-    single = model_metadata(parse_text(text % 0), [1])
-
-    assert {
-        "name": "m",
-        "versions": ["2", "10"],
-        "platform": "python",
-        "inputs": [{"name": "A", "datatype": "BYTES", "shape": [-1, 3]}],
-        "outputs": [{"name": "B", "datatype": "BF16", "shape": [-1, -1, 2]}],
-    } == batching
-    assert [3] == single["inputs"][0]["shape"]
-
-
-def test_the_platform_of_the_metadata_is_the_configured_one_if_there_is_one() -> None:
-    config = parse_text('name: "e" platform: "ensemble"')
-
-    assert "ensemble" == model_metadata(config, [1])["platform"]
-
-
-@pytest.mark.parametrize(
-    ("name", "datatype"),
-    [("TYPE_STRING", "BYTES"), ("TYPE_FP16", "FP16"), ("TYPE_BOOL", "BOOL"), ("TYPE_INVALID", "")],
-)
-def test_a_type_has_its_protocol_name(name: str, datatype: str) -> None:
-    assert datatype == protocol_datatype(name)

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
 import zmqtriton_protos
-
-_DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 
 
 def from_bytes(data: bytes) -> Any:
@@ -98,29 +95,3 @@ def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
             if struct.unpack("f", struct.pack("f", short))[0] == value:
                 return short
     return value
-
-
-def protocol_datatype(name: str) -> str:
-    """Return the protocol's name of a configuration's datatype: `TYPE_STRING` becomes `BYTES`."""
-    datatype = name.removeprefix("TYPE_")
-    return {"STRING": "BYTES", "INVALID": ""}.get(datatype, datatype)
-
-
-def model_metadata(config: Any, versions: Iterable[int]) -> dict[str, Any]:
-    """Return the metadata of a model; shapes begin with -1 if it batches."""
-    return {
-        "name": config.name,
-        "versions": [str(version) for version in sorted(versions)],
-        "platform": config.platform or config.backend,
-        "inputs": [_tensor_metadata(config, tensor) for tensor in config.input],
-        "outputs": [_tensor_metadata(config, tensor) for tensor in config.output],
-    }
-
-
-def _tensor_metadata(config: Any, tensor: Any) -> dict[str, Any]:
-    batch = [-1] if config.max_batch_size > 0 else []
-    return {
-        "name": tensor.name,
-        "datatype": protocol_datatype(_DATA_TYPES[tensor.data_type].name),
-        "shape": [*batch, *tensor.dims],
-    }

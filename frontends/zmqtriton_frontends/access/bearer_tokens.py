@@ -16,7 +16,7 @@ from datetime import date, datetime, timezone
 from typing import NamedTuple, NoReturn
 
 from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
+from zmqtriton_floor.access.token_file import CONTROL, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.failure_limit import FailureLimit
 from zmqtriton_frontends.access.needs import ANY
@@ -67,11 +67,6 @@ class BearerTokens:
         """Find the grant of the values of the header; None if there is no valid token."""
         token = _token_in(values[0]) if len(values) == 1 else None
         return None if token is None else self._valid.get(token_file.digest(token))
-
-    def may_infer(self, value: str, model: str) -> bool:
-        """True if the value of the header has a token by which the model may be asked."""
-        grant = self.find([value])
-        return grant is not None and INFER in grant.scopes and grant.has_model(model)
 
     def check(
         self, values: Sequence[str], address: str, need: str, model: str | None = None

@@ -35,10 +35,6 @@ class Arrivals:
         self._moved = 0
 
     @property
-    def is_bounded(self) -> bool:
-        return self._share is not None
-
-    @property
     def held(self) -> int:
         """The bytes for which room was taken."""
         return self.room - FREE_BYTES if self._share is not None else 0

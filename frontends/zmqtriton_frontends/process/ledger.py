@@ -7,7 +7,7 @@ all clients of one address hold; a part is for those who hold little: however ma
 others are served. Where room is short, clients that hold it and do not go on are ended.
 
 A `Share` is the only place that counts. The protocols decide how large one is, and differ in that:
-`http_api.server.answer_room` has one answer after the other, whose length is known or grows while
+`http_api.server.asgi_exchange` has one answer after the other, whose length is known or grows while
 it is written; `grpc_api.transport.account` has all streams of a connection, which wait for each
 other in one buffer; `grpc_api.inference.outbox` takes steps, since its messages are small and many.
 """

@@ -50,12 +50,6 @@ def log_request(method: str, path: str) -> None:
     _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
 
 
-def log_inference(model: str, version: str) -> None:
-    """Log an inference, of which only the target was kept."""
-    middle = f"/versions/{version}" if version else ""
-    log_request("POST", f"/v2/models/{model}{middle}/infer")
-
-
 def log_admission(own_id: str, prepared: str) -> None:
     """Log an inference that fits its model, with what it asks for; the id is the client's."""
     whose = own_id or "<id_unknown>"

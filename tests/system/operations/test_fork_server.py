@@ -175,7 +175,7 @@ def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
         for model in ("born", "spawned")
     )
 
-    own = {f"zmqtriton_stub.{name}" for name in ("ending", "fork_server", "rehearsal")}
+    own = {f"zmqtriton_stub.{name}" for name in ("ending", "fork_server")}
     assert own == born - spawned
     assert set() == spawned - born
 

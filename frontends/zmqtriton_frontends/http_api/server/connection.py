@@ -19,7 +19,6 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.http_inference import InferenceHead
 from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
-from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.exchange import Exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
@@ -399,3 +398,51 @@ class Connection(asyncio.Protocol):
                 self._end(408, "Request Timeout")
         elif now - self._idle_since > SILENT_S:
             self.close()
+
+
+#: Enough for the head of a request, and not much of a large body behind it.
+_HEAD_BYTES = 16 << 10
+#: Smaller rests of a body are not received into their own place.
+_WORTH_BYTES = 16 << 10
+# One for all connections: what is received into it is taken out in the same turn of the loop.
+_buffer = memoryview(bytearray(256 << 10))
+_head_buffer = _buffer[:_HEAD_BYTES]
+
+
+class BodyReceiver(asyncio.BufferedProtocol):
+    """Receives for a connection that has large bodies: from the socket straight to their place.
+
+    It takes the place of the connection's own side towards the loop from the first large body on,
+    which would be copied there.
+    """
+
+    def __init__(self, receiver: Connection) -> None:
+        self._receiver = receiver
+        self._is_filling = False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self._receiver.room()
+        self._is_filling = room is not None and len(room) >= _WORTH_BYTES
+        if room is None:
+            return _head_buffer
+        return room if self._is_filling else _buffer
+
+    def buffer_updated(self, size: int) -> None:
+        if self._is_filling:
+            self._receiver.filled(size)
+        else:
+            self._receiver.data_received(bytes(_buffer[:size]))
+
+    # ------------------------------------------------- the connection hears everything else
+
+    def eof_received(self) -> bool | None:
+        return self._receiver.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._receiver.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._receiver.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._receiver.resume_writing()

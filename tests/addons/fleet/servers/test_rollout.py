@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from zmqtriton_addons.fleet.servers.nodes import Node
-from zmqtriton_addons.fleet.servers.rollout import Action, Outcome, Rollout, roll
+from zmqtriton_addons.fleet.servers.rolling import Action, Outcome, Rollout, roll
 
 A, B, C = (Node(f"{name}:8000") for name in "abc")
 

@@ -1,15 +1,22 @@
-"""The loop's data of one child, and the listener for all of them. Only data and types."""
+"""The data of one child, the listener for all of them, and the keepers of parts of them.
+
+`children.py` starts them, receives, signals and reaps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import selectors
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.processes.output import StubOutput
-from zmqtriton.supervisor.machine.processes.process import Process
-from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton.supervisor.machine.processes.process import Process, is_frozen, take_stopped_children
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.execution_progress import has_begun
+from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Reason
 
 
@@ -86,3 +93,144 @@ class ChildListener(Protocol):
 
     def message_received(self, serial: int, message: Any) -> None:
         """A message came from a process, or from a caller on the control socket."""
+
+
+#: A process counts as frozen if it is found stopped so many times in a row: a profiler stops it for
+#: moments.
+_POLLS = 2
+
+
+class FrozenProcesses:
+    """Finds processes that were stopped and do not go on."""
+
+    def __init__(self, children: Mapping[int, Child], report: Callable[[int], object]) -> None:
+        self._children = children
+        self._report = report
+        #: Own children that may be stopped.
+        self._stopped = set[int]()
+
+    def poll(self) -> None:
+        """Report processes that are frozen. To be called once a second."""
+        self._stopped |= take_stopped_children()
+        for child in list(self._children.values()):
+            # The kernel tells of own children, since to look at a thousand takes long.
+            if child.is_users or (child.process is not None and child.pid not in self._stopped):
+                continue
+            is_stopped = child.pid > 0 and is_frozen(child.pid)
+            child.frozen_polls = child.frozen_polls + 1 if is_stopped else 0
+            if not is_stopped:
+                self._stopped.discard(child.pid)
+            elif child.frozen_polls == _POLLS:
+                self._report(child.serial)
+
+
+#: A broker that takes over asks for those that died with its predecessor, or since.
+_MAX_PAGES = 32
+
+
+class LastPages:
+    """The progress pages of the stubs that died last, for a broker that hears of their deaths late.
+
+    It reads there which requests a stub may have begun, and refuses no others. A broker that is
+    alive reads the page that it has mapped itself.
+    """
+
+    def __init__(self) -> None:
+        #: By serial, oldest first.
+        self._pages: dict[int, int] = {}
+
+    def keep(self, serial: int, page: int) -> bool:
+        """Keep the page of a dead stub, and own its descriptor; True if that had begun a batch."""
+        self._pages[serial] = page
+        if len(self._pages) > _MAX_PAGES:
+            os.close(self._pages.pop(next(iter(self._pages))))
+        return has_begun(page)
+
+    def find(self, serial: int) -> int | None:
+        return self._pages.get(serial)
+
+    def close(self) -> None:
+        while self._pages:
+            os.close(self._pages.popitem()[1])
+
+
+class StreamSockets:
+    """The sockets at which stubs publish streams, whose files may be lost under them."""
+
+    def __init__(
+        self,
+        directory: str,
+        children: Mapping[int, Child],
+        send: Callable[[int, Any, int], None],
+    ) -> None:
+        """Set up; `send` sends a process a message and a copy of a descriptor."""
+        self._directory = directory
+        self._children = children
+        self._send = send
+
+    def listen(self, serial: int) -> int:
+        """Return the descriptor of a new socket for a stub. Raises OSError."""
+        return endpoints.listen(self._directory, serial)
+
+    def renew(self) -> None:
+        """Make the sockets of all stubs again. Raises OSError.
+
+        Each stub goes on at a listener of ours, since it may run as a user who cannot make one.
+        """
+        for child in list(self._children.values()):
+            if child.progress_page is None:
+                continue
+            listener = self.listen(child.serial)
+            try:
+                self._send(child.serial, wire.StreamListener(), listener)
+            finally:
+                os.close(listener)
+
+
+class ReadinessLifelines:
+    """The second lifelines of stubs whose models define is_ready.
+
+    A thread of the stub answers there while the main one may be in execute(). There is one question
+    at a time, so that nothing ever waits to be written.
+    """
+
+    def __init__(
+        self, selector: selectors.BaseSelector, received: Callable[[int, wire.CallResult], None]
+    ) -> None:
+        self._selector = selector
+        self._on_answer = received
+        self._lifelines: dict[int, Lifeline] = {}
+
+    def open(self, serial: int) -> int:
+        """Open a lifeline and return the stub's end, which the caller closes."""
+        self.close(serial)
+        ours, theirs = pair()
+        self._lifelines[serial] = line = Lifeline(ours)
+        self._selector.register(
+            line, selectors.EVENT_READ, lambda: self._handle_input(serial, line)
+        )
+        return theirs.detach()
+
+    def send(self, serial: int, message: Any) -> None:
+        """Send a question; it is lost if there is no lifeline, and the caller's limit applies."""
+        line = self._lifelines.get(serial)
+        if line is not None:
+            line.send(message)
+
+    def _handle_input(self, serial: int, line: Lifeline) -> None:
+        if self._lifelines.get(serial) is not line:
+            return
+        for message, descriptors in line.receive():
+            for unexpected in descriptors:
+                os.close(unexpected)
+            if isinstance(message, wire.CallResult):
+                self._on_answer(serial, message)
+        if line.ended:
+            self.close(serial)
+
+    def close(self, serial: int) -> None:
+        """Close the lifeline of a stub that is dead or has closed its end."""
+        line = self._lifelines.pop(serial, None)
+        if line is not None:
+            self._selector.unregister(line)
+            line.close()

@@ -25,15 +25,18 @@ from zmqtriton.supervisor.machine.host_policies import pin_to_cores
 from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
-from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
+from zmqtriton.supervisor.machine.processes.child import (
+    Child,
+    ChildListener,
+    FrozenProcesses,
+    LastPages,
+    ReadinessLifelines,
+    StreamSockets,
+)
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServer, StubSpec
-from zmqtriton.supervisor.machine.processes.frozen import FrozenProcesses
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.last_pages import LastPages
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
-from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
-from zmqtriton.supervisor.machine.processes.stream_sockets import StreamSockets
 from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import (
     SEGMENT_MESSAGES,
