@@ -65,6 +65,9 @@ Ids = List[int]
 #: So many blocks are released along with requests; more, in messages of their own.
 MAX_RELEASED = 256
 
+#: The texts of mismatches that are kept of a process.
+MAX_MISMATCHES = 16
+
 #: The peer of requests that the broker makes for steps of ensembles, and of what it keeps itself.
 BROKER = 0
 
@@ -736,6 +739,12 @@ class MemoryGrowth(NamedTuple):
     after: Count
 
 
+class Mismatch(NamedTuple):
+    """A stub has seen for the first time that its model and its configuration differ."""
+
+    text: Text
+
+
 _KINDS: tuple[type[Any], ...] = (
     *(Hello, Infer, Cancel, AskStatistics, Results, ExpectPeer, AddGeneration, AttachInstance),
     *(Retire, RemoveGeneration, PeerDied, Execute, CancelExecution, LoadModel, Initialize),
@@ -747,7 +756,7 @@ _KINDS: tuple[type[Any], ...] = (
     *(AddRegion, RemoveRegion, RegionReleased, HeldBlocks),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, HostInstance, RepositoryState, StageTimes, TrafficSplit),
-    *(ServerDraining, PreparationProgress, Settled, StreamListener, MemoryGrowth),
+    *(ServerDraining, PreparationProgress, Settled, StreamListener, MemoryGrowth, Mismatch),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

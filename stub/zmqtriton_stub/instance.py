@@ -10,9 +10,10 @@ import json
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Collection
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from zmqtriton_floor import logs, wire
+from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.signature import Signature, takes_gpu
@@ -25,6 +26,7 @@ from zmqtriton_stub.execution.implicit_state import States
 from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
+    from zmqtriton_stub.api.inference import InferenceResponse
     from zmqtriton_stub.broker.bls_client import BlsClient
     from zmqtriton_stub.forks.fork_client import ForkClient
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
@@ -78,7 +80,11 @@ class Instance:
         #: How many tensors the broker adds to each request, after its own inputs.
         self.controls = 0
         #: The names of its outputs; empty until the configuration is final.
-        self.outputs: Collection[str] = ()
+        self.outputs: Mapping[str, int] = {}
+        #: The datatypes of all that a response may have: outputs, and states of its sequence.
+        self.sendable: Mapping[str, int] = {}
+        #: The differences between its code and its configuration that were seen.
+        self.mismatches: set[str] = set()
         #: Makes a control call with JSON arguments and waits; None while that is not allowed.
         self.call: Callable[[str, str], Any] | None = None
         #: Finds a request that has no final outcome yet, by peer and id.
@@ -116,6 +122,7 @@ class Instance:
         self.controls = _controls(document.get("sequence_batching") or {})
         self.reshaping = Reshaping(document) or None
         self.states = States(document, self._directory) or None
+        self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
@@ -140,6 +147,35 @@ class Instance:
     def failure(self, text: str) -> str:
         """Return Triton's words for a batch that failed."""
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
+
+    def tell_unknown_input(self, name: str) -> None:
+        """Tell, once, that the model has asked for an input that it can never get."""
+        if self.signature is not None and name not in self.signature.inputs:
+            names = ", ".join(self.signature.inputs) or "none"
+            self._tell_mismatch(
+                f"asked for '{name}', which its configuration does not name; it names {names}"
+            )
+
+    def check_outputs(self, response: InferenceResponse) -> None:
+        """Tell, once, of an output of another type, or another name than a missing one."""
+        types = {tensor._name: tensor._datatype for tensor in response._output_tensors}
+        for name, number in types.items():
+            if name in self.sendable and number != self.sendable[name]:
+                sent, declared = BY_NUMBER[number].name, BY_NUMBER[self.sendable[name]].name
+                self._tell_mismatch(
+                    f"sent {sent} for '{name}', which its configuration declares as {declared}"
+                )
+            elif name not in self.sendable and not self.outputs.keys() <= types.keys():
+                self._tell_mismatch(
+                    f"sent '{name}', which its configuration does not name; it names "
+                    f"{', '.join(self.outputs)}"
+                )
+
+    def _tell_mismatch(self, text: str) -> None:
+        if text not in self.mismatches and len(self.mismatches) < wire.MAX_MISMATCHES:
+            self.mismatches.add(text)
+            self.log("W", f"model '{self.model}' {text}", depth=3)
+            self.tell(wire.Mismatch(text))
 
     def log(self, level: str, text: str, depth: int = 1) -> None:
         """Log a line, if it is wanted, with the place of the caller `depth` frames up."""

@@ -104,6 +104,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Settled(3, 5),
     wire.StreamListener(),
     wire.MemoryGrowth(256, 1 << 20, 1 << 28),
+    wire.Mismatch("sent 'Z'"),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -143,10 +143,8 @@ def _section(path: str, name: str) -> dict[str, str]:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} cannot be read: {type(error).__name__}") from None
-    for section in (f"profile {name}", name) if name else ("default",):
-        if parser.has_section(section):
-            return dict(parser.items(section))
-    return {}
+    sections = filter(parser.has_section, (f"profile {name}", name) if name else ("default",))
+    return next((dict(parser.items(section)) for section in sections), {})
 
 
 # ------------------------------------------------------------- the others

@@ -178,10 +178,12 @@ class EventRouter:
         event = stub_event(message)
         if event is not None:
             self._tell_stub(serial, event)
-        elif isinstance(message, wire.MemoryGrowth):
+        elif isinstance(message, (wire.MemoryGrowth, wire.Mismatch)):
             _, instance = self.find_stub(serial)
-            if instance is not None:
+            if instance is not None and isinstance(message, wire.MemoryGrowth):
                 instance.growth = message
+            elif instance is not None and isinstance(message, wire.Mismatch):
+                instance.mismatches = (*instance.mismatches, message.text)[: wire.MAX_MISMATCHES]
         elif isinstance(message, wire.Synced):
             self._regions.stub_confirmed(serial, message.number)
         elif isinstance(message, wire.CallResult):

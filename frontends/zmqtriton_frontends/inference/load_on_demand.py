@@ -88,6 +88,4 @@ class OnDemandLoader:
 
 def of(settings: OnDemand, call: Call) -> OnDemandLoader | None:
     """Return the loader; None if only operators load models."""
-    if not settings.is_on:
-        return None
-    return OnDemandLoader(call, settings.timeout_s)
+    return OnDemandLoader(call, settings.timeout_s) if settings.is_on else None

@@ -131,9 +131,7 @@ def handshakes_of(
 
     Raises OSError for files that cannot be used.
     """
-    if tls is None:
-        return None
-    return Handshakes(Encryption(tls, service, protocol), refusal)
+    return None if tls is None else Handshakes(Encryption(tls, service, protocol), refusal)
 
 
 async def _refuse(opening: _Opening, refusal: Refusal, within_s: float) -> None:

@@ -48,10 +48,8 @@ def numpy_to_triton_type(data_type: Any) -> int | None:
     """Return Triton's number for a type or dtype of numpy, or None."""
     if data_type == np.bytes_:
         data_type = np.object_
-    for datatype in DATATYPES:
-        if datatype.numpy is not None and data_type == datatype.numpy:
-            return datatype.number
-    return None
+    numbers = (d.number for d in DATATYPES if d.numpy is not None and data_type == d.numpy)
+    return next(numbers, None)
 
 
 def serialize_byte_tensor(input_tensor: Any) -> Any:
@@ -74,15 +72,16 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
     for tensor in inference_request.inputs():
         if tensor.name() == name:
             return tensor
+    # a request that the model has made itself is of another model
+    if inference_request._pending is not None and instance.current is not None:
+        instance.current.tell_unknown_input(name)
     return None
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
     """Return the output of that name; None if the response has none."""
-    for tensor in inference_response.output_tensors():
-        if tensor.name() == name:
-            return tensor
-    return None
+    tensors = inference_response.output_tensors()
+    return next((tensor for tensor in tensors if tensor.name() == name), None)
 
 
 def get_input_config_by_name(model_config: dict[str, Any], name: str) -> Any:
@@ -96,10 +95,7 @@ def get_output_config_by_name(model_config: dict[str, Any], name: str) -> Any:
 
 
 def _find(entries: Any, name: str) -> Any:
-    for entry in entries:
-        if entry["name"] == name:
-            return entry
-    return None
+    return next((entry for entry in entries if entry["name"] == name), None)
 
 
 def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:

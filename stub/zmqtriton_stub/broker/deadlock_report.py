@@ -55,14 +55,14 @@ class DeadlockReport:
     # ------------------------------------------------------------ coroutines
 
     def _main_loop(self) -> Any:
-        for loop in (self._model.event_loop, *self._waits.loops):
-            if (
-                loop is not None
-                and loop.is_running()
-                and getattr(loop, "_thread_id", None) == self._main
-            ):
-                return loop
-        return None
+        running = (
+            loop
+            for loop in (self._model.event_loop, *self._waits.loops)
+            if loop is not None
+            and loop.is_running()
+            and getattr(loop, "_thread_id", None) == self._main
+        )
+        return next(running, None)
 
     def _of_loop(self, loop: Any, asyncio: Any) -> list[wire.WaitEdge]:
         timers = getattr(loop, "_scheduled", None)

@@ -51,6 +51,8 @@ class States:
             state = _read(entry, directory, is_batching=is_batching)
             if state.input not in self._states and state.output not in self._by_output:
                 self._states[state.input] = self._by_output[state.output] = state
+        #: The datatypes of its states as outputs.
+        self.outputs = {name: state.first.datatype for name, state in self._by_output.items()}
         #: The current states of sequences, by input.
         self._sequences: dict[wire.Correlation, dict[str, Tensor]] = {}
 

@@ -196,9 +196,12 @@ class Pending:
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
         instance = self._link.instance
         outputs: Collection[str] = self.outputs or instance.outputs
+        sendable = instance.sendable
         memory = instance.memory
         tensors = []
         for tensor in response._output_tensors:
+            if sendable and sendable.get(tensor._name) != tensor._datatype:
+                instance.check_outputs(response)
             if not outputs or tensor._name in outputs:
                 tensors.append(packed(tensor))
         if this_process.log_options.verbose:
@@ -207,8 +210,8 @@ class Pending:
             instance.tracing.answered(self, tensors)
         blocks: list[wire.Block] = []
         try:
-            if instance.reshaping is not None:
-                tensors = instance.reshaping.for_client(tensors)
+            reshaping = instance.reshaping
+            tensors = tensors if reshaping is None else reshaping.for_client(tensors)
             if memory is not None:
                 if self.places and not self.is_cancelled:
                     tensors = memory.regions.store(self.places, tensors)

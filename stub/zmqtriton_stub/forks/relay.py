@@ -186,6 +186,7 @@ class Relay:
         self._of_forks: dict[type, Callable[[_Fork, Any, list[bytes]], object]] = {
             wire.Infer: self._ask,
             wire.LogLine: lambda child, line, _: instance.tell(line),
+            wire.Mismatch: lambda child, message, _: instance.tell(message),
             wire.Call: lambda child, call, bodies: calls.take(
                 child.connection, call, bodies, child.measured
             ),

@@ -169,6 +169,16 @@ def test_the_status_tells_the_growth_of_a_process_until_it_is_replaced(
     assert growth() is None
 
 
+def test_the_status_tells_how_code_differs_from_its_configuration_within_a_bound(
+    world: SupervisorHarness,
+) -> None:
+    for number in range(20):
+        world.receive(world.serial("m_0_0"), wire.Mismatch(f"sent {number}"))
+
+    texts = world.call("status").result["processes"][-1]["mismatches"]
+    assert [f"sent {number}" for number in range(16)] == list(texts)
+
+
 def test_the_status_has_every_process_and_what_the_broker_has_counted(
     world: SupervisorHarness,
 ) -> None:

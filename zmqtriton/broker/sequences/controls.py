@@ -74,9 +74,10 @@ class SequenceControls:
             _READY: is_ready,
         }
         tensors = [switch.tensors[holds[switch.kind]] for switch in self._switches]
-        for name, datatype, size in self._names:
-            tensors.append(wire.Tensor(name, datatype, self._shape, _packed(sequence, size)))
-        return tensors
+        return tensors + [
+            wire.Tensor(name, datatype, self._shape, _packed(sequence, size))
+            for name, datatype, size in self._names
+        ]
 
     def tell(self, row: wire.Request, body: bytes) -> bytes:
         """Return a request's body with its control tensors behind its own inputs."""

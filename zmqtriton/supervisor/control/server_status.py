@@ -272,40 +272,40 @@ def describe_processes(
     processes: list[dict[str, Any]] = [
         {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
     ]
-    for peer in peers:
-        processes.append(
-            {
-                "role": peer.role,
-                "serial": peer.serial,
-                "pid": peer.pid,
-                "started_s": peer.started_s,
-                "restarts": peer.restarts,
-                **_last_reason(peer.last_death_reason),
-            }
-        )
-    for generation in generations:
-        for instance in generation.instances:
-            processes.append(
-                {
-                    "role": "stub",
-                    "serial": instance.serial,
-                    "pid": instance.pid,
-                    "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
-                    "model": generation.blueprint.name,
-                    "version": generation.version,
-                    "generation": generation.number,
-                    "instance": instance.name,
-                    "kind": instance.slot.kind,
-                    "device": instance.slot.device,
-                    "state": instance.state.value,
-                    "restarts": instance.restarts,
-                    **_last_reason(instance.death_reason),
-                    "last_pid": instance.last_pid,
-                    "growth": instance.growth._asdict() if instance.growth.executions else None,
-                    "retry_after_s": instance.retry_after_s if instance.is_given_up else 0.0,
-                }
-            )
-    return processes
+    processes += [
+        {
+            "role": peer.role,
+            "serial": peer.serial,
+            "pid": peer.pid,
+            "started_s": peer.started_s,
+            "restarts": peer.restarts,
+            **_last_reason(peer.last_death_reason),
+        }
+        for peer in peers
+    ]
+    return processes + [
+        {
+            "role": "stub",
+            "serial": instance.serial,
+            "pid": instance.pid,
+            "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
+            "model": generation.blueprint.name,
+            "version": generation.version,
+            "generation": generation.number,
+            "instance": instance.name,
+            "kind": instance.slot.kind,
+            "device": instance.slot.device,
+            "state": instance.state.value,
+            "restarts": instance.restarts,
+            **_last_reason(instance.death_reason),
+            "last_pid": instance.last_pid,
+            "growth": instance.growth._asdict() if instance.growth.executions else None,
+            "mismatches": instance.mismatches,
+            "retry_after_s": instance.retry_after_s if instance.is_given_up else 0.0,
+        }
+        for generation in generations
+        for instance in generation.instances
+    ]
 
 
 def _last_reason(reason: Reason | None) -> dict[str, Any]:
@@ -418,9 +418,7 @@ class LoopTurnsTable:
 
     def describe_process(self, serial: int) -> dict[str, Any]:
         """Return what the status has of a process; nothing if that told nothing."""
-        if serial not in self._counts:
-            return {}
-        return {"longest_turn": self._longest.get(serial)}
+        return {"longest_turn": self._longest.get(serial)} if serial in self._counts else {}
 
     def slow_loops(self, names: Mapping[int, str]) -> list[dict[str, str]]:
         """Return a line for people about each of these processes that has had a long turn."""

@@ -89,6 +89,8 @@ class Instance:
 
     #: The steady growth of its memory, as its process reports it.
     growth = NO_GROWTH
+    #: The differences between its model's code and configuration, likewise.
+    mismatches: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -235,7 +237,7 @@ class Instance:
         self.failure_code = InternalError.number
         self._ready_at_s = math.inf
         self._has_executed = False
-        self.growth = NO_GROWTH
+        self.growth, self.mismatches = NO_GROWTH, ()
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")

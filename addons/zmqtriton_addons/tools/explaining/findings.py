@@ -35,6 +35,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_server_findings(facts),
         *_version_findings(facts),
         *_instance_findings(facts),
+        *_mismatch_findings(facts),
         *find_in_requests(facts),
         *_growth_findings(facts),
         *_quota_findings(facts),
@@ -235,6 +236,13 @@ def _fate(facts: Facts, stub: Document) -> str:
 
 
 # ------------------------------------------------------ quotas and canaries
+
+
+def _mismatch_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell where the code of the model differs from its configuration, as its processes saw it."""
+    for text in dict.fromkeys(text for row in facts.stubs for text in row.get("mismatches", ())):
+        advice = "Correct model.py or config.pbtxt, so that both have the same tensors."
+        yield warning(f"its code {text}", advice, f"zmqtriton-ctl reload {facts.word}")
 
 
 def _growth_findings(facts: Facts) -> Iterator[Finding]:

@@ -267,6 +267,9 @@ class LoadedModel:
         if outcome.code:
             error = from_number(outcome.code, outcome.text)
             error.__cause__ = raised
+            # an attribute that tracebacks print from Python 3.11 on
+            notes = [f"its code {text}" for text in self._instance.mismatches]
+            vars(error)["__notes__"] = notes
         body = wire.decode_response(data) if data else wire.ResponseBody({}, [])
         return InferenceResponse(
             self.name,

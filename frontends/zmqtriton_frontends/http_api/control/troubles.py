@@ -38,6 +38,7 @@ def trouble_of(
     """
     processes = [*processes]
     troubles = (
+        next((f"its code {text}" for row in processes for text in row.get("mismatches", ())), ""),
         _failure(counts, rates, now_s),
         _death(processes, now_s),
         _pace(counts, quotas),
@@ -66,11 +67,12 @@ def _death(processes: Iterable[Row], now_s: float) -> str:
 
 
 def _pace(counts: Row, quotas: Iterable[Row]) -> str:
-    pending = counts["pending"]
-    for row in quotas:
-        if row["quota"] == _PACE and pending:
-            return f"its quota holds {_requests(pending)} back: {_PACE} is {row['limit']:g}"
-    return ""
+    limits = (row["limit"] for row in quotas if row["quota"] == _PACE and counts["pending"])
+    texts = (
+        f"its quota holds {_requests(counts['pending'])} back: {_PACE} is {limit:g}"
+        for limit in limits
+    )
+    return next(texts, "")
 
 
 def _hang(counts: Row, rates: Row, processes: Iterable[Row]) -> str:

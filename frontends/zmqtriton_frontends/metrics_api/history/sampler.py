@@ -133,9 +133,7 @@ def _rounded(figure: float | None) -> float | None:
 
 def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
     """Return a test for the names of models that a reader may see; None if it may see all."""
-    if globs is None:
-        return None
-    return lambda name: matches(name, globs)
+    return None if globs is None else lambda name: matches(name, globs)
 
 
 def _server_sample(usages: list[Usage], look: Look) -> ServerSample:

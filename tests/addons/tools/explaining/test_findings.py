@@ -477,6 +477,14 @@ def test_a_leak_that_is_bounded_is_told_with_the_bound() -> None:
     assert leak.advice.endswith("An instance is replaced at 1 GiB (max_memory_bytes).")
 
 
+def test_code_that_differs_from_its_configuration_is_told_once() -> None:
+    stubs = [stub(mismatches=["sent 'Z'"]), stub(mismatches=["sent 'Z'", "sent 'W'"])]
+
+    findings = find_all(Facts("m", index=[READY], status={"processes": stubs}))
+
+    assert ["its code sent 'Z'", "its code sent 'W'"] == [finding.text for finding in findings]
+
+
 def test_what_the_machine_is_short_of_is_told_last() -> None:
     row = {"resource": "cpu", "text": "other programs take 90 % of the machine's CPU"}
     status = {"processes": [stub()]}

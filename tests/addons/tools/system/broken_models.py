@@ -97,6 +97,11 @@ MODELS: dict[str, tuple[str, str | None, str]] = {
     "hanging": (_CONFIG, _executing("time.sleep(1000)"), ""),
     "asks_itself": (_CONFIG, _calling("asks_itself"), ""),
     "fails": (_CONFIG, _executing("raise KeyError('no such column')"), ""),
+    "misnames": (
+        _CONFIG,
+        _executing("pb_utils.get_input_tensor_by_name(requests[0], 'INPUT').as_numpy()"),
+        "",
+    ),
     "doubled": (_CONFIG, _WORKS, ""),
     "unloaded": (_CONFIG, _WORKS, ""),
     "asleep": (_CONFIG, _WORKS, ""),

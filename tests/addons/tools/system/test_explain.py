@@ -102,7 +102,7 @@ NOT_READY = {
 #: Those that requests, and what is loaded meanwhile, bring into trouble.
 TROUBLED_LATER = {
     *("asks_itself", "crowded", "dies", "fails", "hanging", "hungry", "loads_long", "throttled"),
-    *("the machine", "works"),
+    *("misnames", "the machine", "works"),
 }
 
 
@@ -145,12 +145,15 @@ def test_it_reads_as_cause_advice_and_command(server: Server) -> None:
 def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) -> None:
     for _ in range(7):
         assert 503 == ask(server, "dies")
-    assert 500 == ask(server, "fails")
+    assert 500 == ask(server, "fails") == ask(server, "misnames")
     ask(server, "asks_itself")
     ask(server, "hungry")
 
     tells(server, "dies", "given up after", is_asked=True)
     tells(server, "fails", "KeyError: 'no such column'")
+    tells(
+        server, "misnames", "asked for 'INPUT', which its configuration does not name; it names IN"
+    )
     tells(server, "asks_itself", "deadlock")
     tells(server, "hungry", "max_memory_bytes is")
 
@@ -229,7 +232,7 @@ def test_alerts_name_each_model_and_the_cause(
 
     fired = alerts.firing(before, after, passed_s, tmp_path)
 
-    told = {(one.labels.get("model", ""), one.name): f"{one.labels} {one.text}" for one in fired}
-    assert {(model, name) for model, (name, _) in ALERTS.items()} <= told.keys()
+    texts = {(one.labels.get("model", ""), one.name): f"{one.labels} {one.text}" for one in fired}
+    assert {(model, name) for model, (name, _) in ALERTS.items()} <= texts.keys()
     for model, (name, cause) in ALERTS.items():
-        assert cause in told[model, name], (model, told[model, name])
+        assert cause in texts[model, name], (model, texts[model, name])

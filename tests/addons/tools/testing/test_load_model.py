@@ -151,6 +151,49 @@ def test_an_error_of_the_model_is_raised_with_its_cause(write_model: WriteModel)
     assert str(directory / "1" / "model.py") == code.co_filename
 
 
+@pytest.mark.parametrize(
+    ("name", "array", "others", "expected"),
+    [
+        ("INPUT", "1", "", "asked for 'INPUT', which its configuration does not name; it names X"),
+        ("X", "1.0", "", "sent FP64 for 'Y', which its configuration declares as FP32"),
+        ("X", "x.as_numpy()", "", None),
+        ("X", "", "Z", "sent 'Z', which its configuration does not name; it names Y"),
+        ("X", "x.as_numpy()", "Z", None),
+    ],
+)
+def test_code_that_names_other_tensors_than_its_configuration_is_told_once(
+    write_model: WriteModel,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    name: str,
+    array: str,
+    others: str,
+    expected: str | None,
+) -> None:
+    tensors = {"Y": array and f"np.full((1, 1), {array})", others: others and "np.ones(1)"}
+    made = "".join(f"pb_utils.Tensor('{n}', {made})," for n, made in tensors.items() if made)
+    directory = write_model(
+        f"""
+        def execute(self, requests):
+            x = pb_utils.get_input_tensor_by_name(requests[0], "{name}")
+            x.name()
+            return [pb_utils.InferenceResponse([{made}])]
+        """
+    )
+
+    with load_model(directory) as model:
+        for _ in range(2):
+            try:
+                model.infer(X=ONE)
+            except (ZmqTritonError, OutputError) as error:
+                notes = getattr(error, "__notes__", [])
+
+    logged = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [expected] * bool(expected) == [text.partition(" model 'mine' ")[2] for text in logged]
+    if name == "INPUT":
+        assert [f"its code {expected}"] == notes
+
+
 def test_a_request_that_does_not_fit_is_refused_in_triton_s_words() -> None:
     with (
         load_model(MODELS_DIRECTORY / "add_sub") as model,

@@ -100,6 +100,12 @@ def test_memory_that_grows_with_each_execution_is_trouble() -> None:
     assert said == trouble(counts(), processes=({"instance": "m_0_0", "growth": None}, leaking))
 
 
+def test_code_that_differs_from_its_configuration_is_trouble() -> None:
+    rows = {"instance": "m_0_0"}, {"instance": "m_0_1", "mismatches": ["sent 'Z'"]}
+
+    assert "its code sent 'Z'" == trouble(counts(), processes=rows)
+
+
 def test_of_several_troubles_two_are_told_and_failures_first() -> None:
     full = error("Exceeds maximum queue size (max_requests)")
     long = counts(pending=1, oldest_execution_ns=7_000_000_000, last_error=full)

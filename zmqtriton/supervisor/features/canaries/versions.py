@@ -147,10 +147,12 @@ def find_difference(stable: Mapping[str, Any], canary: Mapping[str, Any]) -> str
         if of(stable) != of(canary):
             return f"{what} of the two versions differ{'' if what == 'inputs' else 's'}"
     outputs = _tensors(canary, "output")
-    for name, tensor in _tensors(stable, "output").items():
-        if outputs.get(name, ("",))[0] != tensor[0]:
-            return f"it does not have the output '{name}' as the stable version has it"
-    return ""
+    missing = (
+        f"it does not have the output '{name}' as the stable version has it"
+        for name, tensor in _tensors(stable, "output").items()
+        if outputs.get(name, ("",))[0] != tensor[0]
+    )
+    return next(missing, "")
 
 
 def find_obstacle_to_copies(config: Mapping[str, Any]) -> str:

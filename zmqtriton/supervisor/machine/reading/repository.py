@@ -122,10 +122,8 @@ class Repository(Place):
 
     def _folder(self, name: str) -> str | None:
         """Return the folder of a model; None if it has another name there."""
-        for folder, named in self._names.items():
-            if named == name:
-                return folder
-        return None if name in self._names else name
+        own = None if name in self._names else name
+        return next((folder for folder, named in self._names.items() if named == name), own)
 
     def has_had(self, name: str) -> bool:
         return name in dict(self.models)
