@@ -164,6 +164,16 @@ def shortage_of(error: Exception) -> Unavailable | None:
 #: So many letters of names are compared with a word, and no longer word: clients choose both.
 _COMPARED_LETTERS = 100_000
 _COMPARED_WORD = 128
+#: The names of others for types and kinds, of which letters would suggest another one.
+_ALIASES = {
+    **{word: "FP32" for word in ("FLOAT", "FLOAT32", "SINGLE")},
+    **{word: "FP64" for word in ("DOUBLE", "FLOAT64")},
+    **{word: "FP16" for word in ("HALF", "FLOAT16")},
+    **{word: "BYTES" for word in ("STR", "TEXT", "OBJECT")},
+    **{word: "TYPE_STRING" for word in ("TYPE_STR", "TYPE_TEXT", "TYPE_BYTES", "TYPE_OBJECT")},
+    **{"BFLOAT16": "BF16", "INT": "INT32", "LONG": "INT64", "BOOLEAN": "BOOL"},
+    **{"KIND_CUDA": "KIND_GPU", "KIND_HOST": "KIND_CPU"},
+}
 
 
 def closest_match(word: str, names: Iterable[str]) -> str:
@@ -172,6 +182,10 @@ def closest_match(word: str, names: Iterable[str]) -> str:
 
     if len(word) > _COMPARED_WORD:
         return ""
-    compared = islice((k for k in names if k != word), _COMPARED_LETTERS // max(1, len(word)))
-    matches = difflib.get_close_matches(word, list(compared), n=1, cutoff=0.6)
+    count = _COMPARED_LETTERS // max(1, len(word))
+    compared = list(islice((k for k in names if k != word), count))
+    typed = word.upper()
+    alias = _ALIASES.get(typed) or f"TYPE_{_ALIASES.get(typed[len('TYPE_') :])}"
+    same = [name for name in compared if name == alias or sorted(name) == sorted(word)]
+    matches = same or difflib.get_close_matches(word, compared, n=1, cutoff=0.6)
     return matches[0] if matches else ""

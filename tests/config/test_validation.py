@@ -125,11 +125,6 @@ def test_a_wrong_model_is_refused(text: str, expected: str) -> None:
             "variable-size dimension for m",
         ),
         (
-            tensor("reshape {}"),
-            "model input 'A' cannot have empty reshape for non-batching model as scalar tensors "
-            "are not supported for m",
-        ),
-        (
             tensor("reshape { shape: [3] }"),
             "model input 'A' has different size for dims and reshape for m",
         ),

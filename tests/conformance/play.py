@@ -103,6 +103,8 @@ _OUR_SENTENCES = tuple(
         r" \(in @REPOSITORY@/[^ ()]+\)",
         r"(?<=is not found)\. Did you mean '[^']*'\?",
         r" Did you mean '[^']*'\?",
+        r" \(input '[^']*' has \d+ elements in 'data' and \d+ in 'shape'\)",
+        r"(?<='string'\.) The inputs of this model are: [^.]*\.",
         r"(?<=has no available versions)\. It[^\"\\]*",
         r"(?<=is not at ready state)\. It[^\"\\]*",
         r"(?<=failed to poll from model repository)\. No model repository [^\"\\]*",

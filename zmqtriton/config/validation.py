@@ -138,13 +138,6 @@ def _shape_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> It
     if not tensor.dims:
         yield Problem(f"{where} must specify 'dims'", field)
         return
-    if tensor.HasField("reshape") and not tensor.reshape.shape and config.max_batch_size == 0:
-        yield Problem(
-            f"{where} cannot have empty reshape for non-batching model as scalar tensors are not "
-            "supported",
-            (*field, "reshape"),
-        )
-        return
     wrong = list(_dim_problems(tensor.dims, f"{where} dimension", (*field, "dims")))
     if tensor.HasField("reshape"):
         shape = (*field, "reshape", "shape")

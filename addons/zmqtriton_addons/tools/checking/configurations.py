@@ -26,7 +26,7 @@ from zmqtriton.config import (
     unreadable_file_problems,
 )
 from zmqtriton.repository import agent_problems
-from zmqtriton_addons.tools.checking.findings import to_problem
+from zmqtriton_addons.tools.checking.findings import to_problem, to_warning
 from zmqtriton_floor.errors import ZmqTritonError
 
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
@@ -49,8 +49,11 @@ class CheckOptions:
 def configuration_problems(config: Any, directory: Path, rules: CheckOptions) -> Iterator[Problem]:
     yield from agent_problems(config, rules.agent_directory)
     yield from config_problems(config)
-    if not (rules.auto_complete and has_auto_completion(config, directory, rules)):
-        yield from tensor_problems(config)
+    # a model in Python may change what its configuration says, others add what it lacks
+    is_changeable = rules.auto_complete and has_auto_completion(config, directory, rules)
+    for problem in tensor_problems(config):
+        is_final = config.backend != PYTHON or not is_changeable
+        yield problem if is_final else to_warning(problem)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from own_parameter_problems(config)
     try:

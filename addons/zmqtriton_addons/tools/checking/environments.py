@@ -21,6 +21,7 @@ from zmqtriton.environments import (
     EnvironmentSpec,
     candidate_paths,
     check_archive,
+    find_uv,
     not_found_text,
     resolve_environment,
 )
@@ -68,6 +69,11 @@ def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Proble
         check_archive(demand.path)
     elif demand.kind == REQUIREMENTS:
         yield from requirement_problems(Path(demand.path))
+        if find_uv() is None:
+            yield warning(
+                f"an environment for {demand.path} cannot be built here without uv; install it "
+                f"with: {sys.executable} -m pip install uv"
+            )
     is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
     if is_named and not candidate_paths(demand.python):
         yield Problem(not_found_text(demand.python), where)

@@ -108,7 +108,7 @@ def _take(
     else:
         raise InvalidArgument(
             f"parameter '{key[:MAX_NAME]}' has invalid type. It should be either 'int', 'bool', or "
-            "'string'."
+            f"'string'. The inputs of this model are: {', '.join(inputs)}."
         )
 
 

@@ -41,7 +41,8 @@ def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes
         data = _flatten(data)
     if len(data) != count:
         raise InvalidArgument(
-            "Unable to parse 'data': Shape does not match true shape of 'data' field"
+            "Unable to parse 'data': Shape does not match true shape of 'data' field "
+            f"(input '{name}' has {len(data)} elements in 'data' and {count} in 'shape')"
         )
     code = _CODES.get(number)
     if code is None:

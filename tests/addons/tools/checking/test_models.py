@@ -229,6 +229,20 @@ def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
     assert all(4 == one.errors[0].line for one in findings.values())
 
 
+def test_an_environment_that_cannot_be_built_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zmqtriton.environments.programs.shutil.which", lambda *_, **__: None)
+    model = write(
+        tmp_path,
+        "m",
+        GOOD + 'parameters { key: "PYTHON_REQUIREMENTS" value { string_value: "yes" } }',
+    )
+    (model / "requirements.txt").write_text("numpy\n")
+
+    assert any("without uv" in problem.text for problem in check_model(model).warnings)
+
+
 def test_an_archive_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))

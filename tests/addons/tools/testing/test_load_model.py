@@ -194,6 +194,14 @@ def test_code_that_names_other_tensors_than_its_configuration_is_told_once(
         assert [f"its code {expected}"] == notes
 
 
+def test_a_model_without_batches_may_take_and_give_scalars(write_model: WriteModel) -> None:
+    config = CONFIG.replace("max_batch_size: 4\n", "")
+    config = config.replace("dims: [ 1 ]", "dims: [ 1 ] reshape { shape: [ ] }")
+
+    with load_model(write_model(answering("np.asarray(x + x.ndim + 1)"), config=config)) as model:
+        assert [2.0] == model.infer(X=ONE[0])["Y"].tolist()
+
+
 def test_a_request_that_does_not_fit_is_refused_in_triton_s_words() -> None:
     with (
         load_model(MODELS_DIRECTORY / "add_sub") as model,

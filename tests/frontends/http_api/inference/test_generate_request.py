@@ -124,7 +124,8 @@ def test_nested_parameters_are_an_object() -> None:
 
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}])
 def test_a_parameter_is_no_structure(value: Any) -> None:
-    text = "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."
+    text = "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'. "
+    text += f"The inputs of this model are: {', '.join(TEXT)}."
 
     assert refusal({"k": value}) == text
     assert refusal({"parameters": {"k": value}}) == f"Converting keyword: 'parameters': {text}"
@@ -159,7 +160,7 @@ def test_of_inputs_that_are_there_twice_the_first_repeated_one_is_named(
         (
             '{"N": 1, "parameters": {"x": {}}, "N": 2}',
             "Converting keyword: 'parameters': parameter 'x' has invalid type. It should be either "
-            "'int', 'bool', or 'string'.",
+            f"'int', 'bool', or 'string'. The inputs of this model are: {', '.join(TEXT)}.",
         ),
         ('["text_input", "text_input"]', "attempt to get members for non-object"),
     ],

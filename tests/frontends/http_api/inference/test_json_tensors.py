@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -55,8 +56,10 @@ def test_another_number_of_elements_than_the_shape_says_is_refused(count: int, d
     with pytest.raises(InvalidArgument) as refusal:
         read("FP32", count, data)
 
+    size = len(json.dumps(data).replace("[", "").replace("]", "").replace(",", " ").split())
     assert refusal.value.text == (
-        "Unable to parse 'data': Shape does not match true shape of 'data' field"
+        "Unable to parse 'data': Shape does not match true shape of 'data' field "
+        f"(input 'A' has {size} elements in 'data' and {count} in 'shape')"
     )
 
 
