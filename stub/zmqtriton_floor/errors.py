@@ -171,7 +171,7 @@ _ALIASES = {
     **{word: "FP16" for word in ("HALF", "FLOAT16")},
     **{word: "BYTES" for word in ("STR", "TEXT", "OBJECT")},
     **{word: "TYPE_STRING" for word in ("TYPE_STR", "TYPE_TEXT", "TYPE_BYTES", "TYPE_OBJECT")},
-    **{"BFLOAT16": "BF16", "INT": "INT32", "LONG": "INT64", "BOOLEAN": "BOOL"},
+    **{"INT": "INT32", "LONG": "INT64", "BOOLEAN": "BOOL"},
     **{"KIND_CUDA": "KIND_GPU", "KIND_HOST": "KIND_CPU"},
 }
 

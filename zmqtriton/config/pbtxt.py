@@ -67,20 +67,17 @@ def _normalize_field(
     if entry is not None and entry.GetOptions().map_entry:
         if isinstance(value, dict):
             inner = entry.fields_by_name["value"]
-            for key in value:
-                place = f'{where}["{key}"]'
-                if problem := _normalize_value(value, key, inner, place):
-                    return problem
+            entries = (_normalize_value(value, key, inner, f'{where}["{key}"]') for key in value)
+            return next(filter(None, entries), None)
         return None
     if isinstance(value, list) and not field.is_repeated:
         return Problem(f"{where}: Proto field is not repeating, cannot start list.")
     if field.is_repeated and value is not None:
         value = [one for one in value if one is not None] if isinstance(value, list) else [value]
         document[name] = value
-        for index in range(len(value)):
-            if problem := _normalize_value(value, index, field, f"{where}[{index}]"):
-                return problem
-        return None
+        places = ((index, f"{where}[{index}]") for index in range(len(value)))
+        problems = (_normalize_value(value, index, field, place) for index, place in places)
+        return next(filter(None, problems), None)
     return _normalize_value(document, name, field, where)
 
 

@@ -225,13 +225,13 @@ class NestedLoads:
         return ended
 
     def _loading(self, serial: int) -> Generation | None:
-        for generation in self._generations.values():
-            if (
-                generation.state is GenerationState.LOADING
-                and generation.instances.find(serial) is not None
-            ):
-                return generation
-        return None
+        loading = (
+            generation
+            for generation in self._generations.values()
+            if generation.state is GenerationState.LOADING
+            and generation.instances.find(serial) is not None
+        )
+        return next(loading, None)
 
     def _waits_for(self, model: str, other: str) -> bool:
         """True if a load of the one ends only after that of the other."""

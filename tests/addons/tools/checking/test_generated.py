@@ -9,7 +9,8 @@ import pytest
 
 from zmqtriton.config import Host, backend_places, load_config, merge_completion
 from zmqtriton.config.model_config import check_runnable
-from zmqtriton_addons.tools.checking.models import CheckOptions, check_model
+from zmqtriton_addons.tools.checking.configurations import CheckOptions
+from zmqtriton_addons.tools.checking.models import check_model
 from zmqtriton_floor.errors import ZmqTritonError
 
 _MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
