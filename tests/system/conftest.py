@@ -29,14 +29,16 @@ def running(
     """A server with the MODELS, OPTIONS and FRONTENDS of the module, after its prepare(server).
 
     Where an option has @DIRECTORY@ it gets a directory of the module's own. A module with
-    SHARED = True has the server of all modules.
+    SHARED = True has the server of all modules, with LOADED of its models loaded; all without that.
     """
     module = request.module
     if getattr(module, "SHARED", False):
         assert not {"OPTIONS", "FRONTENDS"} & vars(module).keys(), "those of all modules"
-        with request.getfixturevalue("shared_server").lent() as shared:
+        kills = getattr(module, "KILLS", False)
+        with request.getfixturevalue("shared_server").lent(kills=kills) as shared:
             fill(shared, module)
-            shared.load(*sorted(path.name for path in shared.repository.iterdir()))
+            names = sorted(path.name for path in shared.repository.iterdir())
+            shared.load(*getattr(module, "LOADED", names))
             yield shared
         return
     directory = tmp_path_factory.mktemp(module.__name__.rpartition(".")[2].removeprefix("test_"))

@@ -1,8 +1,8 @@
 """A server without models that the tests of all files have one after the other.
 
 Each test, or each file with `SHARED = True`, adds and loads its own models, and may kill their
-processes; afterwards the server has what it had before. A test of options, of a start or an end,
-or of the death of another process than a stub has a server of its own.
+processes; afterwards the server has what it had before. A file with `KILLS = True` may kill the
+server's other processes, too. A test of options, of a start or an end has a server of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -43,12 +44,18 @@ class SharedServer(Server):
             assert not error, error
 
     @contextmanager
-    def lent(self) -> Iterator[SharedServer]:
+    def lent(self, *, kills: bool = False) -> Iterator[SharedServer]:
         """Lend the server to a test, or to the tests of a file, which may lend it to each.
 
-        Afterwards unload and remove the models that came; fail if more than stubs has changed.
+        Afterwards unload and remove the models that came; fail if more than stubs has changed. If a
+        test `kills` other processes, there must be as many as before.
         """
-        begin, files, processes = self._begin, self._files(), self._processes_but_stubs()
+
+        def processes_now() -> dict[str, Any]:
+            pids = {role: pids for role, pids in self.pids().items() if role != "stub"}
+            return {role: len(pids[role]) for role in pids} if kills else dict(pids)
+
+        begin, files, processes = self._begin, self._files(), processes_now()
         self._begin += len(self.log_text())
         try:
             yield self
@@ -56,8 +63,8 @@ class SharedServer(Server):
             self._clear(files)
         # a stub that is just ending has no command line, and no role by it
         with suppress(AssertionError):
-            eventually(lambda: processes == self._processes_but_stubs(), 60)
-        now = self._processes_but_stubs()
+            eventually(lambda: processes == processes_now(), 60)
+        now = processes_now()
         assert processes == now, f"{processes} became {now}: {self.log_text()[-3000:]}"
         self._begin = begin
 
@@ -78,6 +85,3 @@ class SharedServer(Server):
     def _files(self) -> set[Path]:
         """Return the models, and what they have written."""
         return {*self.repository.iterdir(), *self.scratch.iterdir()}
-
-    def _processes_but_stubs(self) -> dict[str, list[int]]:
-        return {role: pids for role, pids in self.pids().items() if role != "stub"}

@@ -86,6 +86,7 @@ class SideBySide(Way):
     #: Of all servers, and of those that replace another.
     options: tuple[str, ...] = ()
     options_of_next: tuple[str, ...] = ()
+    models: Sequence[str] = MODELS
 
     def __init__(self, directory: Path, more_options: Sequence[str] = ()) -> None:
         self._directory = directory
@@ -99,7 +100,7 @@ class SideBySide(Way):
         number = next(self._numbers)
         own = (*self.options, *self._more_options)
         options = (*OPTIONS, *own, *(self.options_of_next if number else ()))
-        server = Server(self._directory / f"server{number}", models=MODELS, options=options)
+        server = Server(self._directory / f"server{number}", models=self.models, options=options)
         server.http_port, server.grpc_port = self.http_port, self.grpc_port
         server.url = f"http://127.0.0.1:{self.http_port}"
         server.grpc_address = f"127.0.0.1:{self.grpc_port}"
@@ -216,6 +217,6 @@ class WithGrpcio(ByTakeOver):
 class InOneDirectory(ByTakeOver):
     """The same, with one named runtime directory for all."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more_options: Sequence[str] = ()) -> None:
         self.runtime = directory / "run"
-        super().__init__(directory, [f"--runtime-directory={self.runtime}"])
+        super().__init__(directory, [f"--runtime-directory={self.runtime}", *more_options])

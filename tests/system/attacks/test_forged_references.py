@@ -17,12 +17,12 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = True
 SECRET = 1234.5
 #: Another client's tensor, and that of who asks; both in the same segment.
 SIZE = 400_000
 
 
-FRONTENDS = ("grpc",)
 MODELS = ("forger", "identity_fp32", "keeper")
 
 

@@ -22,6 +22,7 @@ from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
+SHARED = True
 _SERVICE = "/inference.GRPCInferenceService/"
 _TENSOR = {"data_type": "TYPE_FP32", "dims": [1]}
 CONFIG: dict[str, Any] = {
@@ -32,8 +33,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-MODELS = ("identity_fp32",)
-OPTIONS = ("--model-control-mode=explicit", "--load-model=identity_fp32")
+MODELS = LOADED = ("identity_fp32",)
 
 
 def prepare(server: Server) -> None:

@@ -228,7 +228,7 @@ def test_what_a_user_cannot_reach_is_told_at_the_start(tmp_path: Path) -> None:
 
 
 def test_who_is_not_root_needs_capabilities_and_they_suffice(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", stub_user="nobody")
+    server = Server(tmp_path / "s", stub_user="nobody", frontends=())
     scripted.add_model(server, "scripted", "scripted")
     stub_user.open_up(tmp_path)
     for path in (tmp_path / "s", *(tmp_path / "s").rglob("*")):

@@ -255,7 +255,8 @@ def test_a_supervisor_that_gets_no_thread_tells_so_and_serves(tmp_path: Path) ->
     (tmp_path / "sitecustomize.py").write_text(_NO_THREAD)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path}
-    with Server(tmp_path / "s", [MODEL, "scripted"], environment=environment) as server:
+    models = [MODEL, "scripted"]
+    with Server(tmp_path / "s", models, environment=environment, frontends=()) as server:
         generate(server, "scripted", 'print("said by a model")\nreturn [reply("")]')
         [broker] = server.pids()["broker"]
         os.kill(broker, signal.SIGKILL)

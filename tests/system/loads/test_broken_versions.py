@@ -16,10 +16,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-
+SHARED = True
 MODELS = ("add_sub",)
-OPTIONS = ("--model-control-mode=explicit", "--load-model=add_sub")
 MODEL = "versioned"
 _CONFIG = """
 backend: "python"

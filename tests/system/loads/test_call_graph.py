@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.faults.stamps import control_model, index_entry
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
@@ -53,17 +53,14 @@ _NAMES = 'parameters { key: "BLS_MODELS" value { string_value: "callee" } }\n'
 
 
 @pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("callees") / "s"
-    server = Server(directory, options=["--model-control-mode=explicit"], frontends=())
+def server(shared: SharedServer) -> Server:
     for name, source in (("caller", _CALLER), ("callee", _CALLEE)):
-        folder = server.repository / name / "1"
+        folder = shared.repository / name / "1"
         folder.mkdir(parents=True)
-        (folder / "model.py").write_text(source.replace("{folder!r}", repr(str(server.scratch))))
+        (folder / "model.py").write_text(source.replace("{folder!r}", repr(str(shared.scratch))))
         config = _CONFIG + (_NAMES if name == "caller" else "")
         (folder.parent / "config.pbtxt").write_text(config)
-    with server:
-        yield server
+    return shared
 
 
 def _infer(server: Server) -> list[int]:

@@ -24,9 +24,8 @@ from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("grpc",)
+SHARED = True
 MODELS = [MODEL, "journal"]
-OPTIONS = steering.OPTIONS
 PER_SECOND = 50
 _CHECK = message("grpc.health.v1.HealthCheckResponse")
 

@@ -18,15 +18,13 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-
+SHARED = True
 PER_SECOND = 50
 #: Above what allocators and caches need at first, below what a kept load would cost.
 MAX_KIB_PER_LOAD = 100
 
 
 MODELS = [MODEL]
-OPTIONS = reloads.OPTIONS
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-
+SHARED = True
 MODELS = [MODEL, "journal"]
-OPTIONS = steering.OPTIONS
 
 
 @pytest.mark.row("L06")

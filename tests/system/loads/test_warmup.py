@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
+
+SHARED = True
 
 _INPUT = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]\n'
 _STRINGS = 'input [ { name: "IN" data_type: TYPE_STRING dims: [ 2 ] } ]\n'
@@ -71,11 +72,8 @@ class Repository:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
-    directory = tmp_path_factory.mktemp("warmup") / "s"
-    server = Server(directory, options=["--model-control-mode=explicit"], frontends=("metrics",))
-    with server:
-        yield Repository(server)
+def repository(server: Server) -> Repository:
+    return Repository(server)
 
 
 @pytest.mark.row("E44")

@@ -16,8 +16,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-
+SHARED = True
 MODELS = ["scripted", "scripted_async"]
 
 #: Makes its pool of forks before it is connected to anybody.

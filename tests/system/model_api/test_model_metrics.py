@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = KILLS = True
+
 _REFUSED = "Failed to process the request for model 'scripted_0_0', message: "
 _SETUP = """
 family = pb_utils.MetricFamily
@@ -29,10 +31,8 @@ def text(call, *arguments, **named):
 """
 
 
-FRONTENDS = ("metrics",)
 MODELS = ("scripted", "measuring")
-_LOADED = ("scripted", "measuring", "mortal")
-OPTIONS = ("--model-control-mode=explicit", *(f"--load-model={name}" for name in _LOADED))
+LOADED = ("scripted", "measuring", "mortal")
 
 
 def prepare(server: Server) -> None:

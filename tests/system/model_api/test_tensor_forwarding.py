@@ -20,11 +20,12 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = KILLS = True
+
 ONES = np.ones(150_000, np.float32)
 _LONG_S = 60.0
 
 
-FRONTENDS = ("grpc",)
 MODELS = ["passer", "reader", "identity_fp32"]
 
 

@@ -14,14 +14,13 @@ import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl, place
+from tests.system.operations.commands import ctl, place
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-
+SHARED = True
 MODELS = ("add_sub", "string_upper", "raising")
-OPTIONS = (OPTION, "--model-control-mode=explicit")
+LOADED = ("add_sub", "string_upper")
 ONES = ",".join("1" * 16)
 
 
@@ -31,12 +30,6 @@ def prepare(server: Server) -> None:
 
 def command(server: Server, *words: str) -> list[str]:
     return [sys.executable, "-m", "zmqtriton.ctl.main", place(server), *words]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _loaded(server: Server) -> None:
-    for model in ("add_sub", "string_upper"):
-        assert "" == server.control_model("load", model)
 
 
 @pytest.mark.row("L13")

@@ -22,19 +22,15 @@ from tests.faults.canaries import add_version
 from tests.faults.stamps import MODEL, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl, place
+from tests.system.operations.commands import ctl, place
 from zmqtriton.ctl.live_line import LiveLine
 from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("grpc",)
+SHARED = True
 MODELS = [MODEL, "add_sub", "counting", "raising"]
-OPTIONS = (
-    OPTION,
-    "--model-control-mode=explicit",
-    *("--load-model=add_sub", "--load-model=counting", f"--load-model={MODEL}"),
-)
+LOADED = [MODEL, "add_sub", "counting"]
 
 
 def prepare(server: Server) -> None:

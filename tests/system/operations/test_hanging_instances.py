@@ -16,12 +16,11 @@ from tests.support.scraping import read_series
 from tests.support.scripted import GATE, add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl
+from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("metrics",)
-OPTIONS = (OPTION,)
+SHARED = True
 QUICK = "return [reply('x')]"
 MORE = "instance_group { count: 2 kind: KIND_CPU }\n"
 

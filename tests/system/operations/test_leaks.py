@@ -10,12 +10,11 @@ import pytest
 from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl
+from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("metrics",)
-OPTIONS = (OPTION,)
+SHARED = True
 EXECUTIONS = 400
 #: A model asks another one that often, which is quicker than a client.
 ASKS = """

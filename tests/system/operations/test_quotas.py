@@ -20,8 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("metrics",)
-OPTIONS = ["--runtime-directory=@DIRECTORY@/run"]
+SHARED = True
 MIB = 1 << 20
 LARGE = 'return [reply("x" * int(text_of(request)))]'
 GROW = """

@@ -90,7 +90,8 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
     tmp_path: Path, manager: Manager
 ) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], environment=manager.environment)
+    environment = manager.environment
+    server = Server(tmp_path / "s", ["add_sub"], environment=environment, frontends=("grpc",))
     server.launch()
     try:
         before = manager.hear_until("READY=1")
@@ -160,7 +161,8 @@ def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager)
 
 def test_a_reload_of_the_service_replaces_the_server(tmp_path: Path, manager: Manager) -> None:
     here = {"RUNTIME_DIRECTORY": str(tmp_path / "run"), "INVOCATION_ID": "ab12"}
-    server = Server(tmp_path / "s", models=["add_sub"], environment=here | manager.environment)
+    environment = here | manager.environment
+    server = Server(tmp_path / "s", ["add_sub"], environment=environment, frontends=())
     command = [sys.executable, "-m", "zmqtriton.ctl.main", "replace", "-o", "json"]
     outside = {name: os.environ[name] for name in os.environ if name != "INVOCATION_ID"}
     outside["RUNTIME_DIRECTORY"] = here["RUNTIME_DIRECTORY"]

@@ -9,6 +9,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+SHARED = True
+
 STREAMS, RESPONSES, CANCELS, READERS = 100, 50, 500, 20
 
 

@@ -28,6 +28,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = KILLS = True
+
 INFER = "/v2/models/identity_fp32/infer"
 ONE = json.dumps(
     {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}]}

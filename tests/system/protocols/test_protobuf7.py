@@ -17,7 +17,8 @@ def test_a_server_with_protobuf_7_answers_a_client_with_protobuf_6(
     tmp_path: Path, python_with_protobuf7: Path
 ) -> None:
     values = np.arange(16, dtype=np.float32).reshape(1, 16)
-    with Server(tmp_path, models=["add_sub"], python=python_with_protobuf7) as server:
+    python = python_with_protobuf7
+    with Server(tmp_path, models=["add_sub"], python=python, frontends=("grpc",)) as server:
         with grpcclient.InferenceServerClient(server.grpc_address) as client:
             inputs = [grpcclient.InferInput(f"INPUT{i}", values.shape, "FP32") for i in (0, 1)]
             for tensor in inputs:

@@ -30,6 +30,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = True
 TOKENS = 64
 STREAMS = 32
 PAUSE_S = 5.0

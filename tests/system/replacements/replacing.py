@@ -20,6 +20,9 @@ from zmqtriton.control_client.client import ServerSelector, connect_all
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
 
+#: Of servers that are not replaced under load: one process of each protocol, which start sooner.
+SMALL = ("--http-workers=1", "--grpc-processes=1", "--allow-metrics=false")
+
 
 def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Replace a server once under a few clients, of which none fails, and return these."""

@@ -18,16 +18,22 @@ import pytest
 
 from tests.faults.replacements.ways import ByTakeOver, InOneDirectory
 from tests.support.waiting import eventually
-from tests.system.replacements.replacing import pid_of, pids_in
+from tests.system.replacements.replacing import SMALL, pid_of, pids_in
 from zmqtriton.control_client.client import ServerSelector, connect
 
 pytestmark = pytest.mark.system
 
 
+@pytest.fixture
+def way(tmp_path: Path) -> InOneDirectory:
+    way = InOneDirectory(tmp_path, SMALL)
+    way.models = ("add_sub",)
+    return way
+
+
 def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacement(
-    tmp_path: Path,
+    way: InOneDirectory,
 ) -> None:
-    way = InOneDirectory(tmp_path)
     selector, seen, is_over = ServerSelector(str(way.runtime)), list[int](), threading.Event()
 
     def look() -> None:
@@ -54,9 +60,8 @@ def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacemen
 
 @pytest.mark.parametrize("who", ["the old one", "the new one"])
 def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
-    tmp_path: Path, who: str
+    way: InOneDirectory, who: str
 ) -> None:
-    way = InOneDirectory(tmp_path)
     way.start()
     [before] = way.servers
     after = way.next()
@@ -88,8 +93,7 @@ def _replace(way: ByTakeOver, *words: str) -> Any:
     )
 
 
-def test_a_server_is_replaced_by_a_command(tmp_path: Path) -> None:
-    way = InOneDirectory(tmp_path)
+def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
     way.start()
     [server] = way.servers
     before = pid_of(server)
@@ -126,8 +130,7 @@ def test_a_server_is_replaced_by_a_command(tmp_path: Path) -> None:
         way.close()
 
 
-def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(tmp_path: Path) -> None:
-    way = InOneDirectory(tmp_path)
+def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(way: InOneDirectory) -> None:
     way.start()
     [server] = way.servers
     before = pid_of(server)

@@ -17,7 +17,7 @@ from tests.faults.replacements import clients
 from tests.faults.replacements.ways import ByTakeOver
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.replacements.replacing import begin_stream, load_with_code, output_of
+from tests.system.replacements.replacing import SMALL, begin_stream, load_with_code, output_of
 from zmqtriton.control_client.client import ServerSelector, connect
 from zmqtriton.ctl.main import cli
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 
 
 def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
-    way = ByTakeOver(tmp_path)
+    way = ByTakeOver(tmp_path, SMALL)
     way.start()
     [before] = way.servers
     after = way.next()
@@ -43,7 +43,7 @@ def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Path) -> None:
     explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
-    way = ByTakeOver(tmp_path, explicit)
+    way = ByTakeOver(tmp_path, (*explicit, *SMALL))
     way.start()
     [before] = way.servers
     try:
@@ -74,7 +74,7 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
 
 def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) -> None:
     loaded = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
-    way = ByTakeOver(tmp_path, (*loaded, "--grpc-processes=1", "--http-workers=1"))
+    way = ByTakeOver(tmp_path, (*loaded, *SMALL))
     way.start()
     [old] = way.servers
     new = way.next()
@@ -123,7 +123,7 @@ def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) 
 def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
     tmp_path: Path,
 ) -> None:
-    way = ByTakeOver(tmp_path, ("--grpc-processes=1", "--http-workers=1"))
+    way = ByTakeOver(tmp_path, SMALL)
     old = way.next()
     way.servers.append(old)
     keep_sequences(old)

@@ -30,12 +30,12 @@ from tests.support.scraping import cancelled_requests, pending_requests, sum_ser
 from tests.support.scripted import DECOUPLED, add_model, generate, open_stream, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl
+from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 
+SHARED = True
 MODELS = ["journal", "twice_journal"]
-OPTIONS = (OPTION,)
 #: Shows that it is executed, and goes on until it is told that nobody waits.
 UNTIL_CANCELLED = """
     import time

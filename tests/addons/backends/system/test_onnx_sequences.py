@@ -17,7 +17,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ("grpc",)
+SHARED = True
+
 
 #: The configurations of Triton's docs/examples/model_repository, in shorter lines.
 SIMPLE = """platform: "onnxruntime_onnx"

@@ -98,6 +98,7 @@ def clouds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clouds]:
         ["add_sub", "identity_fp32"],
         options=options,
         environment=_ENVIRONMENT,
+        frontends=("metrics",),
     )
     with server:
         eventually(lambda: _is_open(sagemaker) and _is_open(vertex), 60, "the endpoints")
