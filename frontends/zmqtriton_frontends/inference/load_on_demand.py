@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,9 +34,13 @@ class NotLoaded(ZmqTritonError):
         self._model = model
         self._demand = demand
 
-    async def load(self, deadline_ns: int = 0) -> None:
-        """Wait until another try is worthwhile, or there is clearly no such model."""
-        await self._demand.load(self._model, deadline_ns)
+    def load(self, deadline_ns: int = 0) -> Coroutine[Any, Any, None]:
+        """Return a wait until another try is worthwhile, or there is clearly no such model.
+
+        The wait does not keep this error: by its frames that has all that its callers had, such as views
+        of received bytes.
+        """
+        return self._demand.load(self._model, deadline_ns)
 
 
 async def attempt(step: Callable[[], _T], deadline_ns: int = 0) -> _T:
@@ -44,7 +48,8 @@ async def attempt(step: Callable[[], _T], deadline_ns: int = 0) -> _T:
     try:
         return step()
     except NotLoaded as missing:
-        await missing.load(deadline_ns)
+        loading = missing.load(deadline_ns)
+    await loading
     return step()
 
 

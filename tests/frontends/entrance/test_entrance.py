@@ -298,6 +298,23 @@ async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
     assert "late" == checked.model.name
 
 
+def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
+    async def test() -> None:
+        world, sink = World(), Sink()
+        Demand(world)
+        received = bytearray(b"bytes")
+
+        def receive(_: memoryview) -> None:
+            world.entrance.begin(ask("late"), sink)
+
+        receive(memoryview(received))
+        received.clear()  # of which no view is left
+        await asyncio.gather(*sink.tasks)
+        assert 1 == len(sink.started)
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:

@@ -63,7 +63,7 @@ class Inbox:
             self._transport.resume_reading()
 
     def close(self) -> None:
-        self.kept.clear()
+        self.kept = bytearray()
         self._share.release()
 
     async def wait_for_turn(self, begun: float) -> None:
@@ -97,7 +97,8 @@ class Inbox:
             left = self._http2.receive(kept, until)
         if self._http2.fault is not None:
             self._log_fault()
-        del self.kept[: len(self.kept) - left]
+        # not del: views of it may be left, in the frames of an error that somebody keeps
+        self.kept = self.kept[len(self.kept) - left :]
         self._share.hold(left)
         self._have_read()
         self._is_waiting = left > 0
