@@ -61,10 +61,9 @@ def notifier_from_environment(environment: Mapping[str, str], pid: int) -> Notif
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return Notifier()
-    if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
-        return Notifier(address, _BEAT_S)
+    is_ours = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
     microseconds = environment.get("WATCHDOG_USEC", "")
-    if not microseconds.isdigit() or int(microseconds) == 0:
+    if not (is_ours and microseconds.isdigit() and int(microseconds)):
         return Notifier(address, _BEAT_S)
     return Notifier(address, min(_BEAT_S, int(microseconds) / 1e6 * _WATCHDOG_SHARE))
 

@@ -73,7 +73,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         options = dataclasses.replace(
             options, take_over=is_second, one_by_one=options.one_by_one and is_second
         )
-        offered = {} if predecessor is None else predecessor.take_sockets()
+        offered = {} if predecessor is None else predecessors.take_sockets(predecessor)
         options, adopted = listeners.adopt_offered(options, adopted, offered)
         held = listeners.bind_all(options, adopted, offered)
     except (PortError, SecretError, certificates.CertificateError, OSError) as error:
@@ -188,7 +188,7 @@ class Service:
         """Take over from that server when this one serves."""
         serial = self._core.plan.new_serial()
         self._core.events.succession.follow(serial)
-        self._children.add_caller(serial, predecessor.line, predecessor.pid)
+        self._children.add_caller(serial, predecessor.line, predecessor.identity.pid)
 
     def _remove_process_files(self, serial: int) -> None:
         self._claims.runtime.remove_process_files(serial, self._core.staged_files.is_claimed)

@@ -116,8 +116,7 @@ class Succession:
         self._check_service(call)
         if self._start.obstacle:
             raise Unsupported(self._start.obstacle)
-        document = json.dumps(self._start._asdict())
-        self._plan.enqueue(GiveOutput(call.caller, call.id, document))
+        self._plan.enqueue(GiveOutput(call.caller, call.id, json.dumps(self._start._asdict())))
 
     def _wait(self, call: ControlCall) -> None:
         """Answer when another server has taken over."""
@@ -211,8 +210,11 @@ class Succession:
         """This server serves, so the one before may leave."""
         if self._is_predecessor:
             self._plan.log("I", "This server serves; the one before is told to leave.")
-            own = {"pid": self._start.pid}
-            self._ask("succession.leave", own, lambda _: self._manager.become_main())
+            self._ask(
+                "succession.leave",
+                {"pid": self._start.pid},
+                lambda _: self._manager.become_main(),
+            )
 
     # ------------------------------------------------------------------- changes
 

@@ -161,8 +161,13 @@ def _service_of_port(options: Options, port: int) -> _Service | None:
 
 def served_ports(options: Options) -> list[int]:
     """Return the ports at which a server with these options is known."""
-    services = _PASSABLE.values()
-    return [getattr(options, s.port) for s in services if getattr(options, s.switch)]
+    roles = {service.role for service in _PASSABLE.values()}
+    return [port for role, port in all_ports(options).items() if role in roles]
+
+
+def all_ports(options: Options) -> dict[str, int]:
+    """Return the ports of a server with these options by role."""
+    return {role: port for is_wanted, role, _, _, port in _services(options) if is_wanted}
 
 
 def bind_all(

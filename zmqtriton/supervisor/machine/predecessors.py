@@ -17,7 +17,6 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.directories.runtime import named_directory
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.lifeline import Lifeline
 
 #: It answers from memory, on a busy machine late.
 _WITHIN_S = 30.0
@@ -35,39 +34,21 @@ _LOST_BY_GRPCIO = (
 _log = logging.getLogger(__name__)
 
 
-class Predecessor:
-    def __init__(self, client: control.Client) -> None:
-        self._client = client
+Predecessor = control.Client
 
-    @property
-    def directory(self) -> Path:
-        """The runtime directory in which it was found."""
-        return self._client.directory
 
-    def take_sockets(self) -> dict[str, BoundSocket]:
-        """Return copies of its listening sockets by role. Raises PortError."""
-        self._client.begin("succession.sockets", {"invocation": systemd.invocation(os.environ)})
-        try:
-            roles, descriptors = self._client.finish_with_descriptors(_WITHIN_S)
-        except (control.NoServerError, ZmqTritonError) as error:
-            raise PortError(f"{self._name} gives no sockets: {error}") from error
-        return {
-            role: BoundSocket(role, socket.socket(fileno=number), is_passed)
-            for (role, is_passed), number in zip(roles, descriptors, strict=True)
-        }
-
-    @property
-    def line(self) -> Lifeline:
-        """The way to it, for as long as it lives."""
-        return self._client.line
-
-    @property
-    def pid(self) -> int:
-        return self._client.identity.pid
-
-    @property
-    def _name(self) -> str:
-        return f"server {self._client.identity.describe()}"
+def take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket]:
+    """Return copies of its listening sockets by role. Raises PortError."""
+    predecessor.begin("succession.sockets", {"invocation": systemd.invocation(os.environ)})
+    try:
+        roles, descriptors = predecessor.finish_with_descriptors(_WITHIN_S)
+    except (control.NoServerError, ZmqTritonError) as error:
+        name = f"server {predecessor.identity.describe()}"
+        raise PortError(f"{name} gives no sockets: {error}") from error
+    return {
+        role: BoundSocket(role, socket.socket(fileno=number), is_passed)
+        for (role, is_passed), number in zip(roles, descriptors, strict=True)
+    }
 
 
 def find(options: Options) -> Predecessor | None:
@@ -104,4 +85,4 @@ def find(options: Options) -> Predecessor | None:
     _log.info("--take-over: %s", _BEGINS_ANEW)
     if options.allow_grpc and options.grpc_transport != "native":
         _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
-    return Predecessor(holders[0])
+    return holders[0]

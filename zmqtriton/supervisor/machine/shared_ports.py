@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTENING = "0A"
+from zmqtriton.supervisor.machine.processes.port_holder import listening_sockets
+
 # from <linux/filter.h>: load a word, A %= k, skip one if not A >= k, A += k, return k, return A
 _LOAD, _MODULO, _IF_AT_LEAST, _ADD, _RETURN, _RETURN_A = 0x20, 0x94, 0x35, 0x04, 0x06, 0x16
 #: Where a filter loads a random number from: SKF_AD_OFF + SKF_AD_RANDOM.
@@ -33,24 +33,11 @@ _log = logging.getLogger(__name__)
 
 def _listeners_at(address: tuple[str, int]) -> set[int]:
     """Return the inodes of the sockets that listen there, in any process."""
-    place = _in_table(*address)
-    inodes = set()
-    for table in _TABLES:
-        with suppress(OSError), table.open() as rows:
-            next(rows, "")
-            for row in rows:
-                fields = row.split()
-                if fields[3] != _LISTENING:
-                    break  # all that listen come first
-                if fields[1] == place:
-                    inodes.add(int(fields[9]))
-    return inodes
-
-
-def _in_table(host: str, port: int) -> str:
+    host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     words = struct.iter_unpack("=I", socket.inet_pton(family, host.partition("%")[0]))
-    return "".join(f"{word:08X}" for (word,) in words) + f":{port:04X}"
+    place = "".join(f"{word:08X}" for (word,) in words)
+    return {int(inode) for where, inode, _ in listening_sockets(port) if where == place}
 
 
 def steps_to_others(own: int, count: int) -> list[_Step]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +53,26 @@ def test_all_are_told(tmp_path: Path, taken: int) -> None:
     )
     assert len(beginnings) == len(texts), texts
     assert all(map(str.startswith, texts, beginnings)), texts
+
+
+def test_a_port_of_a_running_server_is_no_problem_and_another_beside_it_is(
+    tmp_path: Path, taken: int
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(
+        "import socket\nfrom zmqtriton_floor import prctl\nprctl.set_name('zmqtriton')\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "print(server.getsockname()[1], flush=True)\ninput()\n"
+    )
+    command = [sys.executable, str(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        ports = [f"--http-port={int(running.stdout.readline())}", f"--metrics-port={taken}"]
+        texts = problems(tmp_path, *ports, "--allow-metrics=true")
+        running.communicate(b"\n")
+
+    [text] = texts
+    assert text.startswith("failed to start Metrics service: ")
 
 
 @pytest.mark.parametrize("word", ["--exit-timeout-secs=-1", "--grpc-processes=6000"])

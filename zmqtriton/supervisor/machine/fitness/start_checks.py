@@ -6,20 +6,22 @@ The same checks stop its start. All of them run, and change nothing: a new log f
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import capacity, certificates, listeners, secrets
 from zmqtriton.supervisor.machine.fitness import judging
-from zmqtriton.supervisor.machine.listeners import PortError
-from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
+from zmqtriton.supervisor.machine.processes.port_holder import name_of_listener
 
 #: A process that serves clients has so much memory at least, and work for a part of a core.
 _BYTES_OF_WORKER = 64 << 20
 _WORKERS_PER_CORE = 16
 #: So many are never too many.
 _FEW = 4
+#: The name of a server's process.
 _PROGRAM = "zmqtriton"
 
 
@@ -79,7 +81,10 @@ def _check_log_file(options: Options) -> None:
 
 
 def _check_ports(options: Options) -> None:
-    """Bind the ports for a moment; a server of ours at one of them is to go before the next."""
-    if any(_PROGRAM in describe_listener(port) for port in listeners.served_ports(options)):
-        return
-    listeners.close_all(listeners.bind_all(options, {}))
+    """Bind the ports for a moment but for those of a server of ours, which the next one gets."""
+    ours = {
+        role: BoundSocket(role, socket.socket())
+        for role, port in listeners.all_ports(options).items()
+        if name_of_listener(port) == _PROGRAM
+    }
+    listeners.close_all(listeners.bind_all(options, ours))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,26 +21,43 @@ def describe_listener(port: int) -> str:
 
     Describe its user if the process is hidden; return "" if none listens.
     """
-    owners = dict(_listeners(port))
-    links = {f"socket:[{inode}]" for inode in owners}
-    if not links:
+    owners = {inode: user for _, inode, user in listening_sockets(port)}
+    if not owners:
         return ""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if not links.isdisjoint(_open_files(pid)):
-            with suppress(OSError):
-                first = _first_of_program(pid)
-                return f"process {first} ({_command(first)})"
+    for pid in _holders(owners):
+        with suppress(OSError):
+            return f"process {pid} ({_command(pid)})"
     return f"a process of {_user_name(min(owners.values()))}"
 
 
-def _listeners(port: int) -> Iterator[tuple[str, int]]:
-    """Return inode and user of each socket that listens."""
+def name_of_listener(port: int) -> str:
+    """Return the name that the process that listens has given itself; "" if it is hidden."""
+    with suppress(OSError):
+        inodes = [inode for _, inode, _ in listening_sockets(port)]
+        return next((_status(pid)["Name"] for pid in _holders(inodes)), "")
+    return ""
+
+
+def _holders(inodes: Iterable[str]) -> Iterator[str]:
+    """Return the processes that have one of these sockets."""
+    links = {f"socket:[{inode}]" for inode in inodes}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if not links.isdisjoint(_open_files(pid)):
+            with suppress(OSError):
+                yield _first_of_program(pid)
+
+
+def listening_sockets(port: int) -> Iterator[tuple[str, str, int]]:
+    """Return address (in the kernel's words), inode and user of each socket that listens."""
     for table in _TABLES:
-        with suppress(OSError):
-            for line in Path(table).read_text("ascii").splitlines()[1:]:
-                columns = line.split()
-                if columns[3] == _LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
-                    yield columns[9], int(columns[7])
+        with suppress(OSError), open(table, encoding="ascii") as rows:
+            next(rows, "")
+            for columns in map(str.split, rows):
+                if columns[3] != _LISTENING:
+                    break  # all that listen come first
+                address, _, number = columns[1].rpartition(":")
+                if int(number, 16) == port:
+                    yield address, columns[9], int(columns[7])
 
 
 def _open_files(pid: str) -> Iterator[str]:
