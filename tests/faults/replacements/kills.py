@@ -60,7 +60,7 @@ def kill_during(way: ByTakeOver, kill: Kill) -> float:
     if kill.is_old:
         if held is not None:
             held.resume()
-        _await_listening(new)
+        eventually(lambda: "Started HTTPService" in new.log_text(), _WITHIN_S, "it listens")
     else:
         way.servers.remove(new)
     return gone_s
@@ -92,10 +92,6 @@ def _kill(server: Server) -> float:
 
 def _lives(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _await_listening(server: Server) -> None:
-    eventually(lambda: "Started HTTPService" in server.log_text(), _WITHIN_S, "it listens")
 
 
 async def kill_under_load(

@@ -15,32 +15,17 @@ from typing import Any
 
 import pytest
 
-from tests.faults.replacements import clients
 from tests.faults.replacements.ways import InOneDirectory, OneByOne
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import (
     begin_stream,
     load_with_code,
-    lost_in,
     output_of,
-    replace_once,
+    pids_in,
 )
 
 pytestmark = pytest.mark.system
-
-_FEW = dict.fromkeys(clients.CROWD, 1)
-
-
-def test_no_request_fails_while_models_move_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    way = OneByOne(tmp_path)
-
-    crowd = replace_once(way, _FEW, monkeypatch)
-
-    assert 0 == lost_in(crowd)
-    assert "not taken over" not in way.log_text()
 
 
 def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> None:
@@ -63,7 +48,7 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
             waiting.submit(new.request_json, "/v2/models/nobody/infer", {"inputs": []}),
         ]
         assert 400 == new.status("/v2/health/ready")
-        assert [] == stubs_of(new)
+        assert "stub" not in new.pids()
         assert not any(each.done() for each in answers)
 
         stream.close()
@@ -91,28 +76,46 @@ def test_models_whose_files_would_end_with_the_server_before_are_no_reason_to_lo
         way.close()
 
 
-def test_the_command_tells_the_longest_wait_beforehand(tmp_path: Path) -> None:
+def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies(
+    tmp_path: Path,
+) -> None:
     way = InOneDirectory(tmp_path)
     way.start()
     [server] = way.servers
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
-    try:
-        done = subprocess.run(
+    imports = server.block_imports("add_sub")
+    imports.touch()
+
+    def begin() -> Any:
+        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
+        return subprocess.Popen(
             [*command, "replace", "--one-by-one", "-o", "json"],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=300,
-            check=False,
         )
-        assert 0 == done.returncode, done.stderr
-        assert re.search(
-            r"requests wait for up to \d+ s: .* within 90 s, .* in [\d.]+ s \(", done.stderr
-        )
+
+    pids = []
+    try:
+        dying = begin()
         assert 0 == ended(server)
-        eventually(server.is_ready, 60, "ready")
-        os.kill(json.loads(done.stdout)["pid"], signal.SIGTERM)
-        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+        [killed] = eventually(lambda: pids_in(way.runtime), 60, "it is alone")
+        os.kill(killed, signal.SIGKILL)
+        _, said = dying.communicate(timeout=60)
+        pids = pids_in(way.runtime)
+        assert 1 == dying.returncode
+        assert f"status -9; the one before is started again, as pid {pids[0]}" in said
+
+        imports.unlink()
+        eventually(server.is_ready, 60, "it serves")
+        done, said = begin().communicate(timeout=300)
+        assert re.search(r"requests wait for up to \d+ s: .* within 90 s, .* in [\d.]+ s \(", said)
+        assert server.is_ready()
+        assert pids == [json.loads(done)["before"]]
+        pids = pids_in(way.runtime)
     finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
         way.close()
 
 
@@ -120,10 +123,6 @@ def identity(server: Server, values: list[float]) -> Any:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(values)], "data": values}
     _, document = server.request_json("/v2/models/identity_fp32/infer", {"inputs": [tensor]})
     return document["outputs"][0]["data"]
-
-
-def stubs_of(server: Server) -> list[int]:
-    return server.pids().get("stub", [])
 
 
 def ended(server: Server) -> int:
