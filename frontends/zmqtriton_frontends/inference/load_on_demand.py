@@ -37,8 +37,8 @@ class NotLoaded(ZmqTritonError):
     def load(self, deadline_ns: int = 0) -> Coroutine[Any, Any, None]:
         """Return a wait until another try is worthwhile, or there is clearly no such model.
 
-        The wait does not keep this error: by its frames that has all that its callers had, such as views
-        of received bytes.
+        The wait does not keep this error, whose frames have all that its callers had, such as
+        views of received bytes.
         """
         return self._demand.load(self._model, deadline_ns)
 
