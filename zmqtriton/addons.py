@@ -59,10 +59,12 @@ class LocalService(NamedTuple):
     title: str
     #: Turns it on.
     switch: str
-    #: Admits a group of users.
-    group: str
-    #: Requires keys for some verbs.
-    restrictions: str
+    #: Admits a group of users; "": the server's own user alone connects.
+    group: str = ""
+    #: Requires keys for some verbs; "": its clients were checked by HTTP, whose tokens it knows.
+    restrictions: str = ""
+    #: Further options of it, for frontends.
+    options: tuple[str, ...] = ()
 
 
 _log = logging.getLogger(__name__)

@@ -26,10 +26,12 @@ TABLES: dict[str, dict[str, str]] = {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
         "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
         "web_sockets": "zmqtriton_addons.web_sockets.extension:EXTENSION",
+        "jobs": "zmqtriton_addons.jobs.extension:EXTENSION",
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",
         "door": "zmqtriton_addons.door.process",
+        "jobs": "zmqtriton_addons.jobs.process",
     },
     "zmqtriton.backends": {
         name: f"zmqtriton_addons.backends.{name}"
@@ -52,6 +54,7 @@ LOCAL_SERVICES = {
         "group": "zmq_door_group",
         "restrictions": "zmq_door_restricted",
     },
+    "jobs": {"title": "Jobs", "switch": "jobs", "options": ("state_directory",)},
 }
 
 #: The module that a backend imports, and the packages that bring it.

@@ -45,6 +45,7 @@ _ROLE_PATTERNS = (
     ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
     ("door", re.compile(r"zmqtriton_addons[./]door")),
+    ("jobs", re.compile(r"zmqtriton_addons[./]jobs")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
 )

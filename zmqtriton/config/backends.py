@@ -213,8 +213,7 @@ def _where_backends_are(backend: str, places: Sequence[BackendPlace]) -> str:
 
 def backend_places(directory: str = "") -> Sequence[BackendPlace]:
     """Return where a server looks: a directory of the operator's, and the packages of add-ons."""
-    operators = (Path(directory),) if directory else ()
-    return (*operators, addons.backend_package)
+    return (*([Path(directory)] if directory else ()), addons.backend_package)
 
 
 def _packages(backend: str, places: Sequence[BackendPlace]) -> Iterator[addons.Package]:

@@ -19,5 +19,4 @@ def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, shell
     variable = f"_{_PROGRAM.replace('-', '_').upper()}_COMPLETE"
-    root = context.find_root().command
-    click.echo(kind(root, {}, _PROGRAM, variable).source())
+    click.echo(kind(context.find_root().command, {}, _PROGRAM, variable).source())

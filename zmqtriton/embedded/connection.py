@@ -204,8 +204,7 @@ def connect(id: str = "", *, path: str = "") -> Connection:
     `path` is its runtime directory, if that is neither named nor in the usual place. Raises
     NoServerError if there is none.
     """
-    server = client.connect(client.ServerSelector(path, id))
-    return Connection(Guest(server.line))
+    return Connection(Guest(client.connect(client.ServerSelector(path, id)).line))
 
 
 def size_of(shape: Sequence[int], dtype: Any) -> int:

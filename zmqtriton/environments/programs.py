@@ -34,8 +34,7 @@ def find_uv() -> str | None:
 
     `pip install zmqtriton[env]` puts it beside the interpreter.
     """
-    beside = shutil.which("uv", path=os.path.dirname(sys.executable))
-    return beside or shutil.which("uv")
+    return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 
 def run(

@@ -367,7 +367,8 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
 
 def _check_local_services(values: Mapping[str, Any]) -> None:
     for service in addons.local_services().values():
-        if not values[service.switch] and (values[service.group] or values[service.restrictions]):
+        more = [field for field in (service.group, service.restrictions) if field]
+        if not values[service.switch] and any(values[field] for field in more):
             raise OptionError(
                 f"Error: Use of '--{_option(service.group)}' and "
                 f"'--{_option(service.restrictions)}' requires setting "

@@ -19,7 +19,7 @@ CATEGORIES = (
 RESTRICTING_OPTIONS = {
     "http_restricted_api": "api",
     "grpc_restricted_protocol": "protocol",
-    **{service.restrictions: "verb" for service in addons.local_services().values()},
+    **{s.restrictions: "verb" for s in addons.local_services().values() if s.restrictions},
 }
 #: HTTP alone has OpenAI's API, steers models while they serve, and shows people state and log.
 HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering", "status", "logs")

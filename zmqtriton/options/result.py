@@ -106,6 +106,7 @@ class Options:
     http_restricted_api: tuple[Restriction, ...] = ()
     allow_web_page: bool = True
     allow_openai: bool = False
+    jobs: bool = False
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False

@@ -221,6 +221,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "allow-openai",
             "Serve OpenAI's API at /v1: chat completions, completions, embeddings and models.",
         ),
+        a.switch(
+            "jobs",
+            "Keep requests with 'Prefer: respond-async' in the state directory, answer 202, and "
+            "execute them later.",
+        ),
         a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(
             "http-allowed-origin",

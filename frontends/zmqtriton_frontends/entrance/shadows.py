@@ -205,8 +205,7 @@ class _Copy(PendingRequest):
             self._judge(find_difference(stable, answer, self._tolerance))
 
     async def _compare_aside(self, stable: ResponseBody, answer: ResponseBody) -> None:
-        difference = await self._shadows.find_difference(stable, answer, self._tolerance)
-        self._judge(difference)
+        self._judge(await self._shadows.find_difference(stable, answer, self._tolerance))
 
     @property
     def _tolerance(self) -> float:

@@ -12,6 +12,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
+    "app": "build routes",
     "asgi.access": "Access",
     "asgi.request": "Request",
     "asgi.route": "Route",
@@ -28,6 +29,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from zmqtriton_frontends.http_api.app import build, routes
     from zmqtriton_frontends.http_api.asgi.access import Access
     from zmqtriton_frontends.http_api.asgi.request import Request
     from zmqtriton_frontends.http_api.asgi.route import Route

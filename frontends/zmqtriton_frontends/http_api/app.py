@@ -90,6 +90,7 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
     for extension in extensions(gateway):
         table += extension.routes(gateway)
+        table = list(extension.around(gateway, table) or table)
     if gateway.settings.http.allow_web_page:
         description = Description(gateway, table)
         table.append(Route("GET", "/openapi.json", "metadata", description.document))
@@ -151,7 +152,8 @@ def build(
 def inference_heads(gateway: Gateway, table: list[Route], access: Access) -> InferenceHeads:
     """Return the reader of inferences' heads, behind the checks of their route."""
     row = next(route for route in table if route.path.endswith("/infer"))
-    return InferenceHeads(Inference(gateway), access.checks(row), access.tokens)
+    headers = [name for extension in extensions(gateway) for name in extension.headers(gateway)]
+    return InferenceHeads(Inference(gateway), access.checks(row), access.tokens, headers)
 
 
 class _Errors:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.process import references
@@ -38,7 +38,7 @@ class EndpointParts(NamedTuple):
     build: Callable[[Sequence[Route]], Application]
 
 
-def _no_routes(gateway: Gateway) -> Sequence[Route]:
+def _nothing(*parts: Any) -> tuple[Any, ...]:
     return ()
 
 
@@ -47,7 +47,7 @@ def _no_descriptions(gateway: Gateway) -> RouteDescriptions:
 
 
 class HttpExtension(NamedTuple):
-    routes: Callable[[Gateway], Sequence[Route]] = _no_routes
+    routes: Callable[[Gateway], Sequence[Route]] = _nothing
     #: The beginning of the paths whose errors have a form of their own.
     prefix: str = ""
     error_form: ErrorForm | None = None
@@ -55,6 +55,10 @@ class HttpExtension(NamedTuple):
     descriptions: Callable[[Gateway], RouteDescriptions] = _no_descriptions
     #: Endpoints on sockets of their own, by the options that name these (server/endpoints.py).
     endpoints: Mapping[str, Callable[[EndpointParts], Application]] = MappingProxyType({})
+    #: Returns the routes so far with other responders in them, or nothing for the same.
+    around: Callable[[Gateway, list[Route]], Sequence[Route]] = _nothing
+    #: Inferences with one of these headers, in lower case, have the responder of that table.
+    headers: Callable[[Gateway], tuple[bytes, ...]] = _nothing
 
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:

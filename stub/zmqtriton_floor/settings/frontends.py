@@ -68,6 +68,8 @@ class Server(NamedTuple):
     #: The sockets that were there before the server, by their services.
     passed_sockets: Tuple[str, ...]
     stub_user: Tuple[str, ...]
+    #: The options of the local services that this server has, as JSON.
+    service_options: Tuple[Tuple[str, str], ...] = ()
 
 
 class Models(NamedTuple):

@@ -38,8 +38,7 @@ class ResponseOrder:
 
     def leave(self, key: RequestKey) -> list[Addressed]:
         """Forget a request whose answer nobody reads; return the replies that may leave now."""
-        own = self._held_replies.pop(key, [])
-        return own + self._leaving()
+        return self._held_replies.pop(key, []) + self._leaving()
 
     def _leaving(self) -> list[Addressed]:
         """Return all replies of the first request.

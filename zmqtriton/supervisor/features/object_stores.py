@@ -90,8 +90,7 @@ class ObjectStores(Feature):
             then(copy)
             return
         arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
-        copied = partial(self._on_copied, model, then)
-        self._call_process(ticket, "copy", arguments, copied)
+        self._call_process(ticket, "copy", arguments, partial(self._on_copied, model, then))
         self._copying[ticket] = model
 
     def _on_copied(self, model: str, then: Callable[[LocalCopy], None], answer: Any) -> None:

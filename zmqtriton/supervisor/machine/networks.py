@@ -50,8 +50,7 @@ def has_only_ipv6(addresses: Iterable[str]) -> bool:
     """
     parsed = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
     wide = [each for each in parsed if not each.is_loopback and not each.is_link_local]
-    versions = {each.version for each in wide or parsed}
-    return versions == {6}
+    return {each.version for each in wide or parsed} == {6}
 
 
 def _own_addresses() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -193,6 +194,11 @@ def _frontend(
             exit_timeout_s=options.exit_timeout_secs,
             passed_sockets=machine.passed_sockets,
             stub_user=options.stub_user,
+            service_options=tuple(
+                (name, json.dumps(getattr(options, name)))
+                for service in services_of(options).values()
+                for name in (service.switch, *service.options)
+            ),
         ),
         models=frontends.Models(
             options.model_control_mode,

@@ -123,6 +123,8 @@ def access_by_role(options: Options) -> dict[str, Access]:
         METRICS: Access(tokens),
         **{
             name: Access(restrictions=getattr(options, service.restrictions))
+            if service.restrictions
+            else Access(tokens)
             for name, service in addons.local_services().items()
         },
     }

@@ -44,8 +44,7 @@ class SharedMemory:
         return self._answer("Register")
 
     async def unregister(self, data: bytes, _call: Call) -> bytes:
-        request = self._parse("Unregister", data)
-        await self._ask("unregister", request.name)
+        await self._ask("unregister", self._parse("Unregister", data).name)
         return self._answer("Unregister")
 
     async def _ask(self, verb: str, region: str, **details: Any) -> Any:

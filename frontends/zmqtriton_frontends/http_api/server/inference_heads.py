@@ -57,11 +57,14 @@ class InferenceHeads:
         inference: Inference,
         checks: Sequence[AccessCheck],
         tokens: BearerTokens | None = None,
+        foreign: Sequence[bytes] = (),
     ) -> None:
+        """Set up; inferences with one of the `foreign` headers are Falcon's, too."""
         self.inference = inference
         self._checks = checks
         self._announced = AnnouncedBytesBudget()
         self._tokens = tokens
+        self._foreign = foreign
         #: What was made of a head before another edition does not hold: other tokens are valid.
         self.edition = 0
         if tokens is not None:
@@ -82,6 +85,8 @@ class InferenceHeads:
         target = model, (match[2] or b"").decode()
         fields, size, limit = HeadFields(head), head.body_bytes, self.inference.max_input_size
         inference_head = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
+        if self._foreign and any(map(fields.header, self._foreign)):
+            return None
         refused, grant = self._judge(fields, model, address)
         if refused is not None:
             return inference_head._replace(refusal=refused)

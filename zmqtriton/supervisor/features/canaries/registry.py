@@ -249,8 +249,7 @@ class CanaryRegistry(Feature):
         self._canaries[name] = canary
         versions.take_over(canary, self._models[name])
         versions.keep_both(self._models[name], canary)
-        undecided = KeepDecisions(name, canary.directory, undecided=(canary.version,))
-        self._plan.enqueue(undecided)
+        self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
         self._divide(canary)
         return canary
 

@@ -233,8 +233,7 @@ class Draining(Feature):
             self._counts.request(self._observe)
 
     def _has_draining(self) -> bool:
-        drained = self._drained.values()
-        return any(one.drain.phase is DrainPhase.DRAINING for one in drained)
+        return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
 
     def _observe(self, report: CountsReport) -> None:
         now_s = self._plan.now_s

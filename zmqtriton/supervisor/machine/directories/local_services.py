@@ -47,7 +47,7 @@ def bind_local_services(
 
 def _group_of(options: Options, service: addons.LocalService, admitted: int | None) -> int | None:
     """Return the group whose members may connect; None for the server's own user alone."""
-    name: str = getattr(options, service.group)
+    name: str = service.group and getattr(options, service.group)
     if not name:
         return None
     group = _find_group(_option(service.group), name)

@@ -199,8 +199,7 @@ class Readers:
         reader = _Reader(process, line)
         self._pids.add(process.pid)
         self._readers.append(reader)
-        handle = partial(self._handle, reader)
-        self._selector.register(line, selectors.EVENT_READ, handle)
+        self._selector.register(line, selectors.EVENT_READ, partial(self._handle, reader))
         self._selector.register(
             process.pidfd, selectors.EVENT_READ, partial(self._handle_exit, reader)
         )

@@ -184,8 +184,7 @@ class Repositories:
             for call in waiting:
                 call()
 
-        topic = Topic(_DECISIONS, name)
-        self._runner.submit(topic, "keep_decisions", (action, places), done)
+        self._runner.submit(Topic(_DECISIONS, name), "keep_decisions", (action, places), done)
 
     def after_decisions(self, name: str, call: Callable[[], None]) -> None:
         """Call when the decisions about a model are kept that are known now."""
@@ -207,8 +206,7 @@ class Repositories:
                 self._repositories.append(Repository(Path(path), names, self._runner))
             then(RepositoriesInUse(self.paths, error))
 
-        topic = Topic(_REGISTRATION, path)
-        self._runner.submit(topic, "check_directory", (path,), checked)
+        self._runner.submit(Topic(_REGISTRATION, path), "check_directory", (path,), checked)
 
     def _refusal(self, path: str, names: Mapping[str, str]) -> ZmqTritonError | None:
         if os.path.abspath(path) in self.paths:

@@ -1,0 +1,116 @@
+"""The way from a process of HTTP to the process of jobs.
+
+One request at a time is under way on a connection; those that are idle are kept.
+Until the process listens, or while it is being replaced, a request waits a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import NamedTuple
+
+from zmqtriton_addons.jobs import messages
+from zmqtriton_addons.jobs.messages import PART_BYTES, SERVICE, Document
+from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.gateway import Gateway
+
+#: For the process of jobs to begin, or to be replaced.
+_WITHIN_S = 10.0
+_AGAIN_S = 0.05
+_MAX_IDLE = 16
+_AWAY = "the process of jobs does not answer; retry later"
+
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Answer(NamedTuple):
+    document: Document
+    #: The number of bytes behind it, which are to be read or dropped.
+    size: int
+    channel: Channel
+    connection: _Connection
+
+    @property
+    def has_bytes(self) -> bool:
+        return self.size > 0
+
+    @property
+    def content_type(self) -> str:
+        return str(dict(self.document.get("headers", ())).get("content-type", ""))
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Read the bytes."""
+        reader, writer = self.connection
+        left = self.size
+        try:
+            while left:
+                part = await reader.readexactly(min(left, PART_BYTES))
+                left -= len(part)
+                yield part
+        finally:
+            if left:
+                writer.close()
+            else:
+                self.channel.keep(self.connection)
+
+    async def drop(self) -> None:
+        """Read nothing of the bytes."""
+        if self.size:
+            self.connection[1].close()
+
+
+class Channel:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._idle: list[_Connection] = []
+
+    @classmethod
+    def of(cls, gateway: Gateway) -> Channel:
+        """Return one for a process."""
+        return cls(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+
+    def keep(self, connection: _Connection) -> None:
+        """Take a connection back on which nothing is under way."""
+        reader, writer = connection
+        if len(self._idle) < _MAX_IDLE and not (reader.at_eof() or writer.is_closing()):
+            self._idle.append(connection)
+        else:
+            writer.close()
+
+    async def ask(self, document: Document, body: Iterable[bytes] = ()) -> Answer:
+        """Ask, and return the answer. Raises Unavailable without one."""
+        parts = list(body)
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection[0].at_eof():
+                break
+            connection[1].close()
+        else:
+            connection = await self._connect()
+        reader, writer = connection
+        try:
+            await messages.write(writer, document, parts)
+            answer, size = await messages.read_head(reader)
+        except (OSError, EOFError) as error:
+            writer.close()
+            # it may have been kept: who repeats it needs a key, to get the same job
+            raise Unavailable(_AWAY) from error
+        except BaseException:
+            writer.close()
+            raise
+        if not size:
+            self.keep(connection)
+        return Answer(answer, size, self, connection)
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _WITHIN_S
+        while True:
+            try:
+                return await asyncio.open_unix_connection(self._path, limit=PART_BYTES)
+            except OSError as error:
+                if loop.time() >= end_s:
+                    raise Unavailable(_AWAY) from error
+            await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,1 @@
+"""The process of jobs, a frontend that the supervisor starts with `--jobs`."""

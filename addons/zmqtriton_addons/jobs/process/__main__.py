@@ -1,0 +1,17 @@
+"""The process of jobs: `python -m zmqtriton_addons.jobs.process --lifeline FD --socket FD`."""
+
+from __future__ import annotations
+
+from zmqtriton_addons.jobs.process.service import JobsService
+from zmqtriton_floor import prctl
+from zmqtriton_frontends.serving import run
+
+
+def main() -> int:
+    return run(
+        "zmqtriton-jobs", ["socket"], lambda gateway, bound: JobsService(gateway, bound["socket"])
+    )
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

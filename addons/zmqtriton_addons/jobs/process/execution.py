@@ -1,0 +1,127 @@
+"""The execution of one job: its request goes to the routes of HTTP, in this process.
+
+So every check, limit and form of an answer is that of the route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, NamedTuple
+
+from zmqtriton_addons.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
+from zmqtriton_addons.jobs.process.tokens import JobTokens
+from zmqtriton_floor.errors import OVERLOADED
+from zmqtriton_frontends.entrance import Ask
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Access, build, routes
+from zmqtriton_frontends.inference import CheckedRequest
+
+_STEP = "zmqtriton_addons.jobs.process.execution:lowest_priority"
+#: Texts of refusals of requests that no model has begun.
+_NOT_BEGUN = (OVERLOADED, "is not at ready state", "has no available versions", "is stopping")
+_TOO_MANY, _UNAVAILABLE = 429, 503
+#: A job whose model says that it may run again does so as often, when an execution was lost.
+_MAX_TRIES = 3
+_AGAIN_S = 1.0
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class Execution:
+    def __init__(self, gateway: Gateway) -> None:
+        settings = gateway.settings
+        tokens = settings.access.tokens
+        access = Access(settings._replace(access=settings.access._replace(tokens="")))
+        if tokens:
+            access.tokens = JobTokens(tokens)
+            access.tokens.watch()
+        # requests of jobs take this step, too, and its routes make no jobs
+        server = settings.server._replace(service_options=())
+        gateway.settings = settings._replace(server=server, steps=(*settings.steps, _STEP))
+        self._application: Any = build(gateway, routes(gateway), access)
+
+    async def answer(self, job: Job, body: bytes) -> Answer:
+        """Return the route's answer. To cancel this cancels the request."""
+        parts, is_given, start = [], False, {}
+
+        async def receive() -> dict[str, Any]:
+            nonlocal is_given
+            if is_given:  # whoever waits for more waits for the client to leave
+                await asyncio.get_running_loop().create_future()
+            is_given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(event: dict[str, Any]) -> None:
+            if event["type"] == "http.response.start":
+                start.update(event)
+            else:
+                parts.append(bytes(event.get("body", b"")))
+
+        await self._application(_scope(job, len(body)), receive, send)
+        headers = [(name.decode(), value.decode("latin-1")) for name, value in start["headers"]]
+        kept = [(name, value) for name, value in headers if name != "content-length"]
+        return Answer(start["status"], kept, b"".join(parts))
+
+
+def judge(job: Job, answer: Answer, may_repeat: bool) -> Outcome:
+    """Return what an answer means for a job; `job` is as it was before this try."""
+    status, headers, body = answer
+    text = json.dumps(headers)
+    if status < 400:
+        return Outcome(SUCCEEDED, status, text, body)
+    reason = _reason(body)
+    is_begun = status != _TOO_MANY and not any(part in reason for part in _NOT_BEGUN)
+    may_try = status in (_TOO_MANY, _UNAVAILABLE) and (
+        not is_begun or (may_repeat and job.tries + 1 < _MAX_TRIES)
+    )
+    if may_try:
+        return Outcome(QUEUED, not_before=time.time() + _AGAIN_S)
+    return Outcome(FAILED, status, text, body, reason)
+
+
+def _reason(body: bytes) -> str:
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return body[:500].decode(errors="replace")
+    return str(error["message"] if isinstance(error, dict) else error)
+
+
+def _scope(job: Job, size: int) -> dict[str, Any]:
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in json.loads(job.headers)]
+    headers.append((b"content-length", b"%d" % size))
+    if job.owner:
+        headers.append((b"authorization", job.owner.encode()))
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": job.path,
+        "raw_path": job.path.encode(),
+        "query_string": job.query.encode(),
+        "root_path": "",
+        "headers": headers,
+        "server": None,
+        "client": None,
+    }
+
+
+def lowest_priority(gateway: Gateway) -> Any:
+    """Return the step that has a job wait for all requests of clients, where a model has levels."""
+
+    def step(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        batching = checked.model.config.get("dynamic_batching") or {}
+        levels = int(batching.get("priority_levels", 0))
+        if not levels:
+            return checked
+        return checked._replace(options=checked.options._replace(priority=levels))
+
+    return step

@@ -1,0 +1,155 @@
+"""The jobs that run: for each model as many at a time as it says, the oldest first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any
+
+from zmqtriton_addons.jobs.process.execution import Execution, judge
+from zmqtriton_addons.jobs.process.store import FAILED, Job, Outcome, Store
+from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.gateway import Gateway
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+#: The jobs of a model that run at a time, unless its parameter JOBS_LIMIT says another number.
+_LIMIT = 4
+_MAX_LIMIT = 1024
+_SAVE_AGAIN_S = 1.0
+
+
+class Running:
+    def __init__(self, gateway: Gateway, store: StoreThread) -> None:
+        self._gateway = gateway
+        self._store = store
+        self._execution = Execution(gateway)
+        self._news = asyncio.Event()
+        #: How many tasks work for a model.
+        self._workers: dict[str, int] = {}
+        #: The tasks that execute, by job.
+        self._executing: dict[str, asyncio.Task[Any]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.is_leaving = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._tasks
+
+    def begin(self) -> None:
+        self._spawn(self._look())
+
+    def wake(self) -> None:
+        """Look for new jobs."""
+        self._news.set()
+
+    def leave(self) -> None:
+        """Begin no more jobs."""
+        self.is_leaving = True
+        self.wake()
+
+    def cancel(self, job: str) -> None:
+        """Cancel the request of a job that runs here."""
+        if job in self._executing:
+            self._executing[job].cancel()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a job could not be gone on with", exc_info=task.exception())
+
+    async def _look(self) -> None:
+        while not self.is_leaving:
+            self._news.clear()
+            for model in await self._store.do(Store.queued_models):
+                self._begin_workers(model)
+            try:
+                await asyncio.wait_for(self._news.wait(), _LOOK_EVERY_S)
+            except asyncio.TimeoutError:
+                continue
+
+    def _begin_workers(self, model: str) -> None:
+        limit, may_repeat = self._rules_of(model)
+        for _ in range(self._workers.get(model, 0), limit):
+            self._workers[model] = self._workers.get(model, 0) + 1
+            self._spawn(self._work(model, may_repeat))
+
+    def _rules_of(self, model: str) -> tuple[int, bool]:
+        """Return how many jobs of a model may run, none while it is not there, and again."""
+        if not model:
+            return _LIMIT, False
+        try:
+            version = self._gateway.catalogue.find(model)
+        except ZmqTritonError as error:
+            # one that is loaded on demand is loaded by the request
+            return (1 if type(error).__name__ == "NotLoaded" else 0), False
+        parameters = version.config.get("parameters") or {}
+        limit = _parameter(parameters, "JOBS_LIMIT")
+        number = int(limit) if limit.isascii() and limit.isdigit() else _LIMIT
+        return min(number, _MAX_LIMIT), _parameter(parameters, "JOBS_REPEAT").lower() == "true"
+
+    async def _work(self, model: str, may_repeat: bool) -> None:
+        claim = partial(Store.claim, model=model, may_repeat=may_repeat)
+        try:
+            job = await self._store.do(claim)
+            while job is not None:
+                outcome = await self._outcome(job, may_repeat)
+                saving = self._save(job, outcome)
+                # in one transaction with the end of this one
+                next_job = None if self.is_leaving else self._store.do(claim)
+                await saving
+                self._store.do(partial(Store.forget_request, job=job.id))
+                job = None if next_job is None else await next_job
+        finally:
+            self._workers[model] -= 1
+
+    async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
+        body = await self._store.do(partial(Store.read_request, job=job))
+        task = asyncio.ensure_future(self._execution.answer(job, body))
+        del body
+        self._executing[job.id] = task
+        try:
+            return judge(job, await task, may_repeat)
+        except asyncio.CancelledError:
+            if not task.cancelled() or self._is_ending():
+                task.cancel()
+                raise
+            return Outcome(FAILED, reason="cancelled")  # its row has changed before
+        except Exception as error:  # noqa: BLE001 - an edge: one job fails, the others go on
+            _log.exception("a job has failed")
+            return Outcome(FAILED, 500, reason=f"internal error: {error}")
+        finally:
+            del self._executing[job.id]
+
+    def _is_ending(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and getattr(task, "cancelling", lambda: 0)() > 0
+
+    def _save(self, job: Job, outcome: Outcome) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._save_until_kept(job, outcome))
+
+    async def _save_until_kept(self, job: Job, outcome: Outcome) -> None:
+        """Save an outcome, again and again while the disk is full: it is not lost."""
+        while True:
+            try:
+                await self._store.do(partial(Store.end, job=job.id, outcome=outcome))
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the answer is here
+                _log.error("the answer of a job cannot be kept yet: %s", error)
+                await asyncio.sleep(_SAVE_AGAIN_S)
+
+
+def _parameter(parameters: Any, name: str) -> str:
+    return str((parameters.get(name) or {}).get("string_value", ""))

@@ -1,0 +1,225 @@
+"""The process of jobs: what the processes of HTTP and the operator's commands ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from zmqtriton_addons.jobs import messages
+from zmqtriton_addons.jobs.messages import PART_BYTES, SERVICE, Document
+from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.process.running import Running
+from zmqtriton_addons.jobs.process.store import (
+    FILE_BYTES,
+    QUEUED,
+    RUNNING,
+    Job,
+    Refused,
+    Store,
+    Submission,
+)
+from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.serving import Service
+
+#: For an earlier process to give the directory up.
+_OPEN_WITHIN_S = 8.0
+_NOT_YET = "another process still has the jobs; retry later"
+
+
+class JobsService(Service):
+    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
+        """Set up with a bound socket."""
+        self._listener = listener
+        self._path = str(listener.getsockname())
+        options = dict(gateway.settings.server.service_options)
+        root = json.loads(options["state_directory"]) or _default_root()
+        self._directory = Path(root, SERVICE)
+        self._store = StoreThread(self._directory)
+        self._running = Running(gateway, self._store)
+        self._store.opened.add_done_callback(self._begin)
+        self._server: asyncio.Server
+        self._is_busy = 0
+
+    def _begin(self, opened: asyncio.Future[None]) -> None:
+        if not opened.cancelled() and opened.exception() is None:
+            self._running.begin()
+
+    async def open(self) -> Sequence[tuple[str, str]]:
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=self._listener, limit=PART_BYTES, backlog=socket.SOMAXCONN
+        )
+        return [("Jobs", self._path)]
+
+    def leave(self, is_leaving: bool) -> None:
+        if is_leaving:
+            self._running.leave()
+
+    async def end(self, within_s: float) -> None:
+        self._running.leave()
+        with suppress(OSError):  # the directory is gone
+            os.unlink(self._path)
+
+    def end_idle(self) -> bool:
+        return self._running.is_idle and not self._is_busy
+
+    async def close(self) -> None:
+        self._running.close()
+        self._server.close()
+        await self._store.close()
+
+    # ------------------------------------------------------------ the clients
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                document, size = await messages.read_head(reader)
+                self._is_busy += 1
+                try:
+                    await self._answer(document, size, reader, writer)
+                finally:
+                    self._is_busy -= 1
+        except (OSError, EOFError):
+            return  # it has left
+        finally:
+            writer.close()
+
+    async def _answer(
+        self,
+        document: Document,
+        size: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        left, reply, job = size, {}, None
+        try:
+            await self._wait_for_store()
+            if document["verb"] == "submit":
+                submission, left = await self._receive(document, size, reader), 0
+                reply = await self._submit(submission)
+            else:
+                reply, job = await self._perform(document)
+        except Refused as refused:
+            status, text = refused.args
+            reply = {"refusal": status, "reason": text}
+        while left:
+            left -= len(await reader.readexactly(min(left, PART_BYTES)))
+        if job is None:
+            await messages.write(writer, reply)
+        else:
+            await self._write_reply(writer, reply, job)
+
+    async def _wait_for_store(self) -> None:
+        opened = self._store.opened
+        if not opened.done():
+            await asyncio.wait((opened,), timeout=_OPEN_WITHIN_S)
+        if not opened.done():
+            raise Refused(503, _NOT_YET)
+        if opened.exception() is not None:
+            raise Refused(500, "the state directory cannot be used for jobs; the log says why")
+
+    async def _receive(
+        self, document: Document, size: int, reader: asyncio.StreamReader
+    ) -> Submission:
+        """Receive a request; a large one goes to its file as it comes."""
+        own_id, hashed = new_id(), sha256(document["path"].encode())
+        body: bytes | None = None
+        await self._store.do(partial(Store.check_room, size=size))
+        if size <= FILE_BYTES:
+            body = await reader.readexactly(size)
+            hashed.update(body)
+        else:
+            await self._receive_file(own_id, size, reader, hashed)
+        return Submission(
+            *(own_id, document["owner"], document["key"], hashed.digest(), document["model"]),
+            *(document["path"], document["query"], json.dumps(document["headers"]), body, size),
+        )
+
+    async def _receive_file(
+        self, own_id: str, size: int, reader: asyncio.StreamReader, hashed: Any
+    ) -> None:
+        path = await self._store.do(partial(Store.path_of, job=own_id, kind="request"))
+        loop = asyncio.get_running_loop()
+        file: Any = await loop.run_in_executor(None, partial(open, path, "xb"))
+        try:
+            while size:
+                part = await reader.readexactly(min(size, PART_BYTES))
+                size -= len(part)
+                hashed.update(part)
+                await loop.run_in_executor(None, file.write, part)
+            await loop.run_in_executor(None, _keep, file)
+            await self._store.do(Store.sync_bodies)
+        except BaseException:
+            path.unlink()
+            raise
+        finally:
+            file.close()
+
+    async def _submit(self, submission: Submission) -> Document:
+        job = await self._store.do(partial(Store.submit, job=submission))
+        self._running.wake()
+        return {"id": job.id, "state": job.state, "url": f"/v2/jobs/{job.id}"}
+
+    async def _perform(self, document: Document) -> tuple[Document, Job | None]:
+        verb, owner = document["verb"], document["owner"]
+        if verb == "list":
+            jobs = await self._store.do(partial(Store.newest, owner=owner))
+            return {"jobs": [_described(job, 0) for job in jobs]}, None
+        if verb == "cancel":
+            job = await self._store.do(partial(Store.cancel, job=document["id"], owner=owner))
+            self._running.cancel(job.id)
+            return {"job": _described(job, 0)}, None
+        job, place = await self._store.do(partial(_placed, job=document["id"], owner=owner))
+        reply = {"job": _described(job, place), "headers": json.loads(job.reply_headers or "[]")}
+        return reply, job
+
+    async def _write_reply(self, writer: asyncio.StreamWriter, reply: Document, job: Job) -> None:
+        if job.reply is not None or not job.reply_bytes:
+            await messages.write(writer, reply, [job.reply] if job.reply else [])
+            return
+        path = await self._store.do(partial(Store.path_of, job=job.id, kind="reply"))
+        loop = asyncio.get_running_loop()
+        file: Any = await loop.run_in_executor(None, partial(open, path, "rb"))
+        with file:
+            writer.write(messages.head(reply, job.reply_bytes))
+            while part := await loop.run_in_executor(None, file.read, PART_BYTES):
+                writer.write(part)
+                await writer.drain()
+
+
+def _placed(store: Store, job: str, owner: str | None) -> tuple[Job, int]:
+    row = store.find(job, owner)
+    return row, store.place(row) if row.state == QUEUED else 0
+
+
+def _described(job: Job, place: int) -> Document:
+    """Return what a client sees of a job."""
+    document: Document = {"id": job.id, "path": job.path, "state": job.state}
+    if place:
+        document["place"] = place
+    times = {"submitted": job.submitted, "started": job.started, "ended": job.ended}
+    document |= {name: round(at, 3) for name, at in times.items() if at is not None}
+    if job.state not in (QUEUED, RUNNING) and job.status is not None:
+        document |= {"status": job.status, "result": f"/v2/jobs/{job.id}/result"}
+    if job.reason is not None:
+        document["reason"] = job.reason
+    return document
+
+
+def _keep(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _default_root() -> str:
+    from zmqtriton.repository import default_root  # seldom asked for
+
+    return default_root()

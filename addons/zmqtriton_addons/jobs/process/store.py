@@ -1,0 +1,300 @@
+"""The jobs on disk: rows of SQLite, and a file for each large request and answer.
+
+Everything here runs in the one thread of `StoreThread`. What a commit has returned for survives a
+power cut (WAL, synchronous=FULL; files are synchronised before their rows).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
+#: Larger bodies are files beside the database.
+FILE_BYTES = 64 << 10
+#: The part of the disk that is left to the answers of jobs.
+RESERVED_BYTES = 64 << 20
+FULL = "the disk of the state directory is full; retry later"
+_INTERRUPTED = (
+    "the server ended while the job ran, and its model does not say that a job may run again "
+    "(parameter JOBS_REPEAT)"
+)
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs(
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, owner TEXT NOT NULL,
+  key TEXT, digest BLOB, model TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL,
+  headers TEXT NOT NULL, body BLOB, body_bytes INTEGER NOT NULL, state TEXT NOT NULL,
+  may_repeat INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,
+  not_before REAL NOT NULL DEFAULT 0, submitted REAL NOT NULL, started REAL, ended REAL,
+  status INTEGER, reply_headers TEXT, reply BLOB, reply_bytes INTEGER NOT NULL DEFAULT 0,
+  reason TEXT);
+CREATE UNIQUE INDEX IF NOT EXISTS keys ON jobs(owner, key) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS queue ON jobs(model, number) WHERE state = 'queued';
+CREATE INDEX IF NOT EXISTS owners ON jobs(owner, number);
+CREATE INDEX IF NOT EXISTS ends ON jobs(ended) WHERE ended IS NOT NULL;
+CREATE INDEX IF NOT EXISTS underway ON jobs(number) WHERE state = 'running';
+"""
+_ROW = (
+    "id, owner, model, path, query, headers, body, body_bytes, state, tries, submitted, started, "
+    "ended, status, reply_headers, reply, reply_bytes, reason, number"
+)
+
+
+class Refused(Exception):
+    """Raised for what a client is refused, with a status and a text."""
+
+
+class Submission(NamedTuple):
+    id: str
+    owner: str
+    key: str | None
+    digest: bytes
+    model: str
+    path: str
+    query: str
+    headers: str
+    #: None if it lies in a file.
+    body: bytes | None
+    body_bytes: int
+
+
+class Job(NamedTuple):
+    id: str
+    owner: str
+    model: str
+    path: str
+    query: str
+    headers: str
+    body: bytes | None
+    body_bytes: int
+    state: str
+    tries: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    status: int | None
+    reply_headers: str | None
+    reply: bytes | None
+    reply_bytes: int
+    reason: str | None
+    number: int
+
+
+class Outcome(NamedTuple):
+    """The end of a job, or of one try."""
+
+    state: str
+    status: int | None = None
+    headers: str = "[]"
+    reply: bytes = b""
+    reason: str | None = None
+    #: A job that is queued again begins no earlier.
+    not_before: float = 0.0
+
+
+class Store:
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        """Open or make it. Raises OSError and sqlite3.Error."""
+        self._bodies = directory / "bodies"
+        self._bodies.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._clock = clock
+        self._database = database = sqlite3.connect(
+            directory / "jobs.sqlite", isolation_level=None, cached_statements=64
+        )
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=FULL")
+        database.executescript(_SCHEMA)
+        _synchronise(directory)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def begin(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._database.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
+
+    def savepoint(self, word: str) -> None:
+        """Perform SAVEPOINT, RELEASE or ROLLBACK TO for one piece of work in a transaction."""
+        if self._database.in_transaction:
+            self._database.execute(f"{word} work")
+
+    # ------------------------------------------------------------------ files
+
+    def path_of(self, job: str, kind: str) -> Path:
+        """Return the file of a job's `request` or `reply`; ids are our own."""
+        return self._bodies / f"{job}.{kind}"
+
+    def check_room(self, size: int) -> None:
+        """Raise Refused if the disk has no room for another job of this size."""
+        disk = os.statvfs(self._bodies)
+        if disk.f_bavail * disk.f_frsize < size + RESERVED_BYTES:
+            raise Refused(507, FULL)
+
+    def sync_bodies(self) -> None:
+        """Make the names of new files durable."""
+        _synchronise(self._bodies)
+
+    def _remove_files(self, job: str, *kinds: str) -> None:
+        for kind in kinds:
+            self.path_of(job, kind).unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------- jobs
+
+    def recover(self) -> int:
+        """Judge the jobs that ran when an earlier process ended; return how many failed."""
+        change = self._database.execute
+        change("UPDATE jobs SET state='queued' WHERE state='running' AND may_repeat")
+        lost = change(
+            "UPDATE jobs SET state='failed', ended=?, status=503, reason=?, reply_headers='[]' "
+            "WHERE state='running'",
+            (self._clock(), _INTERRUPTED),
+        ).rowcount
+        ids = {row[0] for row in change("SELECT id FROM jobs")}
+        for file in self._bodies.iterdir():
+            if file.name.partition(".")[0] not in ids:
+                file.unlink()  # of a job that was never promised
+        return lost
+
+    def submit(self, job: Submission) -> Job:
+        """Keep a job; return it, or the earlier one with its key. Raises Refused."""
+        if job.key is not None:
+            row = self._database.execute(
+                "SELECT id, digest FROM jobs WHERE owner=? AND key=?", (job.owner, job.key)
+            ).fetchone()
+            if row is not None:
+                self._remove_files(job.id, "request")
+                if row[1] != job.digest:
+                    raise Refused(422, "the idempotency key was used for another request")
+                return self.find(row[0], job.owner)
+        self._database.execute(
+            "INSERT INTO jobs(id, owner, key, digest, model, path, query, headers, body, "
+            "body_bytes, state, submitted) VALUES (?,?,?,?,?,?,?,?,?,?,'queued',?)",
+            (*job, self._clock()),
+        )
+        return self.find(job.id, job.owner)
+
+    def find(self, job: str, owner: str | None) -> Job:
+        """Return a job, of this owner unless that is None. Raises Refused."""
+        row = self._database.execute(f"SELECT {_ROW} FROM jobs WHERE id=?", (job,)).fetchone()
+        if row is None or owner not in (None, row[1]):
+            raise Refused(404, "there is no such job")
+        return Job(*row)
+
+    def newest(self, owner: str | None, state: str = "", limit: int = 100) -> list[Job]:
+        where = "WHERE (? IS NULL OR owner=?) AND (?='' OR state=?)"
+        rows = self._database.execute(
+            f"SELECT {_ROW} FROM jobs {where} ORDER BY number DESC LIMIT ?",
+            (owner, owner, state, state, limit),
+        )
+        return [Job(*row) for row in rows]
+
+    def place(self, job: Job) -> int:
+        """Return the place of a queued job among those of its model, from 1."""
+        [count] = self._database.execute(
+            "SELECT COUNT(*) FROM jobs WHERE state='queued' AND model=? AND number<=?",
+            (job.model, job.number),
+        ).fetchone()
+        return int(count)
+
+    def queued_models(self) -> list[str]:
+        """Return the models that have jobs whose time has come."""
+        rows = self._database.execute(
+            "SELECT DISTINCT model FROM jobs WHERE state='queued' AND not_before<=?",
+            (self._clock(),),
+        )
+        return [row[0] for row in rows]
+
+    def claim(self, model: str, may_repeat: bool) -> Job | None:
+        """Begin the next job of a model; None without any."""
+        row = self._database.execute(
+            f"SELECT {_ROW} FROM jobs WHERE state='queued' AND model=? AND not_before<=? "
+            "ORDER BY number LIMIT 1",
+            (model, self._clock()),
+        ).fetchone()
+        if row is None:
+            return None
+        job = Job(*row)
+        self._database.execute(
+            "UPDATE jobs SET state='running', started=?, may_repeat=?, tries=tries+1 WHERE id=?",
+            (self._clock(), may_repeat, job.id),
+        )
+        return job
+
+    def read_request(self, job: Job) -> bytes:
+        return self.path_of(job.id, "request").read_bytes() if job.body is None else job.body
+
+    def end(self, job: str, outcome: Outcome) -> None:
+        """Keep the outcome of a running job."""
+        if outcome.state == QUEUED:
+            self._database.execute(
+                "UPDATE jobs SET state='queued', not_before=? WHERE id=? AND state='running'",
+                (outcome.not_before, job),
+            )
+            return
+        reply: bytes | None = outcome.reply
+        if len(outcome.reply) > FILE_BYTES:
+            write_file(self.path_of(job, "reply"), outcome.reply)
+            self.sync_bodies()
+            reply = None
+        change = self._database.execute(
+            "UPDATE jobs SET state=?, ended=?, status=?, reply_headers=?, reply=?, reply_bytes=?, "
+            "reason=?, body=NULL WHERE id=? AND state='running'",
+            (
+                *(outcome.state, self._clock(), outcome.status, outcome.headers),
+                *(reply, len(outcome.reply), outcome.reason, job),
+            ),
+        )
+        if not change.rowcount:
+            self._remove_files(job, "reply")  # it was cancelled meanwhile
+
+    def forget_request(self, job: str) -> None:
+        """Remove the file of a request; its job has ended, and that is durable."""
+        self._remove_files(job, "request")
+
+    def cancel(self, job: str, owner: str | None) -> Job:
+        """Cancel a job, or remove one that has ended; return it as it is then. Raises Refused."""
+        row = self.find(job, owner)
+        if row.state in (QUEUED, RUNNING):
+            self._database.execute(
+                "UPDATE jobs SET state='cancelled', ended=?, body=NULL WHERE id=?",
+                (self._clock(), job),
+            )
+            self._remove_files(job, "request")
+            return self.find(job, owner)
+        self._database.execute("DELETE FROM jobs WHERE id=?", (job,))
+        self._remove_files(job, "request", "reply")
+        return row
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that survives a power cut once the names in its directory do."""
+    with open(path, "wb", opener=_private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _synchronise(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+#: A piece of work on the store.
+Work = Callable[[Store], Any]

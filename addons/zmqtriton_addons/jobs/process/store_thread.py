@@ -1,0 +1,140 @@
+"""The one thread that has the store: work that comes meanwhile shares the next commit."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from zmqtriton_addons.jobs.process.store import FULL, Refused, Store
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_MAX_A_COMMIT = 256
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+_Waiting = tuple[Callable[[Store], Any], "asyncio.Future[Any]"]
+
+
+class StoreThread:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        #: Done when this process is the one that has the jobs of the directory.
+        self.opened: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="jobs-store", daemon=True)
+        self._thread.start()
+
+    def do(self, work: Callable[[Store], _T]) -> asyncio.Future[_T]:
+        """Perform work in the next transaction; done when that is durable."""
+        future: asyncio.Future[_T] = self._loop.create_future()
+        self._queue.put((work, future))
+        return future
+
+    async def close(self) -> None:
+        """End when all work is done."""
+        self._queue.put(None)
+        while self.opened.done() and self._thread.is_alive():
+            await asyncio.sleep(0.01)
+
+    # ------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # the process of another server, or this one's before, may still have it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            store = Store(self._directory)
+            store.begin()
+            lost = store.recover()
+            store.commit()
+        except (OSError, sqlite3.Error) as error:
+            _log.error("%s cannot be used for jobs: %s", self._directory, error)
+            self._tell(self.opened, None, error)
+            return
+        if lost:
+            _log.warning("%d jobs ran when the server ended, and have failed", lost)
+        self._tell(self.opened, None, None)
+        while self._work_off(store):
+            pass
+        store.close()
+        os.close(lock)
+
+    def _work_off(self, store: Store) -> bool:
+        """Perform the waiting work in one transaction; return False at the end."""
+        waiting: list[_Waiting] = []
+        is_ending = False
+        item = self._queue.get()
+        while True:
+            if item is None:
+                is_ending = True
+                break
+            waiting.append(item)
+            if len(waiting) >= _MAX_A_COMMIT:
+                break
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if waiting:
+            self._transact(store, waiting)
+        return not is_ending
+
+    def _transact(self, store: Store, waiting: list[_Waiting]) -> None:
+        results: list[tuple[Any, Exception | None]] = []
+        try:
+            store.begin()
+            for work, _ in waiting:
+                results.append(_attempt(store, work))
+            store.commit()
+        except (OSError, sqlite3.Error) as error:
+            store.roll_back()
+            _log.error("jobs cannot be written: %s", error)
+            results = [(None, _refusal(error))] * len(waiting)
+        for (_, future), (result, problem) in zip(waiting, results, strict=True):
+            self._tell(future, result, problem)
+
+    def _tell(self, future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+        def settle() -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            _log.debug("the loop has ended before the store")
+
+
+def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:
+    """Perform one piece of work, of which nothing is kept if it fails."""
+    store.savepoint("SAVEPOINT")
+    try:
+        result = work(store)
+    except Exception as error:  # noqa: BLE001 - whoever waits for it is told
+        store.savepoint("ROLLBACK TO")
+        store.savepoint("RELEASE")
+        return None, error if isinstance(error, Refused) else _refusal(error)
+    store.savepoint("RELEASE")
+    return result, None
+
+
+def _refusal(error: Exception) -> Exception:
+    is_full = isinstance(error, sqlite3.Error) and "full" in str(error)
+    if is_full or (isinstance(error, OSError) and error.errno in _NO_SPACE):
+        return Refused(507, FULL)
+    return error

@@ -1,0 +1,197 @@
+"""The routes of jobs in the HTTP frontend, which give requests to the process of jobs.
+
+Clients ask that for their state, too. Nothing is kept here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from functools import wraps
+from typing import Any
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_addons.jobs.channel import Answer, Channel
+from zmqtriton_addons.jobs.messages import Document
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request, Route
+
+_CATEGORY = "inference"
+_ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
+#: As the process of jobs makes them; anything else is no job, and never part of a path.
+_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+#: Headers that are about the connection, or are secrets, or are for jobs themselves.
+_LEFT_OUT = frozenset(
+    (
+        *("accept-encoding", "authorization", "connection", "content-length", "cookie", "expect"),
+        *("host", "idempotency-key", "keep-alive", "origin", "prefer", "proxy-authorization"),
+        *("te", "trailer", "transfer-encoding", "upgrade", "x-request-timeout"),
+    )
+)
+_MAX_HEADER_BYTES = 32 << 10
+_MAX_KEY = 255
+_NONE = "there is no such job"
+_JSON = "application/json"
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    jobs = JobRoutes(gateway)
+    return [
+        Route("GET", "/v2/jobs", _CATEGORY, jobs.list_all),
+        Route("GET", "/v2/jobs/{job:name}", _CATEGORY, jobs.show),
+        Route("GET", "/v2/jobs/{job:name}/result", _CATEGORY, jobs.result),
+        Route("DELETE", "/v2/jobs/{job:name}", _CATEGORY, jobs.cancel),
+    ]
+
+
+def with_jobs(gateway: Gateway, table: list[Route]) -> list[Route]:
+    """Return the table, whose inferences are jobs if their clients prefer that."""
+    submissions = Submissions(gateway)
+    return [
+        route._replace(responder=submissions.around(route))
+        if route.method == "POST" and _CATEGORY in (route.category, route.general_category)
+        else route
+        for route in table
+    ]
+
+
+class Submissions:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._channel = Channel.of(gateway)
+        self._max_bytes: int = gateway.settings.http.max_input_size
+
+    def around(self, route: Route) -> Any:
+        """Return the responder of an inference that may be a job."""
+        inner = route.responder
+
+        @wraps(inner)
+        async def respond(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+            if _ASYNC.search(req.header(b"prefer") or ""):
+                await self._submit(req, resp, **named)
+            else:
+                await inner(req, resp, **named)
+
+        return respond
+
+    async def _submit(
+        self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
+    ) -> None:
+        pieces, _ = await req.read_pieces(self._max_bytes)
+        if model:
+            self._check_model(model, version)
+        key = req.header(b"idempotency-key")
+        if key is not None and not 0 < len(key) <= _MAX_KEY:
+            raise InvalidArgument(f"the idempotency key must have 1 to {_MAX_KEY} characters")
+        document = {
+            "verb": "submit",
+            "owner": _owner(req),
+            "key": key,
+            "path": req.path,
+            "query": req.query_string,
+            "model": model,
+            "headers": _kept_headers(req),
+        }
+        answer = await self._channel.ask(document, pieces)
+        _check(answer.document)
+        resp.status = 202
+        location = f"/v2/jobs/{answer.document['id']}"
+        resp.set_headers({"location": location, "preference-applied": "respond-async"})
+        resp.data = _text(answer.document)
+
+    def _check_model(self, model: str, version: str) -> None:
+        """Raise the error of a missing model; a job waits for one that is not ready."""
+        try:
+            self._gateway.catalogue.find(model, version)
+        except Unavailable:
+            return
+
+
+class JobRoutes:
+    def __init__(self, gateway: Gateway) -> None:
+        self._channel = Channel.of(gateway)
+
+    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+        answer = await self._ask(req, "list")
+        resp.data = _text({"jobs": answer.document["jobs"]})
+
+    async def show(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+        answer = await self._ask(req, "show", job)
+        status = answer.document["job"]
+        is_told = status["state"] == "succeeded" and answer.content_type.startswith(_JSON)
+        if not is_told:
+            await answer.drop()
+            resp.data = _text(status)
+            return
+        # the outputs stand in the document as the model's route has written them
+        begin = _text(status)[:-1] + b',"response":'
+        _stream(resp, answer, begin, b"}")
+
+    async def result(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+        answer = await self._ask(req, "show", job)
+        status = answer.document["job"]
+        if "status" not in status:
+            await answer.drop()
+            raise falcon.HTTPError(409, description=f"the job is {status['state']}")
+        resp.status = status["status"]
+        resp.set_headers(answer.document["headers"])
+        _stream(resp, answer, b"", b"")
+
+    async def cancel(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+        answer = await self._ask(req, "cancel", job)
+        resp.data = _text(answer.document["job"])
+
+    async def _ask(self, req: Request, verb: str, job: str | None = None) -> Answer:
+        document: Document = {"verb": verb, "owner": _owner(req)}
+        if job is not None:
+            if not _ID.fullmatch(job):
+                raise falcon.HTTPError(404, description=_NONE)
+            document["id"] = job
+        answer = await self._channel.ask(document)
+        _check(answer.document)
+        return answer
+
+
+def _stream(resp: falcon.asgi.Response, answer: Answer, begin: bytes, end: bytes) -> None:
+    """Answer with the bytes of an answer, which are read as the client reads them."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        if begin:
+            yield begin
+        async for part in answer.parts():
+            yield part
+        if end:
+            yield end
+
+    resp.content_length = len(begin) + answer.size + len(end)
+    resp.stream = pieces()
+
+
+def _check(document: Document) -> None:
+    """Raise what the process of jobs has refused."""
+    if "refusal" in document:
+        raise falcon.HTTPError(document["refusal"], description=document["reason"])
+
+
+def _owner(req: Request) -> str:
+    """Return whose the jobs of a client are: those of the name of its token."""
+    return "" if req.grant is None else req.grant.name
+
+
+def _kept_headers(req: Request) -> list[tuple[str, str]]:
+    headers = [
+        (name.lower(), value.decode("latin-1"))
+        for name, value in req.spelled_headers()
+        if name.lower() not in _LEFT_OUT
+    ]
+    if sum(len(name) + len(value) for name, value in headers) > _MAX_HEADER_BYTES:
+        raise InvalidArgument(f"the headers of a job have more than {_MAX_HEADER_BYTES} bytes")
+    return headers
+
+
+def _text(document: Document) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

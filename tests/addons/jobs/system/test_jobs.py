@@ -1,0 +1,194 @@
+"""Jobs over HTTP: kept, queued, executed, read, cancelled; and whose they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.addons.jobs.asking import (
+    add_journal,
+    ask,
+    ended,
+    journal_body,
+    soon,
+    state_of,
+    submit,
+)
+from tests.conftest import find_tool
+from tests.support.journal import (
+    UNTIL_RELEASED,
+    executions,
+    has_seen_cancellation,
+    release_execution,
+)
+from tests.support.server import Server
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+
+pytestmark = pytest.mark.system
+
+INFER = "/v2/models/journal/infer"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("jobs")
+    server = Server(directory, ["identity_fp32"], options=["--jobs"], frontends=("grpc",))
+    add_journal(server, JOBS_LIMIT="1")
+    with server:
+        yield server
+
+
+def test_curl_gets_202_and_the_outputs_later(server: Server, tmp_path: Path) -> None:
+    curl = find_tool("curl")
+    request = tmp_path / "request.json"
+    request.write_bytes(journal_body("curl"))
+    url = f"{server.url}{INFER}"
+    words = [curl, "-s", "-i", "-d", f"@{request}", "-H", "Prefer: respond-async", url]
+
+    answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    head, _, body = answer.partition("\n\n")
+    assert head.startswith("HTTP/1.1 202")
+    job = json.loads(body)["id"]
+    assert f"location: /v2/jobs/{job}\n" in head
+    state = ended(server, job)
+    assert "succeeded" == state["state"]
+    assert ["curl"] == state["response"]["outputs"][0]["data"]
+    result = ask(server, state["result"])
+    assert (200, state["response"]) == (result.status, result.document)
+
+
+def test_a_request_that_does_not_ask_for_it_is_answered_at_once(server: Server) -> None:
+    reply = ask(server, INFER, journal_body("now"), {"Prefer": "return=minimal"})
+
+    assert (200, ["now"]) == (reply.status, reply.document["outputs"][0]["data"])
+
+
+def test_jobs_wait_in_order_and_the_model_sees_a_cancellation(server: Server) -> None:
+    first, second, third = (
+        submit(server, name, UNTIL_RELEASED).document["id"] for name in ("first", "second", "third")
+    )
+    soon(lambda: executions(server.journal).get("first") == 1)
+
+    assert "running" == state_of(server, first)["state"]
+    assert [("queued", place) for place in (1, 2)] == [
+        (state["state"], state["place"])
+        for state in (state_of(server, second), state_of(server, third))
+    ]
+    assert 409 == ask(server, f"/v2/jobs/{second}/result").status
+
+    assert "cancelled" == ask(server, f"/v2/jobs/{second}", method="DELETE").document["state"]
+    assert 1 == state_of(server, third)["place"]
+    ask(server, f"/v2/jobs/{first}", method="DELETE")
+    soon(lambda: has_seen_cancellation(server.journal, "first"))
+    for name in ("first", "third"):
+        release_execution(server.journal, name)
+
+    assert "succeeded" == ended(server, third)["state"]
+    assert ["cancelled"] * 2 == [state_of(server, job)["state"] for job in (first, second)]
+    assert "second" not in executions(server.journal)
+    # one that has ended is removed
+    assert 200 == ask(server, f"/v2/jobs/{first}", method="DELETE").status
+    assert 404 == ask(server, f"/v2/jobs/{first}").status
+
+
+def test_a_job_fails_with_the_reason_that_its_client_would_have_got(server: Server) -> None:
+    wrong = b'{"inputs": []}'
+    refused = ask(server, INFER, wrong)
+
+    job = ask(server, INFER, wrong, {"Prefer": "respond-async"}).document["id"]
+
+    state = ended(server, job)
+    assert ("failed", refused.document["error"]) == (state["state"], state["reason"])
+    result = ask(server, state["result"])
+    assert (refused.status, refused.body) == (result.status, result.body)
+
+
+def test_a_request_that_is_repeated_with_its_key_is_the_same_job(server: Server) -> None:
+    key = {"Idempotency-Key": "0f5d"}
+    first, again = (submit(server, "once", headers=key) for _ in range(2))
+
+    assert (202, first.document["id"]) == (again.status, again.document["id"])
+    assert 422 == submit(server, "another", headers=key).status
+    assert 400 == submit(server, "long", headers={"Idempotency-Key": "k" * 256}).status
+    ended(server, first.document["id"])
+    assert 1 == executions(server.journal)["once"]
+
+
+def test_large_tensors_are_files_and_come_back_as_they_were(server: Server) -> None:
+    array = np.random.default_rng(3).random(1 << 20, np.float32)
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": list(array.shape)}
+    head = json.dumps(
+        {
+            "inputs": [tensor | {"parameters": {"binary_data_size": array.nbytes}}],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    headers = {"Prefer": "respond-async", "Inference-Header-Content-Length": str(len(head))}
+
+    job = ask(server, "/v2/models/identity_fp32/infer", head + array.tobytes(), headers).document[
+        "id"
+    ]
+
+    state = ended(server, job)
+    assert "succeeded" == state["state"], state
+    assert "response" not in state
+    result = ask(server, state["result"])
+    length = int(result.headers["inference-header-content-length"])
+    assert array.tobytes() == result.body[length:]
+    bodies = server.directory / "state" / "zmqtriton" / "jobs" / "bodies"
+    soon(lambda: [f"{job}.reply"] == [file.name for file in bodies.iterdir()])
+    ask(server, f"/v2/jobs/{job}", method="DELETE")
+    assert [] == list(bodies.iterdir())
+
+
+def test_a_job_of_an_unknown_model_is_refused_at_once(server: Server) -> None:
+    refused = ask(server, "/v2/models/none/infer", b"{}", {"Prefer": "respond-async"})
+
+    assert ask(server, "/v2/models/none/infer", b"{}")[::2] == refused[::2]
+
+
+@pytest.mark.parametrize(
+    "name", ["0", "..", "..%2f..%2flock", "%2e%2e%2fjobs.sqlite", "0" * 26 + "%00", "0" * 26]
+)
+def test_a_name_that_is_no_job_is_no_path(server: Server, name: str) -> None:
+    for method in ("GET", "DELETE"):
+        assert 404 == ask(server, f"/v2/jobs/{name}", method=method).status
+
+
+def test_a_job_belongs_to_its_token(tmp_path: Path) -> None:
+    secrets = {name: f"zmqt_a-secret-of-{name}-0123456789" for name in ("ann", "ben", "guest")}
+    scopes = token_file.parse_scopes("infer")
+    models = {"ann": ALL_MODELS, "ben": ALL_MODELS, "guest": ("other",)}
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "".join(
+            Grant(name, token_file.digest(secret), scopes, models[name]).line() + "\n"
+            for name, secret in secrets.items()
+        )
+    )
+    tokens.chmod(0o600)
+    ann, ben, guest = ({"Authorization": f"Bearer {secret}"} for secret in secrets.values())
+    server = Server(tmp_path, options=["--jobs", f"--tokens={tokens}"], frontends=())
+    add_journal(server)
+
+    with server:
+        assert 401 == submit(server, "nobody").status
+        assert 403 == submit(server, "guest", headers=guest).status
+        job = submit(server, "hers", headers=ann).document["id"]
+        path = f"/v2/jobs/{job}"
+        soon(lambda: ask(server, path, None, ann).document["state"] == "succeeded")
+
+        for method in ("GET", "DELETE"):
+            assert 404 == ask(server, path, None, ben, method).status
+        assert 404 == ask(server, f"{path}/result", None, ben).status
+        assert [] == ask(server, "/v2/jobs", None, ben).document["jobs"]
+        assert [job] == [each["id"] for each in ask(server, "/v2/jobs", None, ann).document["jobs"]]
+        for file in (tmp_path / "state").rglob("*"):
+            assert not file.is_file() or secrets["ann"].encode() not in file.read_bytes()

@@ -1,0 +1,149 @@
+"""A job that got its 202 is not lost, whatever is killed; and runs again only where it may."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+INTERRUPTED = "the server ended while the job ran, and its model does not say"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path, options=["--jobs"], frontends=())
+    add_journal(server, JOBS_LIMIT="1")
+    add_journal(server, "again", JOBS_LIMIT="1", JOBS_REPEAT="true")
+    with server:
+        yield server
+
+
+def restart(server: Server) -> None:
+    server.kill()
+    server.process = None
+    server.start()
+
+
+def kill(server: Server, role: str) -> None:
+    for pid in server.pids()[role]:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("role", ["jobs", "supervisor"])
+def test_a_job_that_ran_runs_again_if_its_model_says_so(server: Server, role: str) -> None:
+    jobs = {
+        model: submit(server, model, UNTIL_RELEASED, model).document["id"]
+        for model in ("journal", "again")
+    }
+    waiting = [submit(server, f"later {n}").document["id"] for n in range(5)]
+    soon(lambda: {"journal", "again"} <= executions(server.journal).keys())
+
+    if role == "supervisor":
+        restart(server)
+    else:
+        kill(server, role)
+    release_execution(server.journal, "again")
+    release_execution(server.journal, "journal")
+
+    lost = ended(server, jobs["journal"])
+    assert "failed" == lost["state"]
+    assert INTERRUPTED in lost["reason"]
+    assert "succeeded" == ended(server, jobs["again"])["state"]
+    assert ["succeeded"] * 5 == [ended(server, job)["state"] for job in waiting]
+    counts = executions(server.journal)
+    assert (1, 2) == (counts["journal"], counts["again"])
+
+
+def test_a_death_of_the_model_s_process_fails_the_job_or_repeats_it(server: Server) -> None:
+    jobs = {
+        model: submit(server, model, UNTIL_RELEASED, model).document["id"]
+        for model in ("journal", "again")
+    }
+    soon(lambda: {"journal", "again"} <= executions(server.journal).keys())
+
+    kill(server, "stub")
+    release_execution(server.journal, "again")
+
+    lost = ended(server, jobs["journal"])
+    assert ("failed", 503) == (lost["state"], lost["status"])
+    assert "is not healthy" in lost["reason"]
+    assert "succeeded" == ended(server, jobs["again"])["state"]
+
+
+def test_no_promised_job_is_lost_and_none_runs_twice_where_all_is_killed(server: Server) -> None:
+    promised: dict[str, str] = {}
+    is_over = threading.Event()
+
+    def submit_on(worker: int) -> None:
+        number = 0
+        while not is_over.is_set():
+            name, number = f"{worker} {number}", number + 1
+            try:
+                reply = submit(server, name, 1, "again" if number % 2 else "journal")
+                if reply.status == 202:
+                    promised[reply.document["id"]] = name
+            except OSError:
+                continue  # nobody was there, or it was killed before it promised anything
+
+    def is_past(count: int) -> bool:
+        return len(promised) > count
+
+    workers = [threading.Thread(target=submit_on, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        for role in ("jobs", "http", "broker", "jobs", "stub", "supervisor", "jobs"):
+            soon(partial(is_past, len(promised) + 20))
+            if role == "supervisor":
+                restart(server)
+            else:
+                kill(server, role)
+        soon(server.is_ready)
+    finally:
+        is_over.set()
+        for worker in workers:
+            worker.join()
+
+    states = {job: ended(server, job) for job in promised}
+    assert {"succeeded", "failed"} >= {state["state"] for state in states.values()}
+    failed = [state["reason"] for state in states.values() if state["state"] == "failed"]
+    causes = INTERRUPTED, "is not healthy", "broker"
+    assert [] == [reason for reason in failed if not any(cause in reason for cause in causes)]
+    counts = executions(server.journal)
+    once = [name for job, name in promised.items() if "journal" in states[job]["path"]]
+    assert {1} >= {counts.get(name, 1) for name in once}
+    assert [] == [
+        promised[job]
+        for job, state in states.items()
+        if state["state"] == "succeeded" and not counts.get(promised[job])
+    ]
+
+
+def test_a_graceful_restart_ends_what_runs_and_keeps_what_waits(server: Server) -> None:
+    running = submit(server, "running", UNTIL_RELEASED).document["id"]
+    soon(lambda: "running" in executions(server.journal))
+    waiting = [submit(server, f"waits {n}", 1).document["id"] for n in range(8)]
+
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    release_execution(server.journal, "running")
+    assert 0 == server.process.wait(60)
+    server.process = None
+    server.start()
+
+    assert "succeeded" == ended(server, running)["state"]
+    assert ["succeeded"] * 8 == [ended(server, job)["state"] for job in waiting]
+    assert {1} == set(executions(server.journal).values())
+    assert 200 == ask(server, f"/v2/jobs/{running}", method="DELETE").status
+    assert "succeeded" == state_of(server, waiting[0])["state"]
