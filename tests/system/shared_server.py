@@ -2,7 +2,8 @@
 
 Each test, or each file with `SHARED = True`, adds and loads its own models, and may kill their
 processes; afterwards the server has what it had before. A file with `KILLS = True` may kill the
-server's other processes, too. A test of options, of a start or an end has a server of its own.
+frontends, too, but not the broker: the next one refuses sequences that it does not know in other
+words. A test of options, of a start or an end has a server of its own.
 """
 
 from __future__ import annotations

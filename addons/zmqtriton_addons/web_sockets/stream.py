@@ -211,9 +211,8 @@ class _Conversation:
         # whose responses do not keep the request's tensors
         share = self._req.connection.share.another()
         items = self._inference.entrance.responses(checked, arrivals := Arrivals(share))
-        answering = self._loop.create_task(
-            self._req.turn.take(self._answer, items, arrivals, share, written, before)
-        )
+        # without a turn of its own: tasks begin, and so send, in the order in which they were made
+        answering = self._loop.create_task(self._answer(items, arrivals, share, written, before))
         self._requests[answering] = _Request(answering, own_id, size)
         self._bytes += size
         answering.add_done_callback(self._have_answered)

@@ -17,8 +17,6 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-SHARED = KILLS = True
-
 _REFUSED = "Failed to process the request for model 'scripted_0_0', message: "
 _SETUP = """
 family = pb_utils.MetricFamily
@@ -31,8 +29,10 @@ def text(call, *arguments, **named):
 """
 
 
+FRONTENDS = ("metrics",)
 MODELS = ("scripted", "measuring")
-LOADED = ("scripted", "measuring", "mortal")
+_LOADED = ("scripted", "measuring", "mortal")
+OPTIONS = ("--model-control-mode=explicit", *(f"--load-model={name}" for name in _LOADED))
 
 
 def prepare(server: Server) -> None:

@@ -22,8 +22,6 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-SHARED = KILLS = True
-
 _START, _END = 1, 2
 
 #: Decoupled and iterative: takes VALUE steps, each of which adds one to its state.
@@ -65,7 +63,9 @@ def _vary(server: Server, name: str, *changes: tuple[str, str]) -> Path:
     return directory
 
 
+FRONTENDS = ("grpc",)
 MODELS = ["stateful"]
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 
 
 def prepare(server: Server) -> None:
