@@ -9,6 +9,7 @@ words. A test of options, of a start or an end has a server of its own.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +44,18 @@ class SharedServer(Server):
         for model in models:
             error = self.control_model("load", model)
             assert not error, error
+
+    def go_on(self) -> None:
+        """Start the server again if it ended while no test had it.
+
+        To be called between two files: a test takes a process that comes during it for a leftover.
+        """
+        if self.process is not None and self.returncode is not None:
+            sys.stderr.write(f"the shared server ended with {self.returncode} between two files\n")
+            shutil.rmtree(self.repository)
+            self.repository.mkdir()
+            self.process = None
+            self.start()
 
     @contextmanager
     def lent(self, *, kills: bool = False) -> Iterator[SharedServer]:
