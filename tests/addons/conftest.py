@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.system.conftest import lone_shared_server, running, server, shared_server, tmp_path
+from tests.system.conftest import running, server, shared_server, tmp_path
 
-__all__ = ["lone_shared_server", "running", "server", "shared_server", "tmp_path"]
+__all__ = ["running", "server", "shared_server", "tmp_path"]

@@ -68,20 +68,13 @@ def server(running: Server) -> Server:
 
 
 @pytest.fixture(scope="session")
-def lone_shared_server(
+def shared_server(
     session_mark: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedServer]:
     """One for all tests of this process that load their models themselves."""
     server = SharedServer(tmp_path_factory.mktemp("shared"))
     with server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def shared_server(lone_shared_server: SharedServer) -> SharedServer:
-    """The same, which lives when a file begins."""
-    lone_shared_server.go_on()
-    return lone_shared_server
 
 
 @pytest.fixture

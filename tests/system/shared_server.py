@@ -9,7 +9,6 @@ words. A test of options, of a start or an end has a server of its own.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,18 +44,6 @@ class SharedServer(Server):
             error = self.control_model("load", model)
             assert not error, error
 
-    def go_on(self) -> None:
-        """Start the server again if it ended while no test had it.
-
-        To be called between two files: a test takes a process that comes during it for a leftover.
-        """
-        if self.process is not None and self.returncode is not None:
-            sys.stderr.write(f"the shared server ended with {self.returncode} between two files\n")
-            shutil.rmtree(self.repository)
-            self.repository.mkdir()
-            self.process = None
-            self.start()
-
     @contextmanager
     def lent(self, *, kills: bool = False) -> Iterator[SharedServer]:
         """Lend the server to a test, or to the tests of a file, which may lend it to each.
@@ -69,6 +56,8 @@ class SharedServer(Server):
             pids = {role: pids for role, pids in self.pids().items() if role != "stub"}
             return {role: len(pids[role]) for role in pids} if kills else dict(pids)
 
+        status = self.returncode
+        assert status is None, f"it ended with {status} while no test had it: {self.log_text()}"
         begin, files, processes = self._begin, self._files(), processes_now()
         self._begin += len(self.log_text())
         try:
