@@ -172,7 +172,7 @@ class PendingStream(PendingRequest):
     # ------------------------------------------------------------- responses
 
     def _respond(self, response: ResponseBody) -> None:
-        self._end_trace()
+        self._end_observed()
         self._settle(self._response(response, None, is_final=True))
 
     def _take_item(self, item: StreamItem | None) -> None:

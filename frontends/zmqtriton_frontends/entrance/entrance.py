@@ -171,7 +171,7 @@ class Entrance:
         """
         if arrivals is not None:
             checked = checked.with_arrivals(arrivals)
-        return followed(self.gateway.stream(checked), checked.trace, self._sending)
+        return followed(self.gateway.stream(checked), checked.observer, self._sending)
 
 
 def _with(ask: Ask, content: Content) -> Ask:

@@ -250,7 +250,7 @@ class Gateway:
             raise Unavailable(STOPPING)
         flags, priority, timeout_us, deadline_ns, correlation, token = request.options
         batch_size, batch_key = request.admission
-        trace = request.trace
+        observer = request.observer
         self._next_id = own_id = self._next_id + 1
         row = (
             own_id,
@@ -265,7 +265,7 @@ class Gateway:
             batch_key,
             correlation,
             cache_key,
-            trace.context if trace is not None else "",
+            observer.context if observer is not None else "",
             0,
             token,
         )

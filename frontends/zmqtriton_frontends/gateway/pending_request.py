@@ -12,11 +12,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from zmqtriton_floor.errors import Cancelled
 from zmqtriton_floor.wire import ResponseBody, decode_response
 from zmqtriton_frontends.inference.admission import CheckedRequest, Copy
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import Claim
-from zmqtriton_frontends.inference.request_trace import Trace
+from zmqtriton_frontends.inference.request_trace import Observer
 from zmqtriton_frontends.tensors.payload import Payload
 from zmqtriton_frontends.tensors.placement import KeptBlocks
 from zmqtriton_frontends.tensors.references import PlacedBody
@@ -43,7 +44,7 @@ class Sender(Protocol):
 class PendingRequest:
     """Calls its subclass's _respond() or _refuse() once."""
 
-    __slots__ = ("_claim", "_copy", "_gateway", "_id", "_is_opening", "_task", "_trace")
+    __slots__ = ("_claim", "_copy", "_gateway", "_id", "_is_opening", "_observer", "_task")
 
     #: The name of the sending of its answer in traces.
     SENDING: ClassVar[str]
@@ -59,14 +60,14 @@ class PendingRequest:
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.
         self._is_opening = False
-        self._trace: Trace | None = None
+        self._observer: Observer | None = None
 
     def start(self, checked: CheckedRequest) -> None:
         """Send the request, which has passed the entrance."""
         self._send(checked)
 
     def _send(self, checked: CheckedRequest) -> None:
-        self._trace = checked.trace
+        self._observer = checked.observer
         if checked.places:
             self._claim = self._gateway.catalogue.regions.claim(checked.places)
             checked = checked.with_claim(self._claim)
@@ -88,7 +89,7 @@ class PendingRequest:
 
     def cancel(self) -> None:
         """Cancel it: nobody waits for it any more. Does nothing if it is answered."""
-        self._end_trace("request was cancelled")
+        self._end_observed(Cancelled("request was cancelled"))
         task, self._task = self._task, None
         if self._id:
             self._gateway.cancel(self._id)
@@ -114,7 +115,7 @@ class PendingRequest:
                     self.wait(payload.open(response, kept), self._opened)
                     return
                 response = opened
-            if self._trace is None and self._claim is None and self._copy is None:
+            if self._observer is None and self._claim is None and self._copy is None:
                 self._respond(response)
             else:
                 self._take(response)
@@ -123,7 +124,7 @@ class PendingRequest:
 
     def set_exception(self, error: Exception, /) -> None:
         self._leave()
-        self._end_trace(str(error))
+        self._end_observed(error)
         self._refuse(error)
 
     # ------------------------------------------------------------------ parts
@@ -153,8 +154,8 @@ class PendingRequest:
         self._take(response)
 
     def _take(self, response: ResponseBody) -> None:
-        if self._trace is not None:
-            self._trace.mark("INFER_RESPONSE_COMPLETE")
+        if self._observer is not None:
+            self._observer.take(response)
         if self._copy is not None:
             self._copy.take_stable(response)
             self._copy = None
@@ -172,11 +173,11 @@ class PendingRequest:
             self._copy.drop()
             self._copy = None
 
-    def _end_trace(self, problem: str = "") -> None:
-        if self._trace is not None:
-            if problem:
-                self._trace.fail(problem)
-            self._trace.end(self.SENDING)
+    def _end_observed(self, problem: Exception | None = None) -> None:
+        if self._observer is not None:
+            if problem is not None:
+                self._observer.fail(problem)
+            self._observer.end(self.SENDING)
 
     def _respond(self, response: ResponseBody) -> None:
         """Give the answer to its waiter."""

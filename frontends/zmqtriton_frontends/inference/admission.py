@@ -30,7 +30,7 @@ from zmqtriton_frontends.inference.client_regions import (
     RegionSlice,
     flags_of_inputs,
 )
-from zmqtriton_frontends.inference.request_trace import Trace
+from zmqtriton_frontends.inference.request_trace import Observer, Observers
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.arrivals import Arrivals
@@ -107,7 +107,8 @@ class CheckedRequest(NamedTuple):
     classes: Classes = NO_CLASSES
     #: Its key in the response cache.
     cache_key: bytes = b""
-    trace: Trace | None = None
+    #: Sees its responses and its end: its trace, a record of it.
+    observer: Observer | None = None
     #: Takes the times of its stages, if its client wants them.
     stages: Stages | None = None
     #: Its copy to a canary, whose answer is compared.
@@ -142,6 +143,12 @@ class CheckedRequest(NamedTuple):
         """Return the same request, which asks the broker for its stages."""
         options = self.options._replace(flags=self.options.flags | WANT_STAGES)
         return self._replace(options=options, stages=stages)
+
+    def with_observer(self, observer: Observer) -> CheckedRequest:
+        """Return the same request, which one more observer sees."""
+        if self.observer is not None:
+            observer = Observers(self.observer, observer)
+        return self._replace(observer=observer)
 
     def with_report(self, report: Report) -> CheckedRequest:
         """Return the same request, beside whose answer its client is told more."""

@@ -1,6 +1,7 @@
-"""A frontend's report of one traced request: when it came and when it was answered.
+"""The observers of a request, of which its trace is one: when it came and when it was answered.
 
-Made by trace_sampling.py, carried by the checked request, and ended by whoever answers it.
+Made by trace_sampling.py and by steps, carried by the checked request, and ended by whoever
+answers it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,53 @@ from typing import Any, Protocol, TypeVar
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.spans import Sender
+from zmqtriton_floor.wire import ResponseBody
 
 now_ns = time.monotonic_ns
 _COMPLETE = "INFER_RESPONSE_COMPLETE"
 
 
+class Observer(Protocol):
+    """A witness of one request from its check to its end. Nothing that it does may raise."""
+
+    #: The traceparent that its model gets; "" for none.
+    context: str
+
+    def take(self, response: ResponseBody, /) -> None:
+        """See a response, before its client has it."""
+
+    def fail(self, error: Exception, /) -> None:
+        """See an error in place of a response."""
+
+    def end(self, sending: str, /) -> None:
+        """See the end; only the first counts. `sending` names that of the answer in traces."""
+
+
+class Observers:
+    """Several observers of one request."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self.context = first.context or second.context
+        self._each = first, second
+
+    def take(self, response: ResponseBody) -> None:
+        for observer in self._each:
+            observer.take(response)
+
+    def fail(self, error: Exception) -> None:
+        for observer in self._each:
+            observer.fail(error)
+
+    def end(self, sending: str) -> None:
+        for observer in self._each:
+            observer.end(sending)
+
+
 class _Item(Protocol):
     """One response of a stream."""
+
+    @property
+    def body(self) -> ResponseBody | None: ...
 
     @property
     def error(self) -> ZmqTritonError | None: ...
@@ -37,60 +78,58 @@ class Trace:
         self._span = span
         self._marks: list[tuple[str, int]] = span["marks"]
 
-    def mark(self, name: str) -> None:
-        """Note that it has come so far, now."""
-        self._marks.append((name, now_ns()))
-
-    def fail(self, text: str) -> None:
-        """Note that its answer is this error."""
-        self._span["error"] = text
+    def take(self, _: ResponseBody | None = None) -> None:
+        """Note that it is complete, now."""
         if all(name != _COMPLETE for name, _ in self._marks):
-            self.mark(_COMPLETE)
+            self._marks.append((_COMPLETE, now_ns()))
+
+    def fail(self, error: Exception) -> None:
+        """Note that its answer is this error."""
+        self._span["error"] = str(error)
 
     def end(self, sending: str) -> None:
         """End it: its answer is on its way; only the first end counts."""
         sender, span = self._sender, self._span
         if "ended" not in span:
             span["ended"] = True
+            self.take()
             self._marks += [(f"{sending}_START", now_ns()), (f"{sending}_END", now_ns())]
             sender.send(self.context, span)
 
 
 @contextmanager
-def ending(trace: Trace | None, sending: str) -> Iterator[None]:
-    """End the trace after this block, in which the answer is made, whatever becomes of it."""
-    if trace is None:
+def ending(observer: Observer | None, sending: str) -> Iterator[None]:
+    """End the observer after this block, in which the answer is made, whatever becomes of it."""
+    if observer is None:
         yield
         return
     try:
         yield
     except ZmqTritonError as error:
-        trace.fail(error.text)
+        observer.fail(error)
         raise
     finally:
-        trace.end(sending)
+        observer.end(sending)
 
 
 def followed(
-    items: AsyncGenerator[_T, None], trace: Trace | None, sending: str
+    items: AsyncGenerator[_T, None], observer: Observer | None, sending: str
 ) -> AsyncGenerator[_T, None]:
     """Return the same responses.
 
-    The trace ends with the last of them, or when nobody wants more.
+    The observer sees the last of them, or when nobody wants more.
     """
-    return items if trace is None else _followed(items, trace, sending)
+    return items if observer is None else _followed(items, observer, sending)
 
 
 async def _followed(
-    items: AsyncGenerator[_T, None], trace: Trace, sending: str
+    items: AsyncGenerator[_T, None], observer: Observer, sending: str
 ) -> AsyncGenerator[_T, None]:
-    is_first = True
-    with ending(trace, sending):
+    with ending(observer, sending):
         async with aclosing(items):
             async for item in items:
-                if is_first:
-                    trace.mark(_COMPLETE)
-                is_first = False
+                if item.body is not None:
+                    observer.take(item.body)
                 if item.error is not None:
-                    trace.fail(item.error.text)
+                    observer.fail(item.error)
                 yield item

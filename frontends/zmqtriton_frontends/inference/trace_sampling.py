@@ -120,7 +120,8 @@ class Traces:
             "marks": [(f"{received[0]}_START", received[1]), (f"{received[0]}_END", now_ns())],
         }
         options = checked.options._replace(flags=checked.options.flags | choice.flags)
-        return checked._replace(options=options, trace=Trace(self._sender, context, span))
+        checked = checked._replace(options=options)
+        return checked.with_observer(Trace(self._sender, context, span))
 
     def _client_span(self, parent: Parent | None) -> str:
         """Return the name of the client's span; "" without one that counts."""

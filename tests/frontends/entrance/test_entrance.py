@@ -18,7 +18,7 @@ from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
-from zmqtriton_floor.wire import BYTE_WINDOW, RequestBody, Tensor
+from zmqtriton_floor.wire import BYTE_WINDOW, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
@@ -26,6 +26,7 @@ from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, Options
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
+from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.arrivals import Arrivals
 
@@ -50,6 +51,24 @@ def counted(gateway: Any) -> Callable[[Ask, CheckedRequest], CheckedRequest]:
 
 
 one, two = partial(named_step, "one"), partial(named_step, "two")
+
+
+class Record:
+    """An observer."""
+
+    context = ""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def take(self, response: ResponseBody) -> None:
+        self.seen.append(response)
+
+    def fail(self, error: Exception) -> None:
+        self.seen.append(error)
+
+    def end(self, sending: str) -> None:
+        self.seen.append(sending)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +103,7 @@ class World:
 
     async def _stream(self, checked: CheckedRequest) -> AsyncIterator[Any]:
         self.sent.append(checked)
-        yield SimpleNamespace(error=None)
+        yield SimpleNamespace(body=ResponseBody({}, []), error=None)
 
     def trace(self, rate: int) -> None:
         """Trace one of so many requests; 0: none."""
@@ -239,17 +258,17 @@ def test_steps_of_packages_are_made_once_for_all_entrances_of_a_process() -> Non
 
 def test_requests_are_traced_while_some_are_to_be() -> None:
     world = World(steps=("one",))
-    assert world.entrance.enter(ask()).trace is None
+    assert world.entrance.enter(ask()).observer is None
 
     world.trace(1)
-    assert world.entrance.enter(ask(begun_ns=5)).trace is not None
+    assert world.entrance.enter(ask(begun_ns=5)).observer is not None
     world.trace(0)
-    assert world.entrance.enter(ask()).trace is None
+    assert world.entrance.enter(ask()).observer is None
 
     assert ["one"] * 3 == NAMES
     world.trace(1)
     later = Entrance(world.gateway, "RECV", "SEND")
-    assert later.enter(ask()).trace is not None, "the settings were there before"
+    assert later.enter(ask()).observer is not None, "the settings were there before"
 
 
 def test_a_request_begins_at_once_or_its_sink_gets_the_error() -> None:
@@ -433,16 +452,20 @@ async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
     world = World()
     world.trace(1)
     checked = world.entrance.enter(ask())
-    arrivals = Arrivals()
+    arrivals, record, trace = Arrivals(), Record(), checked.observer
+    checked = checked.with_observer(record)
     assert 1 == len([item async for item in world.entrance.responses(checked, arrivals)])
+    assert [ResponseBody({}, []), "SEND"] == record.seen, "a second observer sees the same"
     assert 1 == len([item async for item in world.entrance.responses(checked)])
     with_room, without = world.sent
     assert arrivals is with_room.arrivals
     assert with_room.options.flags & BYTE_WINDOW
     assert without.arrivals is None
     assert not without.options.flags & BYTE_WINDOW
-    assert checked.trace is not None
-    assert any("SEND_START" == name for name, _ in checked.trace._marks)
+    assert isinstance(trace, Trace)
+    assert checked.observer is not None
+    assert trace.context == checked.observer.context
+    assert any("SEND_START" == name for name, _ in trace._marks)
 
 
 @scenario(asyncio.run)

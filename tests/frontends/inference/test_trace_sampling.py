@@ -67,7 +67,7 @@ def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) ->
 def test_a_request_with_a_context_is_traced_below_it_with_a_state_that_is_right(
     state: str, expected: str
 ) -> None:
-    trace = followed(Parent(_GIVEN, state)).trace
+    trace = followed(Parent(_GIVEN, state)).observer
 
     assert trace is not None
     name, kept = spans.parts(trace.context)
@@ -84,12 +84,12 @@ def test_no_tensors_are_asked_for_where_they_could_not_be_sent() -> None:
     "traceparent", ["", "x", _GIVEN.upper(), _GIVEN.replace("b7ad6b7169203331", "0" * 16)]
 )
 def test_a_context_that_is_none_has_no_effect(traceparent: str) -> None:
-    assert followed(Parent(traceparent)).trace is None
+    assert followed(Parent(traceparent)).observer is None
 
 
 def test_a_context_has_no_effect_in_tritons_mode_or_where_tracing_is_off() -> None:
-    assert followed(Parent(_GIVEN), "triton").trace is None
-    assert followed(Parent(_GIVEN), levels=[]).trace is None
+    assert followed(Parent(_GIVEN), "triton").observer is None
+    assert followed(Parent(_GIVEN), levels=[]).observer is None
 
 
 class _Told(spans.Sender):

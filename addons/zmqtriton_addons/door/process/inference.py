@@ -104,7 +104,7 @@ class DoorInference(PendingRequest):
             request = self._request
             self._request = request._replace(body=request.body._replace(inputs=[]))
         if is_stream:
-            self._trace = checked.trace
+            self._observer = checked.observer
             self.wait(self._follow(checked), lambda _: None)
         else:
             self._send(checked)
@@ -113,8 +113,8 @@ class DoorInference(PendingRequest):
 
     def _respond(self, response: ResponseBody) -> None:
         message = self._message(response, is_final=True)
-        if self._trace is not None:
-            self._end_trace()
+        if self._observer is not None:
+            self._end_observed()
         self._asker.answer(self._number, message)
 
     def _refuse(self, error: Exception) -> None:

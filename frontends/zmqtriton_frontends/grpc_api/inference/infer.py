@@ -85,8 +85,8 @@ class PendingGrpcInference(PendingRequest):
         if checked.classes:
             response = classify(model, response, checked.classes)
         pieces = encode_in_pieces(model.name, model.version, checked.body.request_id, response)
-        if self._trace is not None:
-            self._end_trace()
+        if self._observer is not None:
+            self._end_observed()
         if not checked.reports:
             self._answer.set_result(pieces)
         else:

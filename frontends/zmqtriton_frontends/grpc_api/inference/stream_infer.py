@@ -457,8 +457,8 @@ class _Turn(PendingRequest):
         )
         if type(message) is Pieces:
             self._exchange.copy(message)
-        if self._trace is not None:
-            self._end_trace()
+        if self._observer is not None:
+            self._end_observed()
         self._finish(message)
 
     def _refuse(self, error: Exception) -> None:

@@ -176,7 +176,7 @@ class HttpInference(PendingRequest):
             if not self._has_room(size_of_response(response)):
                 raise Unavailable(TOO_MANY_UNREAD)
             self.wait(form.encode_aside(response), self._encoded)
-        elif not self._reports and self._trace is None:
+        elif not self._reports and self._observer is None:
             self._answer(200, form.encode(response))
         else:
             self._encoded(form.encode(response))
@@ -192,7 +192,7 @@ class HttpInference(PendingRequest):
         return (*headers, *texts_of(await reported(self._reports))), text, tail
 
     def _succeed(self, encoded: Encoded) -> None:
-        self._end_trace()
+        self._end_observed()
         self._answer(200, encoded)
 
     def _refuse(self, error: Exception) -> None:
