@@ -92,6 +92,7 @@ STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one do
 STREAM_WINDOW_BYTES = 8 << 20  # with BYTE_WINDOW; one that exceeds them is the last to leave
 FINAL = 1  # a flag of an outcome and of a reply
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
+BELOW_ALL = 2**63 - 1  # a priority: behind all others, with and without levels
 FORWARDED = 4  # with HAS_REFERENCES: to inputs of the request alone, and nothing is leased for it
 LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
 

@@ -253,6 +253,17 @@ def test_higher_priorities_go_first_and_each_in_the_order_it_came() -> None:
     assert [1, 4, 8, 3, 5, 6, 2, 7] == executed(world)
 
 
+@pytest.mark.parametrize("levels", [{}, {"priority_levels": 2, "default_priority_level": 2}])
+def test_what_is_below_all_goes_last_with_and_without_levels(levels: dict[str, int]) -> None:
+    world = scheduling(**levels)
+    world.infer(F, request(1))
+
+    below = [request(number, priority=wire.BELOW_ALL) for number in (2, 4)]
+    world.infer(F, below[0], request(3), below[1], request(5, priority=2))
+
+    assert [1, 3, 5, 2, 4] == executed(world)
+
+
 @pytest.mark.row("E63", "E65")
 def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
     world = scheduling(

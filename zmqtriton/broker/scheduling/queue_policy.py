@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest, Place
+from zmqtriton_floor.wire import BELOW_ALL
 
 #: With more levels than this, empty ones are dropped.
 _FEW = 64
@@ -134,9 +135,9 @@ class Levels:
 
     def of(self, request: InflightRequest) -> PriorityLevel:
         """Return the level in which a request has to wait."""
-        number = self._usual
-        if self._count and 0 < request.row.priority <= self._count:
-            number = request.row.priority
+        number, priority = self._usual, request.row.priority
+        if priority and (priority <= self._count or priority == BELOW_ALL):
+            number = priority
         level = self.by_priority.get(number)
         return level if level is not None else self._new(number)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zmqtriton_addons.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
 from zmqtriton_addons.jobs.process.tokens import JobTokens
 from zmqtriton_floor.errors import OVERLOADED
+from zmqtriton_floor.wire import BELOW_ALL
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access, build, routes
@@ -115,13 +116,9 @@ def _scope(job: Job, size: int) -> dict[str, Any]:
 
 
 def lowest_priority(gateway: Gateway) -> Any:
-    """Return the step that has a job wait for all requests of clients, where a model has levels."""
+    """Return the step that has a job wait for all requests of clients."""
 
     def step(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        batching = checked.model.config.get("dynamic_batching") or {}
-        levels = int(batching.get("priority_levels", 0))
-        if not levels:
-            return checked
-        return checked._replace(options=checked.options._replace(priority=levels))
+        return checked._replace(options=checked.options._replace(priority=BELOW_ALL))
 
     return step

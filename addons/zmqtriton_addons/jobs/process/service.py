@@ -26,13 +26,14 @@ from zmqtriton_addons.jobs.process.store import (
     Store,
     Submission,
 )
-from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_addons.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import Service
 
 #: For an earlier process to give the directory up.
 _OPEN_WITHIN_S = 8.0
 _NOT_YET = "another process still has the jobs; retry later"
+_UNUSABLE = "the state directory cannot be used for jobs; the log says why"
 
 
 class JobsService(Service):
@@ -50,7 +51,7 @@ class JobsService(Service):
         self._is_busy = 0
 
     def _begin(self, opened: asyncio.Future[None]) -> None:
-        if not opened.cancelled() and opened.exception() is None:
+        if not opened.cancelled():
             self._running.begin()
 
     async def open(self) -> Sequence[tuple[str, str]]:
@@ -119,12 +120,11 @@ class JobsService(Service):
 
     async def _wait_for_store(self) -> None:
         opened = self._store.opened
-        if not opened.done():
+        if not opened.done() and self._store.problem is None:
             await asyncio.wait((opened,), timeout=_OPEN_WITHIN_S)
         if not opened.done():
-            raise Refused(503, _NOT_YET)
-        if opened.exception() is not None:
-            raise Refused(500, "the state directory cannot be used for jobs; the log says why")
+            problem = refusal_of(self._store.problem or Refused(503, _NOT_YET))
+            raise problem if isinstance(problem, Refused) else Refused(500, _UNUSABLE)
 
     async def _receive(
         self, document: Document, size: int, reader: asyncio.StreamReader

@@ -10,6 +10,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _MAX_A_COMMIT = 256
+_OPEN_AGAIN_S = 1.0
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _Waiting = tuple[Callable[[Store], Any], "asyncio.Future[Any]"]
@@ -32,6 +34,8 @@ class StoreThread:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         #: Done when this process is the one that has the jobs of the directory.
         self.opened: asyncio.Future[None] = self._loop.create_future()
+        #: Why it is not open yet; it is tried again.
+        self.problem: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="jobs-store", daemon=True)
         self._thread.start()
 
@@ -50,26 +54,47 @@ class StoreThread:
     # ------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            # the process of another server, or this one's before, may still have it
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            store = Store(self._directory)
-            store.begin()
-            lost = store.recover()
-            store.commit()
-        except (OSError, sqlite3.Error) as error:
-            _log.error("%s cannot be used for jobs: %s", self._directory, error)
-            self._tell(self.opened, None, error)
-            return
-        if lost:
-            _log.warning("%d jobs ran when the server ended, and have failed", lost)
+        lock = -1
+        while (store := self._open(lock := self._lock() if lock < 0 else lock)) is None:
+            time.sleep(_OPEN_AGAIN_S)
         self._tell(self.opened, None, None)
         while self._work_off(store):
             pass
         store.close()
         os.close(lock)
+
+    def _lock(self) -> int:
+        """Wait until the directory is this process's; -1 if it cannot be used."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._note_problem(error)
+            return -1
+        # the process of another server, or this one's before, may still have it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
+    def _open(self, lock: int) -> Store | None:
+        """Open the store; None if that is to be tried again, as on a full disk."""
+        if lock < 0:
+            return None
+        try:
+            store = Store(self._directory)
+            store.begin()
+            lost = store.recover()
+            store.commit()
+        except (OSError, sqlite3.Error) as error:
+            self._note_problem(error)
+            return None
+        if lost:
+            _log.warning("%d jobs ran when the server ended, and have failed", lost)
+        return store
+
+    def _note_problem(self, error: Exception) -> None:
+        if self.problem is None:
+            _log.error("%s cannot be used for jobs yet: %s", self._directory, error)
+        self.problem = error
 
     def _work_off(self, store: Store) -> bool:
         """Perform the waiting work in one transaction; return False at the end."""
@@ -101,7 +126,7 @@ class StoreThread:
         except (OSError, sqlite3.Error) as error:
             store.roll_back()
             _log.error("jobs cannot be written: %s", error)
-            results = [(None, _refusal(error))] * len(waiting)
+            results = [(None, refusal_of(error))] * len(waiting)
         for (_, future), (result, problem) in zip(waiting, results, strict=True):
             self._tell(future, result, problem)
 
@@ -128,12 +153,13 @@ def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception
     except Exception as error:  # noqa: BLE001 - whoever waits for it is told
         store.savepoint("ROLLBACK TO")
         store.savepoint("RELEASE")
-        return None, error if isinstance(error, Refused) else _refusal(error)
+        return None, error if isinstance(error, Refused) else refusal_of(error)
     store.savepoint("RELEASE")
     return result, None
 
 
-def _refusal(error: Exception) -> Exception:
+def refusal_of(error: Exception) -> Exception:
+    """Return the error as a client gets it, which need not know others than a full disk."""
     is_full = isinstance(error, sqlite3.Error) and "full" in str(error)
     if is_full or (isinstance(error, OSError) and error.errno in _NO_SPACE):
         return Refused(507, FULL)

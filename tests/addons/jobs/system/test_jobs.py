@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,10 @@ from tests.support.journal import (
     UNTIL_RELEASED,
     executions,
     has_seen_cancellation,
+    read_journal,
     release_execution,
 )
+from tests.support.scraping import pending_requests
 from tests.support.server import Server
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
@@ -146,6 +149,34 @@ def test_large_tensors_are_files_and_come_back_as_they_were(server: Server) -> N
     soon(lambda: [f"{job}.reply"] == [file.name for file in bodies.iterdir()])
     ask(server, f"/v2/jobs/{job}", method="DELETE")
     assert [] == list(bodies.iterdir())
+
+
+@pytest.mark.parametrize(
+    "batching", ["", "dynamic_batching { priority_levels: 2 default_priority_level: 2 }\n"]
+)
+def test_a_request_whose_client_waits_goes_before_jobs(tmp_path: Path, batching: str) -> None:
+    server = Server(tmp_path, options=["--jobs"], frontends=("metrics",))
+    directory = add_journal(server)
+    with (directory / "config.pbtxt").open("a") as config:
+        config.write(batching)
+
+    def infer(name: str, milliseconds: int = 0) -> None:
+        assert 200 == ask(server, INFER, journal_body(name, milliseconds)).status
+
+    with server, ThreadPoolExecutor() as clients:
+        busy = clients.submit(infer, "busy", UNTIL_RELEASED)
+        soon(lambda: executions(server.journal).get("busy") == 1)
+        jobs = [submit(server, f"job {number}").document["id"] for number in range(3)]
+        soon(lambda: pending_requests(server, "journal") == 3)
+        online = clients.submit(infer, "online")
+        soon(lambda: pending_requests(server, "journal") == 4)
+        release_execution(server.journal, "busy")
+
+        for done in (busy, online):
+            done.result(60)
+        assert ["succeeded"] * 3 == [ended(server, job)["state"] for job in jobs]
+        order = [record.id for record in read_journal(server.journal) if record.event == "start"]
+        assert ["busy", "online", *(f"job {number}" for number in range(3))] == order
 
 
 def test_a_job_of_an_unknown_model_is_refused_at_once(server: Server) -> None:

@@ -1,0 +1,95 @@
+"""A full disk refuses new jobs, and loses none that was promised."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
+
+import pytest
+
+from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
+from tests.conftest import find_tool, skip_missing
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+#: Little more than is kept free for answers.
+_DISK_BYTES = 66 << 20
+_MOUNT = "mount -t tmpfs -o size={} none {}"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server whose state directory is a small disk, which ends with it."""
+    python, state = tmp_path / "python", tmp_path / "jobs"
+    state.mkdir()
+    mount = _MOUNT.format(_DISK_BYTES, shlex.quote(str(state)))
+    unshare = [find_tool("unshare"), "-rm", "sh", "-c"]
+    if subprocess.run([*unshare, mount], capture_output=True, check=False).returncode:
+        skip_missing("a namespace that may mount")
+    run = f'{mount}; exec {shlex.quote(sys.executable)} "$@"'
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(unshare)} {shlex.quote(run)} sh "$@"\n')
+    python.chmod(0o700)
+    options = ["--jobs", f"--state-directory={state}"]
+    server = Server(tmp_path / "s", options=options, python=python, frontends=())
+    add_journal(server, JOBS_LIMIT="1")
+    add_journal(server, "again", JOBS_LIMIT="1", JOBS_REPEAT="true")
+    with server:
+        yield server
+
+
+def fill_disk(server: Server) -> Path:
+    """Take what is free, as another program would; return what has it."""
+    state = server.directory.parent / "jobs"
+    filler = Path(f"/proc/{server.pids()['supervisor'][0]}/root{state}/filler")
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        file.writelines(repeat(bytes(1 << 20)))
+    return filler
+
+
+def test_a_full_disk_refuses_new_jobs_and_loses_none(server: Server) -> None:
+    running = submit(server, "running", UNTIL_RELEASED).document["id"]
+    promised = [running]
+    large = "x" * (256 << 10)
+    while (reply := submit(server, f"{len(promised)} {large}")).status == 202:
+        promised.append(reply.document["id"])
+        assert len(promised) < 20, "the disk does not become full"
+    assert 507 == reply.status
+    assert "disk of the state directory is full" in reply.document["error"]
+
+    filler = fill_disk(server)
+    assert 507 == submit(server, "small").status
+    release_execution(server.journal, "running")
+    soon(lambda: "cannot be kept yet" in server.log_text())
+    assert "running" == state_of(server, running)["state"]
+    filler.unlink()
+
+    assert ["succeeded"] * len(promised) == [ended(server, job)["state"] for job in promised]
+    assert {1} == set(executions(server.journal).values())
+    for job in promised:
+        assert 200 == ask(server, f"/v2/jobs/{job}", method="DELETE").status
+    assert 202 == submit(server, "after").status
+
+
+def test_a_process_that_is_killed_on_a_full_disk_loses_none(server: Server) -> None:
+    promised = [submit(server, "running", UNTIL_RELEASED, "again").document["id"]]
+    promised += [submit(server, f"waits {n}", 0, "again").document["id"] for n in range(5)]
+    soon(lambda: "running" in executions(server.journal))
+    [jobs_process] = server.pids()["jobs"]
+
+    filler = fill_disk(server)
+    os.kill(jobs_process, signal.SIGKILL)
+    soon(lambda: server.pids().get("jobs", [jobs_process]) != [jobs_process])
+    release_execution(server.journal, "running")
+    assert submit(server, "refused").status == 507
+    filler.unlink()
+    soon(lambda: ask(server, "/v2/jobs").status == 200)
+
+    assert ["succeeded"] * 6 == [ended(server, job)["state"] for job in promised]
