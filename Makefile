@@ -18,14 +18,19 @@ peer_pythons := '>=3.10,<3.13'
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
+.PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
 	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
+# All but what is marked `long`: loads, floods, faults by chance, whole matrices.
 test: environments
-	$(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
+	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first $(ARGS)
+
+# What is marked `long`, and nothing else.
+test-long: environments
+	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=long $(ARGS)
 
 # All at once: most of their time is the network's.
 environments:
@@ -138,7 +143,7 @@ deb: $(uv)
 	$(uv) build --quiet --out-dir build/deb
 	deploy/debian/build.sh build/deb/zmqtriton-*.whl build/deb
 
-# Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
+# Every process counts, those that are forked or killed in order too; takes twice as long as both tiers.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.
 coverage: environments
 	mkdir -p build/coverage

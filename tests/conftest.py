@@ -18,7 +18,7 @@ import pytest
 from _pytest.outcomes import Skipped
 from hypothesis.internal.conjecture import providers
 
-from tests.session import order
+from tests.session import order, tiers
 from tests.session.file_times import FileTimes
 from tests.support import leaks
 
@@ -50,7 +50,12 @@ _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="leave out the tests in SLOW")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out what is slow: tests.session.tiers"
+    )
+    parser.addoption(
+        "--tier", choices=[tiers.FIRST, tiers.LONG], help="without what is long, or that alone"
+    )
     parser.addoption("--order-seed", help="decides the order of files, and of tests within a file")
     parser.addoption(
         "--durations-files", type=int, metavar="N", help="the N files that cost most CPU; 0: all"
@@ -59,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(order)
+    config.pluginmanager.register(tiers)
     number = config.getoption("--durations-files")
     if number is not None:
         config.pluginmanager.register(FileTimes(number))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest, Place
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor.wire import Request
+
+pytestmark = pytest.mark.slow
 
 _GENERATION = Generation(1, "m", 1, "{}")
 

@@ -21,6 +21,8 @@ from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.mappings import REGIONS_FROM, Mappings, Pagemap
 from zmqtriton_floor.wire import Block, Reference
 
+pytestmark = pytest.mark.slow
+
 OWNER = 7
 
 

@@ -52,6 +52,23 @@ def test_no_target_takes_the_environment_of_another(checkout: Path) -> None:
     assert [line for line in own if line.endswith("--clear .venv")]
 
 
+@pytest.mark.parametrize(
+    ("target", "tiers"), [("test", ["first"]), ("test-long", ["long"]), ("coverage", [])]
+)
+def test_each_tier_has_a_target_and_coverage_has_both(
+    checkout: Path, target: str, tiers: list[str]
+) -> None:
+    [line] = [line for line in commands(checkout, target) if " pytest -n " in line]
+
+    assert tiers == [w.partition("=")[2] for w in line.split() if w.startswith("--tier=")]
+
+
+def test_all_that_must_pass_has_both_tiers() -> None:
+    steps = (ROOT / ".ci" / "run").read_text().splitlines()
+
+    assert {"test", "test-long"} <= {line.split()[1] for line in steps if line.startswith("make ")}
+
+
 def test_an_environment_gets_a_changed_finder(checkout: Path) -> None:
     for second, name in enumerate((".venv/pyvenv.cfg", ".venv/test.stamp"), start=1):
         (checkout / name).touch()

@@ -12,7 +12,7 @@ from tests.repo.test_conformance_table import PAGE, TESTS, marked_in
 PAGES = [("security.md", "S-", 50), ("reliability.md", "R-", 30)]
 
 
-def _named_tests(text: str) -> dict[str, list[tuple[str, str]]]:
+def named_tests(text: str) -> dict[str, list[tuple[str, str]]]:
     """The tests by the id of the row that they belong to."""
     by_row: dict[str, list[tuple[str, str]]] = {}
     for id, names in re.findall(r"^- ([A-Z]-\w+): ((?:`.+`,?\s+)+)", text, re.MULTILINE):
@@ -29,7 +29,7 @@ def test_every_row_stands_once_with_tests_that_exist(page: str, prefix: str, lea
 
     ids = [row[0] for row in rows]
     assert len(ids) == len(set(ids)) > least
-    tests = _named_tests(text)
+    tests = named_tests(text)
     assert set(tests) <= set(ids)
     for id, *_, last in rows:
         assert tests.get(id) or last == "open", id

@@ -23,6 +23,8 @@ from zmqtriton.repository.scan import (
 )
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
+pytestmark = pytest.mark.slow
+
 
 def make_model(repository: Path, name: str, *versions: str) -> Path:
     model = repository / name

@@ -2,7 +2,8 @@
 
 On a machine whose processors are all busy it is CPU that decides how long the tests take, and CPU
 stays comparable beside other work. A server's processes count when it has ended, thus in the file
-that ends it; one that was killed has not reaped its children, and theirs are missing.
+that ends it; one that was killed has not reaped its children, and theirs are missing. Servers that
+files share end with the last test of a process, and have a line of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.session import tiers
+
+#: A file of the first tier that costs more is named: it should cost less, or a part of it is long.
+DEAR_S = 6.0
+_SHARED = "what files share, at the end"
+
 
 class FileTimes:
     """Adds up what tests report, and prints the dearest files; each testing process has one."""
@@ -24,9 +31,13 @@ class FileTimes:
         #: By file: the number of tests, seconds, seconds of CPU.
         self._files: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
         self._last = _now()
+        self._is_ending = False
 
     def pytest_collection_finish(self) -> None:
         self._last = _now()
+
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        self._is_ending = nextitem is None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -36,12 +47,14 @@ class FileTimes:
         report = yield
         last, self._last = self._last, _now()
         used = [now - before for now, before in zip(self._last, last, strict=True)]
-        report.user_properties.append(("used", used))
+        name = _SHARED if self._is_ending else item.nodeid.partition("::")[0]
+        report.user_properties += [("used", used), ("used by", name)]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name, is_call = report.nodeid.partition("::")[0], int(report.when == "call")
-        used: Any = dict(report.user_properties).get("used", (0.0, 0.0))
+        properties: dict[str, Any] = dict(report.user_properties)
+        name = properties.get("used by", report.nodeid.partition("::")[0])
+        is_call, used = int(report.when == "call"), properties.get("used", (0.0, 0.0))
         self._files[name] = [
             a + b for a, b in zip(self._files[name], (is_call, *used), strict=True)
         ]
@@ -52,6 +65,9 @@ class FileTimes:
         terminalreporter.section("files by CPU")
         for name, (tests, seconds, cpu) in [*rows[: self._number or None], *total]:
             terminalreporter.line(f"{cpu:8.2f} s CPU {seconds:8.2f} s {tests:6.0f} tests  {name}")
+        if terminalreporter.config.getoption("--tier") == tiers.FIRST:
+            dear = [name for name, (*_, cpu) in rows if cpu > DEAR_S and name != _SHARED]
+            terminalreporter.line(f"files of the first tier above {DEAR_S:.0f} s: {' '.join(dear)}")
 
 
 def _now() -> tuple[float, float]:

@@ -13,6 +13,8 @@ import pytest
 
 from zmqtriton_stub import fork_server
 
+pytestmark = pytest.mark.slow
+
 _ROOTS = os.pathsep.join(sys.path)
 
 

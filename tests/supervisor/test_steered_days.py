@@ -15,7 +15,7 @@ from tests.supervisor.model_directory import PLAIN, ModelDirectory
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness
 from zmqtriton.supervisor.states import InstanceState
 
-pytestmark = pytest.mark.row("L06", "L15", "L16")
+pytestmark = [pytest.mark.row("L06", "L15", "L16"), pytest.mark.slow]
 
 EVENTS = 60
 GROUP = "instance_group { count: 2 }"
@@ -121,7 +121,21 @@ class SteeredDay:
         self.world.advance(600.0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(10),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "supervisor/test_steered_days.py::test_a_day_of_steering_ends_as_was_asked_last"
+                ),
+            )
+            for seed in range(10, 40)
+        ),
+    ],
+)
 def test_a_day_of_steering_ends_as_was_asked_last(tmp_path: Path, seed: int) -> None:
     live(tmp_path, seed)
 

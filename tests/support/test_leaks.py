@@ -13,6 +13,8 @@ import pytest
 from tests.support import leaks
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 _SLEEPER = "import time; time.sleep(60)"
 _TELLING_SLEEPER = f"print(flush=True); {_SLEEPER}"
 # Starts a process in a session of its own, waits until it runs (while it only begins to, it shows

@@ -16,6 +16,8 @@ from zmqtriton.tracing.destination import Destination, read
 from zmqtriton.tracing.gathering import RequestSpan
 from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter, SpanBacklog
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import coverage
 
-from tests.session.order import is_slow
+from tests.session.tiers import is_slow
 from tools.mutants.mutations import Mutation
 from tools.mutants.rooms import ROOT, modules
 
@@ -29,7 +29,7 @@ MARKS = ("-m", "not system and not triton and not gpu")
 
 def is_fast(test: str) -> bool:
     """Return whether `make quick` has this test, or this file of tests."""
-    return not is_slow(test.removeprefix("tests/"))
+    return not is_slow(ROOT / test.partition("::")[0])
 
 
 class Reach:

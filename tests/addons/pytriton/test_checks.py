@@ -20,6 +20,8 @@ from zmqtriton_addons.pytriton.utils.distribution import get_root_module_path, i
 from zmqtriton_addons.pytriton.utils.endpoint_utils import get_endpoint
 from zmqtriton_addons.pytriton.utils.logging import silence_3rd_party_loggers
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_environment_is_logged_without_values(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

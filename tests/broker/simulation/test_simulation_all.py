@@ -7,8 +7,24 @@ import pytest
 from tests.broker.simulation.days import RandomRun
 from zmqtriton.broker.scheduling import execution_rate
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.parametrize("seed", range(60))
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(15),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "broker/simulation/test_simulation_all.py::test_everything_that_is_promised_holds_at_any_moment"
+                ),
+            )
+            for seed in range(15, 60)
+        ),
+    ],
+)
 def test_everything_that_is_promised_holds_at_any_moment(seed: int) -> None:
     day = RandomRun(seed)
 
@@ -17,7 +33,21 @@ def test_everything_that_is_promised_holds_at_any_moment(seed: int) -> None:
     day.run_to_end()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(10),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "broker/simulation/test_simulation_all.py::test_it_holds_where_models_have_a_pace"
+                ),
+            )
+            for seed in range(10, 40)
+        ),
+    ],
+)
 def test_it_holds_where_models_have_a_pace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution_rate, "_CATCH_UP_NS", 0)
     day = RandomRun(seed, pace="400000")

@@ -17,6 +17,8 @@ from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor import wire
 
+pytestmark = pytest.mark.slow
+
 _FRONTEND = 1
 _MODELS = ("first", "second", "third")
 _BATCHES: dict[str, Any] = {"max_batch_size": 3, "dynamic_batching": {}}
@@ -165,7 +167,21 @@ class Calls:
 
 
 @pytest.mark.row("L18")
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(25),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "broker/simulation/test_simulation_calls.py::test_calls_end_with_those_that_they_are_made_for"
+                ),
+            )
+            for seed in range(25, 100)
+        ),
+    ],
+)
 def test_calls_end_with_those_that_they_are_made_for(seed: int) -> None:
     calls = Calls(seed)
 

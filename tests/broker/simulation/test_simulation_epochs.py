@@ -26,6 +26,8 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS
 from zmqtriton_stub.broker import unconfirmed_answers
 
+pytestmark = pytest.mark.slow
+
 #: A model, one whose answers leave in the order of their requests, and an ensemble of both.
 MODEL, ORDERED, ENSEMBLE = 2, 4, 1
 _STEPS = [step("m", {"I": "x"}, {"O": "t"}), step("o", {"I": "t"}, {"O": "y"})]
@@ -527,7 +529,21 @@ def settle(epochs: Epochs) -> None:
 
 
 @pytest.mark.parametrize("deaths", [0.02, 0.1])
-@pytest.mark.parametrize("seed", [*range(50), 1672, 1912])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *(*range(12), 1672, 1912),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "broker/simulation/test_simulation_epochs.py::test_across_brokers_each_request_is_answered_once_and_memory_comes_back"
+                ),
+            )
+            for seed in range(12, 50)
+        ),
+    ],
+)
 def test_across_brokers_each_request_is_answered_once_and_memory_comes_back(
     seed: int, deaths: float, epochs: Epochs
 ) -> None:

@@ -13,6 +13,8 @@ from zmqtriton.config.resources import ResourceKey, ResourceNeed, ResourcePool
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings, RateLimitResource, RateLimits
 
+pytestmark = pytest.mark.slow
+
 _FRONTEND = 1
 _RESOURCES = (
     RateLimitResource("R", 4, 0),

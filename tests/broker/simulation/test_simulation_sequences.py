@@ -18,6 +18,8 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
+pytestmark = pytest.mark.slow
+
 IDLE_NS = 1_000_000
 _STEPS_NS = [0, 20_000, 100_000, 2 * IDLE_NS]
 _IDS: list[int | str] = [1, 2, 3, 4, 5, "a", "b"]

@@ -31,6 +31,8 @@ from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, Option
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import RegionContents
 
+pytestmark = pytest.mark.slow
+
 INPUT = {**tensor_config("X", "FP32", [-1]), "optional": True}
 
 

@@ -27,6 +27,8 @@ from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.inference.client_regions import Claim, Regions, RegionSlice
 from zmqtriton_frontends.tensors.references import PlacedBody
 
+pytestmark = pytest.mark.slow
+
 SMALL = ResponseBody({}, [Tensor("OUTPUT0", 11, [2], b"abcdefgh")])
 LARGE = ResponseBody({}, [Tensor("OUTPUT0", 11, [50_000], Reference(9, 1, 2, 0, 200_000))])
 OPENED = ResponseBody({}, [Tensor("OUTPUT0", 11, [50_000], bytes(200_000))])

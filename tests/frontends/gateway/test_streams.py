@@ -33,6 +33,8 @@ from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import BORROWED_BYTES, Client, Ledger, Share
 from zmqtriton_frontends.tensors.references import PlacedBody
 
+pytestmark = pytest.mark.slow
+
 OWN, STUB = 5, 7
 PATIENCE_S = 20.0
 

@@ -31,6 +31,8 @@ from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_protos import SERVICES, message
 
+pytestmark = pytest.mark.slow
+
 #: What answers over either transport.
 Ask = Callable[[FakeGateway], Transport]
 

@@ -21,7 +21,7 @@ from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.usefixtures("each_transport")
+pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
 
 _SERVICE = "inference.GRPCInferenceService"
 #: Then a client hands over messages as they travelled.

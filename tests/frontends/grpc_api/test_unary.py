@@ -15,6 +15,8 @@ from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
 from zmqtriton_frontends.grpc_api.unary import Answer, Response, answered, by_task
 from zmqtriton_frontends.process.ledger import Book, Share
 
+pytestmark = pytest.mark.slow
+
 
 class Noted:
     """Keeps the answer."""

@@ -20,6 +20,8 @@ from zmqtriton_frontends.http1 import heads
 from zmqtriton_frontends.http1.heads import Refused
 from zmqtriton_frontends.http1.requests import RequestReader
 
+pytestmark = pytest.mark.slow
+
 
 class Message(NamedTuple):
     """A request as somebody has read it, and what is left of the data."""

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 #: What takes long to be imported, and is imported when a server first needs it.
 LATER = ("email", "importlib.metadata", "numpy", "platform", "psutil", "zmq")
 

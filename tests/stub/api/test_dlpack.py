@@ -16,6 +16,8 @@ from zmqtriton_floor import wire
 from zmqtriton_stub.api import dlpack, pb_utils
 from zmqtriton_stub.api.tensor import packed, received
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 NOT_CONTIGUOUS = (
     "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order "

@@ -26,6 +26,8 @@ from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.broker.bls_client import BlsClient
 
+pytestmark = pytest.mark.slow
+
 _TOKEN = b"0123456789abcdef"
 _ROW = wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0)
 _STUB = 9

@@ -21,6 +21,8 @@ from zmqtriton_stub.execution.responses import Pending
 from zmqtriton_stub.execution.streams import Stream
 from zmqtriton_stub.instance import Instance
 
+pytestmark = pytest.mark.slow
+
 TOKEN = b"0123456789abcdef"
 A = 3
 

@@ -16,6 +16,8 @@ from zmqtriton_floor import wire
 from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
 
+pytestmark = pytest.mark.slow
+
 MAIN = threading.main_thread().ident
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from tests.broker.world import TOKEN, BrokerHarness, F, S, request
 from zmqtriton.broker.hellos import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker.connection import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+
+pytestmark = pytest.mark.slow
 
 HELLO = wire.Hello(S, TOKEN, 2, is_executing=1, concurrency=2)
 

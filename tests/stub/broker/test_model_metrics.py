@@ -16,6 +16,8 @@ from zmqtriton_stub.api import metrics as pb_metrics
 from zmqtriton_stub.broker import model_metrics
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 
+pytestmark = pytest.mark.slow
+
 
 class BrokersEnd:
     """A link with a broker's state machine at its other end."""

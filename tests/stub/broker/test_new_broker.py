@@ -14,6 +14,8 @@ from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 
+pytestmark = pytest.mark.slow
+
 #: Answers each request with its input, when the file that it names is there.
 _WAITING = """
     import os, time

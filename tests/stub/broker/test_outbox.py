@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from zmqtriton_stub.broker.outbox import Outbox
+
+pytestmark = pytest.mark.slow
 
 
 def test_what_is_put_while_sending_is_sent_afterwards() -> None:

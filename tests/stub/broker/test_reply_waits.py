@@ -15,6 +15,8 @@ from zmqtriton_floor import wire
 from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.broker.reply_waits import ReplyWaits
 
+pytestmark = pytest.mark.slow
+
 REPLY = (wire.Reply(1, 0, "", wire.FINAL), b"body")
 
 

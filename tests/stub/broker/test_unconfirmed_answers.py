@@ -11,6 +11,8 @@ from zmqtriton_stub.broker.unconfirmed_answers import (
     UnconfirmedAnswers,
 )
 
+pytestmark = pytest.mark.slow
+
 
 class Clock:
     now_ns = 0

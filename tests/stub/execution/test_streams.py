@@ -27,6 +27,8 @@ from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
 from zmqtriton_stub.execution.streams import MAX_BUFFERED, Publisher, Stream, coalesce
 from zmqtriton_stub.memory.client_memory import ClientMemory
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {"name": "m", "model_transaction_policy": {"decoupled": True}}
 PEER = 3
 UNAVAILABLE, CANCELLED = 5, 8

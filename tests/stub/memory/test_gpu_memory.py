@@ -25,6 +25,8 @@ from zmqtriton_stub.memory.gpu_memory import Borrowed, Lent, OnGpus
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.supervisor_client import SupervisorClient
 
+pytestmark = pytest.mark.slow
+
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 

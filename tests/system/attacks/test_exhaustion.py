@@ -6,28 +6,23 @@ import json
 import os
 import select
 import time
-import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import grpc
 import numpy as np
 import psutil
 import pytest
 
-from tests.faults.cancelled_streams import unanswered_requests
 from tests.support.raw_http import RawResponse, raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served
-from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
 
-MODELS = ("identity_fp32", "journal", "tokens", "sequences")
+MODELS = ("identity_fp32", "journal", "tokens")
 OPTIONS = ("--allow-client-shm=true",)
 
 
@@ -35,12 +30,6 @@ def prepare(server: Server) -> None:
     config = server.repository / "journal" / "config.pbtxt"
     bound = "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n"
     config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 1") + bound)
-    config = server.repository / "sequences" / "config.pbtxt"
-    short = config.read_text().replace("microseconds: 5000000", "microseconds: 50000")
-    config.write_text(short)
-    bounded = server.add_model(config.parent, "bounded_sequences") / "config.pbtxt"
-    bound = 'parameters { key: "max_requests" value: { string_value: "100" } }\n'
-    bounded.write_text(short + bound)
 
 
 @pytest.fixture
@@ -76,6 +65,9 @@ def shared_memory_file(size: int) -> Iterator[str]:
         file.unlink()
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_connections.py::test_headers_that_trickle_end_the_connection"
+)
 def test_headers_that_never_end_end_their_connections(server: Server) -> None:
     with ExitStack() as stack:
         slow = [connect(server, stack, b"GET /v2 HTTP/1.1\r\nX: ") for _ in range(300)]
@@ -92,6 +84,9 @@ def test_headers_that_never_end_end_their_connections(server: Server) -> None:
                 assert connection.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_large_bodies.py::test_who_leaves_without_reading_leaves_nothing_behind"
+)
 def test_large_responses_that_nobody_reads_leave_nothing(server: Server) -> None:
     size = 16 << 20
     tensor = {"name": "INPUT0", "shape": [size // 4], "datatype": "FP32"}
@@ -167,72 +162,6 @@ def test_many_regions_leave_together(server: Server) -> None:
         eventually(lambda: _descriptors(server) < before + 20, 20, "all regions are closed")
 
 
-def _starts(model: str, first: int, count: int) -> Iterator[bytes]:
-    """Requests of as many sequences, none of which goes on."""
-    tensor = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1]}
-    fields = {"model_name": model, "inputs": [tensor], "raw_input_contents": [b"\1\0\0\0"]}
-    for number in range(first, first + count):
-        named = {"sequence_id": {"int64_param": number}, "sequence_start": {"bool_param": True}}
-        request = message("inference.ModelInferRequest")(**fields, parameters=named)
-        yield request.SerializeToString()
-
-
-def _errors(server: Server, model: str, first: int, count: int) -> list[str]:
-    """Return what a client is told of each."""
-    read = message("inference.ModelStreamInferResponse").FromString
-    with grpc.insecure_channel(server.grpc_address) as channel:
-        ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-        answers = ask(_starts(model, first, count), timeout=120)
-        return [read(answer).error_message for answer in answers]
-
-
-def _a_sequence_starts(server: Server, model: str) -> bool:
-    return [""] == _errors(server, model, 1, 1)
-
-
-def test_a_flood_of_sequences_is_refused_beyond_the_bound(server: Server) -> None:
-    clients, each, model = 4, 1000, "bounded_sequences"
-    before = _mib(server)
-
-    with ThreadPoolExecutor(clients) as at_once:
-        firsts = range(1, clients * each, each)
-        lists = list(at_once.map(lambda first: _errors(server, model, first, each), firsts))
-
-    outcomes = [error for errors in lists for error in errors]
-    refused = [error for error in outcomes if error]
-    assert clients * each == len(outcomes)
-    assert all(error.endswith("Exceeds maximum queue size") for error in refused)
-    # What was admitted was answered, four by four as slots came back.
-    assert 100 <= len(outcomes) - len(refused) < clients * each
-    stats = json.loads(_ask_text(server, f"/v2/models/{model}/stats"))["model_stats"][0]
-    counts = {name: row["count"] for name, row in stats["inference_stats"].items()}
-    assert len(refused) == counts["fail"]
-    assert len(outcomes) - len(refused) == counts["success"] == stats["inference_count"]
-    assert _mib(server) < before + 64
-    assert _a_sequence_starts(server, model)
-
-
-def test_sequences_that_wait_go_with_their_client(server: Server) -> None:
-    before = _mib(server)
-    with grpc.insecure_channel(server.grpc_address) as channel:
-        ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-        # Of one stream no more than a thousand are taken at once.
-        streams = [ask(_starts("sequences", n, 1000), timeout=120) for n in (1, 1001, 2001)]
-        eventually(lambda: unanswered_requests(server) > 2000, 60, "most of them wait")
-        for answers in streams:
-            answers.cancel()
-
-    eventually(lambda: unanswered_requests(server) == 0, 30, "none of them is kept")
-    assert _a_sequence_starts(server, "sequences")
-    assert _mib(server) < before + 64
-
-
-def _ask_text(server: Server, path: str) -> bytes:
-    with urllib.request.urlopen(server.url + path, timeout=30) as answer:
-        text: bytes = answer.read()
-    return text
-
-
 def test_bad_requests_are_not_logged(server: Server) -> None:
     before = server.log_text()
     wrong = [
@@ -252,6 +181,9 @@ def test_bad_requests_are_not_logged(server: Server) -> None:
     assert before == server.log_text()
 
 
+@pytest.mark.long(
+    "frontends/http_api/inference/test_json_documents.py::test_the_loop_goes_on_while_a_large_document_is_read"
+)
 def test_others_are_answered_while_many_numbers_are_read(server: Server) -> None:
     count = 5_000_000
     head = '{"parameters":{"binary_data_output":true},"inputs":[{"name":"INPUT0",'
@@ -262,6 +194,9 @@ def test_others_are_answered_while_many_numbers_are_read(server: Server) -> None
     _ask_beside_others(server, data)
 
 
+@pytest.mark.long(
+    "frontends/http_api/inference/test_json_documents.py::test_an_array_that_is_written_in_pieces_is_whole"
+)
 @pytest.mark.parametrize("accepted", ["identity", "gzip"])
 def test_others_are_answered_while_many_numbers_are_written(server: Server, accepted: str) -> None:
     count = 5_000_000

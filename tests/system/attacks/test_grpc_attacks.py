@@ -33,7 +33,22 @@ SERVICE = "/inference.GRPCInferenceService/"
 INFER, STREAM, LIVE = (SERVICE + name for name in ("ModelInfer", "ModelStreamInfer", "ServerLive"))
 
 
-@pytest.fixture(scope="module", params=["native", "grpcio"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "native",
+        # without the native transport the frames are grpcio's to judge
+        pytest.param(
+            "grpcio",
+            marks=pytest.mark.long(
+                "frontends/grpc_api/transport/test_grpcio_server.py::"
+                "test_bytes_that_no_client_library_sends_get_a_status",
+                "system/attacks/test_grpc_attacks.py::"
+                "test_a_flood_of_frames_is_no_other_clients_trouble",
+            ),
+        ),
+    ],
+)
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

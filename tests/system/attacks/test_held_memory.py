@@ -117,6 +117,9 @@ def _ask_large(mib: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_inferences.py::test_who_does_not_read_is_not_read_of"
+)
 def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> None:
     many = raw_request("GET", "/v2/models/identity_fp32/config") * 2000
     before = _own_mib(server, "http")
@@ -139,6 +142,9 @@ def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> 
     assert _own_mib(server, "http") < before + 120 // 4 + 32
 
 
+@pytest.mark.long(
+    "frontends/grpc_api/transport/test_large_answers.py::test_answers_that_are_not_read_are_bounded_and_go_with_their_clients"
+)
 def test_answers_over_grpc_that_nobody_reads_are_bounded(server: Server) -> None:
     before = _total_mib(server)
     with _others_are_served(server), ExitStack() as stack:
@@ -207,6 +213,10 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
     eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_large_bodies.py::test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time",
+    "system/attacks/test_grpc_attacks.py::test_a_message_at_the_limit_that_never_comes_holds_no_memory",
+)
 @pytest.mark.parametrize(
     ("send", "port"), [(send_endless_message, "grpc_port"), (send_endless_body, "http_port")]
 )
@@ -226,6 +236,10 @@ def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
     eventually(lambda: _total_mib(server) < before + KEPT_MIB, 60, "all of it is free")
 
 
+@pytest.mark.long(
+    "frontends/process/test_inflating.py::test_who_has_had_much_waits_and_nobody_else_does",
+    "system/attacks/test_http_attacks.py::test_what_is_inflated_stops_at_the_limit",
+)
 def test_bodies_that_inflate_a_thousandfold_keep_nobody_waiting(server: Server) -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = stream.compress(b"[" + b"0," * (30 * MIB) + b"0]") + stream.flush()
@@ -244,6 +258,10 @@ def test_bodies_that_inflate_a_thousandfold_keep_nobody_waiting(server: Server) 
     eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
 
 
+@pytest.mark.long(
+    "frontends/process/test_inflating.py::test_each_step_has_room_before_it_is_made",
+    "frontends/grpc_api/transport/test_compressed_messages.py::test_messages_of_many_clients_have_room_before_they_are_inflated",
+)
 def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -> None:
     def packed(mib: int) -> bytes:
         tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [mib << 18]}
@@ -287,6 +305,9 @@ def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -
         assert b"OUTPUT0" in client.read_until(b"OUTPUT0")
 
 
+@pytest.mark.long(
+    "frontends/http_api/inference/test_json_documents.py::test_a_document_waits_for_none_that_is_much_larger"
+)
 def test_large_documents_keep_smaller_ones_waiting_for_little(server: Server) -> None:
     numbers = b"0.1," * (7 * MIB) + b"NaN"  # which is read number by number
     slow = raw_request(

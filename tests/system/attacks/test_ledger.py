@@ -21,7 +21,15 @@ from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "frontends/process/test_ledger.py::test_requests_and_answers_come_out_of_one_budget",
+        "frontends/process/test_ledger.py::test_answers_of_one_client_leave_as_much_for_others",
+        "frontends/grpc_api/transport/test_large_answers.py::test_answers_that_are_not_read_are_bounded_and_go_with_their_clients",
+        "frontends/gateway/test_streams.py::test_a_grant_waits_for_room",
+    ),
+]
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

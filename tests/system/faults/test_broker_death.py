@@ -21,7 +21,7 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.faults import broker_death, frontend_death, steering
+from tests.faults import broker_death, frontend_death
 from tests.faults.load import Load
 from tests.support.failing import FailingCalls
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
@@ -122,6 +122,9 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.long(
+    "system/model_api/test_modes_steps.py::test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death"
+)
 def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"], frontends=())
     config = (server.repository / "journal" / "config.pbtxt").read_text()
@@ -171,49 +174,6 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         assert set(executions(server.journal).values()) == {1}
 
 
-def test_after_the_regular_end_of_an_instance_what_waits_goes_on(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"], options=steering.OPTIONS, frontends=())
-    broker_death.use_instances(server)
-    with server, ThreadPoolExecutor(16) as pool:
-        # more than a progress page names, so that nobody could say which of them had run
-        assert {200} == set(pool.map(lambda n: _ask(server, f"before{n}", 1), range(80)))
-        steering.steer_model(server, "journal", "scale", {"count": 1})
-        eventually(lambda: len(server.stub_pids("journal")) == 1, 30, "one instance ends")
-        held = pool.submit(_ask, server, "held", UNTIL_RELEASED)
-        eventually(lambda: "held" in executions(server.journal), 30, "it executes")
-        waiting = [pool.submit(_ask, server, f"waiting{n}", 1) for n in range(8)]
-        time.sleep(0.1)  # on their way to the broker
-
-        [broker] = server.pids()["broker"]
-        os.kill(broker, signal.SIGKILL)
-        release_execution(server.journal, "held")
-
-        assert [200] * 9 == [future.result(30) for future in (held, *waiting)]
-        assert set(executions(server.journal).values()) == {1}
-
-
-def test_of_requests_to_an_ensemble_those_go_on_of_which_no_step_has_begun(
-    tmp_path: Path,
-) -> None:
-    with (
-        Server(tmp_path / "s", models=["journal", "twice_journal"], frontends=()) as server,
-        ThreadPoolExecutor(16) as pool,
-    ):
-        begun = pool.submit(_ask, server, "begun", UNTIL_RELEASED, "twice_journal")
-        eventually(lambda: "begun" in executions(server.journal), 30, "its first step executes")
-        names = [f"waiting{n}" for n in range(10)]
-        waiting = [pool.submit(_ask, server, name, 1, "twice_journal") for name in names]
-        time.sleep(0.2)  # on their way to the broker
-
-        [broker] = server.pids()["broker"]
-        os.kill(broker, signal.SIGKILL)
-        release_execution(server.journal, "begun")
-
-        assert [200] * 10 == [future.result(30) for future in waiting]
-        assert 503 == begun.result(30)
-        assert executions(server.journal) == {"begun": 1, **dict.fromkeys(names, 2)}
-
-
 _LARGE_ANSWERS = """
 import time
 import grpc
@@ -245,6 +205,9 @@ def _ask_for_much(server: Server, name: str) -> int:
     return send_raw(server.http_port, data).statuses[0]
 
 
+@pytest.mark.long(
+    "broker/requests/test_recovery.py::test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again"
+)
 def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path) -> None:
     """Answers that the kernel does not take are lost with the broker; the stub still knows them."""
     executed, count = tmp_path / "executed", 60
@@ -312,6 +275,9 @@ def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
     broker_death.check_executed_once(server, broker_death.outcomes(loads))
 
 
+@pytest.mark.long(
+    "supervisor/test_broker_deaths.py::test_brokers_that_come_up_and_die_at_once_never_end_the_server"
+)
 def test_many_brokers_that_die_at_once_cost_neither_the_server_nor_its_models(
     server: Server,
 ) -> None:

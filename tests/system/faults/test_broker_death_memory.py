@@ -17,7 +17,13 @@ from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "broker/requests/test_recovery.py::test_owners_hear_who_still_reads_and_then_that_all_have_told",
+        "floor/test_arena.py::test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it",
+    ),
+]
 
 MODEL = "identity_fp32"
 PATH = f"/v2/models/{MODEL}/infer"

@@ -151,6 +151,9 @@ def _make(tmp_path: Path, options: Sequence[str]) -> Watched:
     return Watched(server, runtime, calls)
 
 
+@pytest.mark.long(
+    "system/faults/test_calls_of_loops.py::test_files_of_tokens_and_certificates_are_read_beside_the_loops"
+)
 def test_requests_loads_and_operations_make_no_loop_wait(watch: Watch, tmp_path: Path) -> None:
     watched = watch("--zmq-door", *TRACING, f"--trace-config=triton,file={tmp_path}/trace")
     server = watched.server

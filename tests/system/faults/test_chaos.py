@@ -10,7 +10,17 @@ from tests.faults import chaos
 from tests.faults.days.steps import Step, TimedFault
 from tests.support.foreign_sockets import needs_pidfd_getfd
 
-pytestmark = [pytest.mark.system, needs_pidfd_getfd]
+pytestmark = [
+    pytest.mark.system,
+    needs_pidfd_getfd,
+    pytest.mark.long(
+        "system/faults/test_deaths.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
+        "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
+        "system/faults/test_broker_death.py::test_a_killed_http_process_costs_its_connections",
+        "system/faults/test_broker_death.py::test_a_killed_grpc_process_is_replaced",
+        "system/loads/test_steering.py::test_code_is_rolled_out_without_a_failed_request",
+    ),
+]
 
 #: What is asked of the server, and what befalls it meanwhile.
 EXPLICIT = (

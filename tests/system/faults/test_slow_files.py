@@ -152,6 +152,9 @@ def test_a_model_whose_files_hang_holds_up_no_other_of_its_repository(
         assert "" == again.outcome()
 
 
+@pytest.mark.long(
+    "system/faults/test_slow_files.py::test_a_model_whose_files_hang_holds_up_no_other_of_its_repository"
+)
 def test_a_python_that_does_not_load_holds_up_its_own_model_alone(
     server: Server, slow: SlowFiles, tmp_path: Path
 ) -> None:
@@ -173,6 +176,9 @@ def test_a_python_that_does_not_load_holds_up_its_own_model_alone(
         eventually(lambda: server.status("/v2/models/own/ready") == 200, 60, "it is back")
 
 
+@pytest.mark.long(
+    "system/faults/test_slow_files.py::test_where_no_call_returns_only_its_own_models_wait"
+)
 def test_where_each_call_takes_long_a_load_takes_longer_and_nothing_else(
     server: Server, slow: SlowFiles
 ) -> None:
@@ -185,6 +191,10 @@ def test_where_each_call_takes_long_a_load_takes_longer_and_nothing_else(
         assert "" == load.outcome()
 
 
+@pytest.mark.long(
+    "supervisor/machine/reading/test_repositories.py::test_many_listings_of_a_silent_repository_are_one_task",
+    "supervisor/machine/reading/test_repositories.py::test_a_look_at_files_leaves_silent_repositories_out",
+)
 def test_polls_leave_a_silent_repository_alone_and_follow_the_others(
     server: Server, slow: SlowFiles, tmp_path: Path
 ) -> None:

@@ -71,7 +71,24 @@ def _call(server: Server) -> str:
     return "OK"
 
 
-@pytest.mark.parametrize("way", ["http", "chunked", "grpc"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "http",
+        *(
+            pytest.param(
+                way,
+                marks=pytest.mark.long(
+                    "system/faults/test_small_container.py::"
+                    "test_ten_large_bodies_at_once_end_no_process",
+                    "frontends/http_api/server/test_large_bodies.py::"
+                    "test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused",
+                ),
+            )
+            for way in ("chunked", "grpc")
+        ),
+    ],
+)
 def test_ten_large_bodies_at_once_end_no_process(tmp_path: Path, way: str) -> None:
     with memory_group(LIMIT) as prefix, ThreadPoolExecutor(10) as pool:
         server = ContainedServer(tmp_path / "s", models=["identity_fp32"], frontends=("grpc",))

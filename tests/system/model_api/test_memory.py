@@ -117,6 +117,10 @@ def test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets(
     assert _traffic(server) - before < count * (64 << 10)
 
 
+@pytest.mark.long(
+    "system/model_api/test_memory.py::test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets",
+    "floor/test_arena.py::test_whatever_is_taken_and_freed_all_of_it_comes_back",
+)
 def test_requests_of_all_sizes_leave_nothing(server: Server, client: Any) -> None:
     eventually(lambda: _is_at_rest(server), REST_S, "at rest before")
     before = _descriptors(server)

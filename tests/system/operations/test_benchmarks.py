@@ -10,7 +10,7 @@ import pytest
 from tests.bench.run import WORKLOADS
 from tests.support.server import ROOT
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long(tool="tests/bench/run.py")]
 
 #: Every kind of client, and the floor of gRPC.
 SIZE = "600 KB"

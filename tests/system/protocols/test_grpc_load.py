@@ -22,6 +22,7 @@ def test_every_one_of_many_streams_is_complete_and_ends_once(server: Server) -> 
     grpc_load.run_streams(server, STREAMS, RESPONSES)
 
 
+@pytest.mark.long("system/protocols/test_streams.py::test_a_cancelled_stream_reaches_the_model")
 @pytest.mark.row("D36")
 def test_nothing_stays_of_calls_that_are_cancelled_at_any_instant(server: Server) -> None:
     ends = grpc_load.cancel_many(server, CANCELS)

@@ -19,6 +19,10 @@ from tests.support.server import Server
 from zmqtriton.control_client.client import ServerSelector, connect_all
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
+#: One of each protocol, and streams that are open meanwhile.
+FEWEST = dict.fromkeys(
+    (clients.HttpClient, clients.EventsClient, clients.GrpcClient, clients.TalkClient), 1
+)
 
 #: Of servers that are not replaced under load: one process of each protocol, which start sooner.
 SMALL = ("--http-workers=1", "--grpc-processes=1", "--allow-metrics=false")

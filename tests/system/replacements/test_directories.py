@@ -31,6 +31,10 @@ def way(tmp_path: Path) -> InOneDirectory:
     return way
 
 
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+)
 def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacement(
     way: InOneDirectory,
 ) -> None:

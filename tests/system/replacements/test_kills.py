@@ -11,7 +11,15 @@ from tests.faults.replacements.kills import Kill, kill_under_load
 from tests.faults.replacements.ways import ByTakeOver
 from tests.system.replacements.replacing import FEW
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "system/replacements/test_directories.py::"
+        "test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+        "system/replacements/test_directories.py::"
+        "test_a_new_server_whose_predecessor_is_killed_serves_all_the_same",
+    ),
+]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,31 @@ from pathlib import Path
 import pytest
 
 from tests.faults.replacements.ways import BySystemd, InOneDirectory, OneByOne, OnOnePort, Way
-from tests.system.replacements.replacing import FEW, lost_in, replace_once
+from tests.system.replacements.replacing import FEW, FEWEST, SMALL, lost_in, replace_once
 
 pytestmark = pytest.mark.system
 
 
 @pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
-@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory, OneByOne])
+@pytest.mark.parametrize("kind", [OnOnePort, InOneDirectory])
 def test_a_server_is_replaced_without_a_failed_request(
+    tmp_path: Path, kind: type[OnOnePort] | type[InOneDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = kind(tmp_path, SMALL)
+
+    replace_once(way, FEWEST, monkeypatch)
+
+    assert "Traceback" not in way.log_text()
+    assert "not taken over" not in way.log_text()
+
+
+@pytest.mark.long(
+    "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request",
+    "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
+    "system/loads/test_one_by_one.py::test_models_are_loaded_when_the_server_before_has_ended",
+)
+@pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory, OneByOne])
+def test_clients_of_every_kind_lose_nothing(
     tmp_path: Path, kind: type[Way], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = kind(tmp_path)

@@ -296,14 +296,3 @@ def test_requests_of_several_clients_are_executed_together(server: Server) -> No
     assert before["execution_count"] + 1 == after["execution_count"]
     assert before["inference_count"] + 8 == after["inference_count"]
     assert 8 in [entry["batch_size"] for entry in after["batch_stats"]]
-
-
-def test_rows_are_added_up_and_no_request_is_split(server: Server) -> None:
-    assert [(2, 8)] * 2 == _batch(server, "patient", 3, 5)
-    assert [(1, 5)] * 2 == _batch(server, "batch_size", 5, 5)
-
-
-def test_a_request_waits_for_others_no_longer_than_it_may(server: Server) -> None:
-    assert [(1, 1)] == _batch(server, "batch_size", 1)
-    # As long as it may, however: some time they come soon enough behind each other.
-    eventually(lambda: [(2, 2)] * 2 == _batch(server, "batch_size", 1, 1), 30)

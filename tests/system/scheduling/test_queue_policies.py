@@ -1,4 +1,4 @@
-"""Queue policies, priorities and the order of answers, with real clients and models that ask."""
+"""Queue policies, with real clients and models that ask."""
 
 from __future__ import annotations
 
@@ -37,19 +37,12 @@ ASKS = """
 _MODELS = {
     "limited": """default_queue_policy { default_timeout_microseconds: 60000000
         allow_timeout_override: true max_queue_size: 2 }""",
-    "delayed": """default_queue_policy { timeout_action: DELAY
-        default_timeout_microseconds: 60000000 allow_timeout_override: true }""",
-    "prior": "priority_levels: 3 default_priority_level: 2",
 }
 
 
 def prepare(server: Server) -> None:
     for name, batching in _MODELS.items():
         add_model(server, "scripted", name, f"dynamic_batching {{ {batching} }}\n")
-    two = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
-    path = server.add_model("scripted", "ordered") / "config.pbtxt"
-    text = path.read_text().split("instance_group")[0]
-    path.write_text(text + two + "dynamic_batching { preserve_ordering: true }\n")
     add_model(server, "scripted", "asking")
 
 
@@ -189,73 +182,3 @@ def test_a_model_s_timeout_expires_in_the_queue_of_the_other_one(
 
     assert f"UNAVAILABLE: {EXPIRED}" == said
     assert "executed" == generate(server, "asking", ASKS)
-
-
-@pytest.mark.row("E63")
-def test_who_is_late_goes_behind_the_others(server: Server, tmp_path: Path) -> None:
-    with busy(server, "delayed", tmp_path) as model:
-        waiting = [model.submit("late", timeout=1_000), model.submit("a")]
-        time.sleep(0.05)  # in which the timeout passes
-        waiting.append(model.submit("b"))
-        model.open()
-        answers = [future.result() for future in waiting]
-        seen = model.seen()
-
-    assert ["ok"] * 3 == answers
-    assert ["a", "b", "late"] == seen
-
-
-@pytest.mark.row("C28", "E65")
-def test_higher_priorities_go_first(server: Server, tmp_path: Path) -> None:
-    with busy(server, "prior", tmp_path) as model:
-        levels = enumerate([3, 0, 1, 9, 2, 1])
-        waiting = [model.submit(f"{level} {i}", priority=level) for i, level in levels]
-        model.open()
-        answers = [future.result() for future in waiting]
-        seen = model.seen()
-
-    assert ["ok"] * 6 == answers
-    assert ["1 2", "1 5", "0 1", "9 3", "2 4", "3 0"] == seen
-
-
-@pytest.mark.row("E67")
-def test_who_leaves_the_queue_makes_room_and_is_not_executed(
-    server: Server, tmp_path: Path
-) -> None:
-    with busy(server, "limited", tmp_path) as model:
-        waiting = [model.submit("a")]
-        with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-            time.sleep(0.002)
-            before = model.last_arrival
-            call = client.async_infer("limited", _inputs("cancelled"), lambda result, error: None)
-            eventually(lambda: model.last_arrival > before, 20)
-            failed = failures(server, "limited")
-            call.cancel()
-            eventually(lambda: failures(server, "limited") > failed, 20)
-        waiting.append(model.submit("b"))
-        model.open()
-        assert ["ok", "ok"] == [future.result() for future in waiting]
-        assert ["a", "b"] == model.seen()
-
-
-@pytest.mark.row("E66")
-def test_answers_keep_the_order_of_requests_across_instances(
-    server: Server, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(generate, server, "ordered", GATE, str(gate))
-        eventually(gate.with_name("gate.begun").exists, 20)
-        marked = tmp_path / "second"
-        script = "open(text_of(request), 'w').close()\nreturn [reply('second')]"
-        second = threads.submit(generate, server, "ordered", script, str(marked))
-        eventually(marked.exists, 20, "the other instance executes it")
-        eventually(lambda: _executions(server) >= 1, 20, "and has answered")
-        was_done = second.done()
-        gate.touch()
-
-        assert (False, "through", "second") == (was_done, first.result(), second.result())
-
-
-def _executions(server: Server) -> int:
-    return int(server.statistics("ordered")["execution_count"])

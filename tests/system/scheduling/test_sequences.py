@@ -95,7 +95,6 @@ def prepare(server: Server) -> None:
     _vary(server, "small", ("TYPE_UINT64", "TYPE_INT32"))
     _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 1500000"))
     _vary(server, "mortal")
-    _vary(server, "single", ("max_batch_size: 4", "max_batch_size: 1"))
     decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
     _vary(server, "talker", ("max_batch_size: 4", decoupled), ("dims: [ 1 ] } ]\nout", _FREE))
     (server.repository / "talker" / "1" / "model.py").write_text(_TALKER)
@@ -299,21 +298,6 @@ def test_sequences_on_one_stream_keep_their_order(server: Server, model: str) ->
     }
 
 
-@pytest.mark.row("E73")
-def test_oldest_batches_the_requests_of_several_sequences(
-    server: Server, client: httpclient.InferenceServerClient
-) -> None:
-    def share_a_batch() -> bool:
-        said = _stream(server, "oldest", [(i, _START, 1) for i in (1, 2, 3, 4)])
-        return any(len(answers[0].batch) > 1 for answers in said.values())
-
-    # They have 20 ms to meet, which a busy machine may not give them each time.
-    eventually(share_a_batch, 30, "a batch of several")
-    # Nothing stands in a batch for those that do not ask.
-    for sequence in (1, 2, 3, 4):
-        assert [sequence] == [row[0] for row in _ask(client, "oldest", sequence, _END).batch]
-
-
 @pytest.mark.row("E74")
 def test_a_sequence_waits_for_a_slot_until_another_has_been_idle(
     client: httpclient.InferenceServerClient,
@@ -326,18 +310,6 @@ def test_a_sequence_waits_for_a_slot_until_another_has_been_idle(
 
     assert ("400", _must_start(1, "hasty")) == _error(client, "hasty", 1)
     assert 2 == _ask(client, "hasty", 5, _END).sum
-
-
-@pytest.mark.row("E74")
-def test_who_waits_for_a_slot_for_longer_than_it_may_is_refused(
-    client: httpclient.InferenceServerClient,
-) -> None:
-    _ask(client, "single", 1, _START)
-
-    refused = _error(client, "single", 2, _START, timeout=100_000)
-
-    assert ("503", "timeout of the corresponding sequence has been expired") == refused
-    assert 2 == _ask(client, "single", 1, _END).sum
 
 
 # ------------------------------------------------------------ models, deaths

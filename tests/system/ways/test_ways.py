@@ -413,6 +413,10 @@ CHANGES = (
 )
 
 
+@pytest.mark.long(
+    "system/protocols/test_tokens.py::test_a_token_that_is_removed_opens_nothing_more_even_on_an_open_connection",
+    "system/loads/test_reloads.py::test_a_load_runs_what_the_files_have_however_soon_after_the_last",
+)
 def test_what_changes_counts_on_connections_that_there_were_before(server: Server) -> None:
     problems = []
     for number, (make, shows, content, ways) in enumerate(CHANGES):

@@ -12,6 +12,8 @@ import pytest
 from tests.addons.fleet.announcing.receiver import Receiver
 from zmqtriton_addons.fleet.announcing.places import AnnounceError, open_place, own_host
 
+pytestmark = pytest.mark.slow
+
 LINE = b'{"at_s": 1}\n'
 WITHIN_S = 30.0
 

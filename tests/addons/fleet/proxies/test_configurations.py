@@ -13,6 +13,8 @@ from tests.addons.fleet.proxies.programs import KINDS, check_command
 from tests.support.certificates import Authority
 from zmqtriton_addons.fleet.proxies.command import proxy
 
+pytestmark = pytest.mark.slow
+
 PLAIN = ("127.0.0.1:9000,grpc=9001,agent=9003", "[::1]:9010,grpc=9011")
 ENCRYPTED = ("https://localhost:9000,grpcs=9001", "https://localhost:9010,grpcs=9011")
 EVERYTHING = (

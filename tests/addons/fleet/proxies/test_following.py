@@ -19,6 +19,8 @@ from zmqtriton_addons.fleet.servers.membership import MISSES
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def answering() -> Iterator[str]:

@@ -224,6 +224,9 @@ def test_a_server_that_drains_gets_nothing_until_it_is_undrained(
     assert [] == asking.failed()
 
 
+@pytest.mark.long(
+    "addons/fleet/proxies/test_haproxy_commands.py::test_servers_come_and_go_without_a_reload"
+)
 def test_a_sequence_stays_on_its_server_when_haproxy_reads_its_file_again(
     servers: tuple[Server, Server], announcements: Path, tmp_path: Path
 ) -> None:
@@ -336,6 +339,9 @@ def test_one_request_is_asked_on_each_server(
     assert [count + 1 for count in before] == [answered(server, MODEL) for server in servers]
 
 
+@pytest.mark.long(
+    "addons/fleet/proxies/test_repeating.py::test_a_request_is_repeated_however_its_body_came"
+)
 def test_with_a_server_that_is_killed_only_what_it_executes_is_lost(
     servers: tuple[Server, Server], announcements: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,10 @@ def test_a_death_of_the_model_s_process_fails_the_job_or_repeats_it(server: Serv
     assert "succeeded" == ended(server, jobs["again"])["state"]
 
 
+@pytest.mark.long(
+    "addons/jobs/system/test_losses.py::test_a_job_that_ran_runs_again_if_its_model_says_so",
+    "addons/jobs/system/test_losses.py::test_a_death_of_the_model_s_process_fails_the_job_or_repeats_it",
+)
 def test_no_promised_job_is_lost_and_none_runs_twice_where_all_is_killed(server: Server) -> None:
     promised: dict[str, str] = {}
     is_over = threading.Event()

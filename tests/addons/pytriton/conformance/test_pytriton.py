@@ -76,6 +76,10 @@ def test_clients(host: Host, tmp_path: Path) -> None:
     assert [] == complaints_of_program("asking", tmp_path, host)
 
 
+@pytest.mark.long(
+    "addons/pytriton/system/test_triton.py::test_ctrl_c_ends_a_script_and_its_server",
+    "addons/pytriton/system/test_triton.py::test_a_model_that_cannot_be_served_leaves_no_server",
+)
 @pytest.mark.row("J01")
 def test_how_serving_begins_and_ends(tmp_path: Path) -> None:
     differences = complaints_of_program("lifecycle", tmp_path)

@@ -21,6 +21,8 @@ from zmqtriton_addons.pytriton.model_config import DynamicBatcher
 from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec
 from zmqtriton_addons.pytriton.proxy.types import Request
 
+pytestmark = pytest.mark.slow
+
 INPUTS = [TensorSpec("a", (1,), np.int64), TensorSpec("b", (1,), object)]
 ROWS = some.lists(
     some.tuples(some.integers(-2, 300), some.sampled_from([b"", b"a", b"bb", b"\0", b"ab"])),

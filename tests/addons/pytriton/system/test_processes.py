@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import signal
 import time
@@ -65,19 +64,6 @@ def test_its_end_is_seen_though_a_fork_holds_what_it_was_started_with(served: Se
 
         eventually(lambda: _answers_without(served, victim, model="held"), within_s=60)
     served.triton.unbind("held")
-
-
-def test_many_processes_are_started_and_reaped_beside_each_other(
-    served: Served, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for _ in range(8):
-        served.triton.bind(
-            "many", [_own_pid] * 6, inputs=[FLOATS], outputs=[NUMBER], processes=True
-        )
-        assert "OUTPUT_1" in served.ask("many", INPUT_1=ones(1, 1))
-        served.triton.unbind("many")
-    eventually(lambda: not multiprocessing.active_children(), within_s=60)
-    assert "Traceback" not in capfd.readouterr().err
 
 
 class _Uncollectable:

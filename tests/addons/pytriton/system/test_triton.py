@@ -486,6 +486,7 @@ def test_a_script_that_is_killed_leaves_nothing(
     # what else it has begun is looked for after each test
 
 
+@pytest.mark.long("addons/pytriton/system/test_notebook.py::test_cells_bind_ask_and_bind_again")
 @pytest.mark.row("J01")
 def test_a_notebook_goes_on_while_it_serves(tmp_path: Path) -> None:
     ports = free_ports(3)

@@ -19,6 +19,8 @@ from zmqtriton_addons.tools.benching import connections
 from zmqtriton_addons.tools.benching.connections import RequestFailed, make_connection
 from zmqtriton_addons.tools.benching.worker import Connections, PlanRun
 
+pytestmark = pytest.mark.slow
+
 REQUEST = base64.b64encode(b"POST / HTTP/1.1\r\n\r\n").decode()
 
 

@@ -16,6 +16,8 @@ from tests.addons.tools.checking.test_repositories import MODEL, ensemble
 from tests.conftest import ROOT
 from zmqtriton.main import main
 
+pytestmark = pytest.mark.slow
+
 MODELS = ROOT / "tests" / "models"
 
 

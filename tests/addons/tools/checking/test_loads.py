@@ -17,6 +17,8 @@ from zmqtriton.config.errors import Problem
 from zmqtriton.options import parse
 from zmqtriton_addons.tools.checking.command import check_all
 
+pytestmark = pytest.mark.slow
+
 RECORDED = ROOT / "tests" / "conformance" / "recorded"
 
 

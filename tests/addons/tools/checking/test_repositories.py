@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.addons.tools.checking.test_models import GOOD, write
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
+
+pytestmark = pytest.mark.slow
 
 MODEL = "class TritonPythonModel:\n    def execute(self, requests): ...\n"
 ENSEMBLE = """platform: "ensemble"

@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 from zmqtriton.options import parse
 from zmqtriton_addons.tools.demo import ADDRESSES, copy_models, guide, server_arguments
 
+pytestmark = pytest.mark.slow
+
 MODELS = {"add_sub", "crashy", "doubled", "pipeline", "string_upper", "tokens"}
 
 

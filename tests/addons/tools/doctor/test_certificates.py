@@ -19,6 +19,8 @@ from tests.addons.tools.doctor.findings import texts
 from tests.support.certificates import Authority, CertificatePair
 from zmqtriton_addons.tools.doctor.subjects import certificates
 
+pytestmark = pytest.mark.slow
+
 DAY_S = 86400
 
 

@@ -15,6 +15,8 @@ from zmqtriton_addons.tools.doctor.subjects import environments, servers
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.target import Server, Target, find_target
 
+pytestmark = pytest.mark.slow
+
 
 def examined(target: Target, root: Path = ROOT) -> list[Finding]:
     return examine(list_subjects(target, root))

@@ -11,6 +11,8 @@ import pytest
 from tests.addons.tools.doctor.findings import MIB, disk, model, only, texts, write
 from zmqtriton_addons.tools.doctor.subjects import environments, files
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_file_of_tokens_that_all_can_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens"

@@ -22,6 +22,8 @@ from zmqtriton.options import parse
 from zmqtriton.supervisor.machine.gpus import NvmlError
 from zmqtriton_addons.tools.doctor.subjects import memory, processes, programs
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def child(command: Sequence[str] = ("sleep", "60"), **more: Any) -> Iterator[int]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from zmqtriton_addons.tools.doctor.subjects.pressure import judge_machine
+
+pytestmark = pytest.mark.slow
 
 
 def write(root: Path, **waiting: float) -> None:

@@ -13,6 +13,8 @@ import pytest
 from tests.addons.tools.doctor.findings import only, texts, write
 from zmqtriton_addons.tools.doctor.subjects import programs
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_library_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     well = texts(programs.judge_packages())

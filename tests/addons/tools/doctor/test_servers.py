@@ -13,6 +13,8 @@ from tests.addons.tools.doctor.findings import NOBODY, as_user, model, only, tex
 from tests.conftest import ROOT
 from zmqtriton_addons.tools.doctor.subjects import servers, systemd
 
+pytestmark = pytest.mark.slow
+
 UNIT = "[Service]\nTimeoutStopSec=1min 5s\nLimitNOFILE=65536\nKillMode=mixed\n"
 #: What systemd 252 prints, and what it means.
 PRINTED = {

@@ -21,6 +21,8 @@ from tests.support.server import Server, free_ports
 from zmqtriton.main import main
 from zmqtriton_addons.tools.examples import EXAMPLES, names
 
+pytestmark = pytest.mark.slow
+
 COLOURS = [
     *("ff2010: red", "102030: black", "f0f0e0: white"),
     *("20e040: green", "0000c0: blue", "fff010: yellow"),

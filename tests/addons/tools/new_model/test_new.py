@@ -15,6 +15,8 @@ from tests.conftest import ROOT, find_tool
 from tests.support.server import Server
 from zmqtriton.main import main
 
+pytestmark = pytest.mark.slow
+
 #: One of each kind, and one with every sort of tensor; what its client prints.
 VARIETIES: dict[str, tuple[Sequence[str], str]] = {
     "plain": ((), "Y [2.0, 2.0, 2.0]\n"),

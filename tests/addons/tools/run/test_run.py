@@ -21,6 +21,8 @@ from tests.support.server import ROOT
 from tests.support.waiting import eventually
 from zmqtriton.main import main
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 import triton_python_backend_utils as pb_utils
 import helper

@@ -10,6 +10,8 @@ import pytest
 from zmqtriton.options import Options, parse
 from zmqtriton_addons.tools.run.guide import guide
 
+pytestmark = pytest.mark.slow
+
 CONFIG: dict[str, Any] = {
     "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": ["2"]}],
     "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": ["2"]}],

@@ -14,6 +14,8 @@ from tests.conftest import ROOT
 from zmqtriton.main import main
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
+pytestmark = pytest.mark.slow
+
 GUIDES = ROOT / "docs" / "guides"
 
 

@@ -14,6 +14,8 @@ import pytest
 from tests.support.server import MODELS_DIRECTORY
 from zmqtriton.testing import InferenceRequest, OutputError, ZmqTritonError, load_model
 
+pytestmark = pytest.mark.slow
+
 #: One input and one output of one float per element of a batch.
 CONFIG = """\
 backend: "python"

@@ -11,6 +11,8 @@ import pytest
 from tests.conftest import ROOT
 from zmqtriton.testing import InferenceRequest, ZmqTritonError, load_model
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 input [ { name: "X", data_type: TYPE_FP32, dims: [ -1 ] } ]
 output [ { name: "Y", data_type: TYPE_FP32, dims: [ -1 ] } ]

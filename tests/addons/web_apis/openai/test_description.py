@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.frontends.http_api.control.test_description import described, operations
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.text_models import text_model
 from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
 from zmqtriton_addons.web_apis.openai.responses.request import read_response
 from zmqtriton_addons.web_apis.openai.vectors import read as read_embedding
+
+pytestmark = pytest.mark.slow
 
 
 def test_all_that_infers_takes_a_timeout() -> None:

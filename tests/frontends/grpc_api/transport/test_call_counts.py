@@ -16,6 +16,8 @@ from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import call_counts
 from zmqtriton_protos import message
 
+pytestmark = pytest.mark.slow
+
 SERVICE = "/inference.GRPCInferenceService"
 INFER = f"{SERVICE}/ModelInfer"
 LIVE, STREAM = f"{SERVICE}/ServerLive", f"{SERVICE}/ModelStreamInfer"

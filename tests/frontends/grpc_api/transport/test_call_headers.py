@@ -14,6 +14,8 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
     read_opening,
 )
 
+pytestmark = pytest.mark.slow
+
 RPC = Rpc("a.B", "C", "inference")
 HEADERS = {
     b":method": b"POST",

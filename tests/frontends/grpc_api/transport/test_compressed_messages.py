@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 from zmqtriton_floor.access.token_file import digest
 from zmqtriton_frontends.process import inflating
 
+pytestmark = pytest.mark.slow
+
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 LIMIT = 32 << 20

@@ -28,7 +28,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.usefixtures("each_transport")
+pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.process.turns import Turns
 
+pytestmark = pytest.mark.slow
+
 
 class Transport:
     is_reading = False

@@ -32,6 +32,8 @@ from zmqtriton_frontends.http2.stream import Stream
 from zmqtriton_frontends.process import client_progress
 from zmqtriton_protos import message
 
+pytestmark = pytest.mark.slow
+
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 DATA = os.urandom(6_000_000)

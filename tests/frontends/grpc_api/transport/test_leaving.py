@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_protos import message
 
+pytestmark = pytest.mark.slow
+
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 _GOAWAY = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])

@@ -19,6 +19,8 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
 from zmqtriton_frontends.process.codecs import deflate
 from zmqtriton_frontends.process.ledger import Book, Share
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_message_in_one_piece_is_there_at_once() -> None:
     messages = Assembly(Unfinished(Share(Book(2 << 30)))).feed(

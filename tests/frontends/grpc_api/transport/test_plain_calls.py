@@ -10,6 +10,8 @@ from tests.support import raw_http2 as h2
 from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
 
+pytestmark = pytest.mark.slow
+
 _TOLD = {
     ":status": "200",
     "content-type": "application/grpc",

@@ -22,6 +22,8 @@ from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_protos import message
 
+pytestmark = pytest.mark.slow
+
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 LIVE = "/inference.GRPCInferenceService/ServerLive"

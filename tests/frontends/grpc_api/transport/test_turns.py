@@ -19,6 +19,8 @@ from tests.support import raw_http2 as h2
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process import turns
 
+pytestmark = pytest.mark.slow
+
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 #: The work of several turns, and no more than is received at once.
 FLOOD_BYTES = 220_000

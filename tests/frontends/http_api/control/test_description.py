@@ -14,6 +14,8 @@ from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.control.description import Description, all_operations
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
 
+pytestmark = pytest.mark.slow
+
 #: All that the core and the add-ons of the HTTP frontend may answer.
 WITH_ADD_ONS = pytest.param({"allow_openai": True}, marks=pytest.mark.addons)
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}

@@ -11,6 +11,8 @@ import pytest
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton_frontends.http_api.control.pages import _DIRECTORY
 
+pytestmark = pytest.mark.slow
+
 #: As Chromium sends it.
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 FILES = sorted(path.name for path in _DIRECTORY.iterdir())

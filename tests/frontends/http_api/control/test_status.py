@@ -14,6 +14,8 @@ from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import Unsupported, ZmqTritonError
 from zmqtriton_floor.settings.frontends import Restriction
 
+pytestmark = pytest.mark.slow
+
 STATUS, HISTORY, LOGS = (f"/v2/zmqtriton/{what}" for what in ("status", "history", "logs"))
 PROCESS: dict[str, Any] = {"started_s": 1000.0, "restarts": 0, "last_reason": ""}
 FOUND: dict[str, Any] = {

@@ -16,6 +16,8 @@ from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.http_api.inference import json_documents
 
+pytestmark = pytest.mark.slow
+
 
 def nested(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth

@@ -24,6 +24,8 @@ from zmqtriton_frontends.http_api.server.service import PlainRequest
 from zmqtriton_frontends.process.client_progress import MIN_BYTES, STALL_S
 from zmqtriton_frontends.process.handshakes import handshakes_of
 
+pytestmark = pytest.mark.slow
+
 Scenario = Callable[["ConnectionHarness"], Awaitable[None]]
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 

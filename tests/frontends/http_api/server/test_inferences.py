@@ -27,6 +27,8 @@ from zmqtriton_frontends.http_api.server import inference_exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.inference.admission import CheckedRequest
 
+pytestmark = pytest.mark.slow
+
 INFER = "/v2/models/identity/infer"
 VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
 JSON = json.dumps({"inputs": [VALUES]}).encode()

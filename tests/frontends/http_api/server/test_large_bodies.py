@@ -27,6 +27,8 @@ from zmqtriton_frontends.process.client_progress import STALL_S
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
+pytestmark = pytest.mark.slow
+
 SIZE = 600_000
 COUNT = SIZE // 4
 TENSOR = {"name": "INPUT0", "shape": [COUNT], "datatype": "FP32"}

@@ -19,6 +19,8 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.inference.catalogue import STOPPING
 
+pytestmark = pytest.mark.slow
+
 INFER = "/v2/models/identity/infer"
 VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
 JSON = json.dumps({"inputs": [VALUES]}).encode()

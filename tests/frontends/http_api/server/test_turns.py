@@ -14,6 +14,8 @@ from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_frontends.process.turns import Turns
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, MOST = 40, 8
 TENSOR = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [0.5]}
 BODY = json.dumps({"inputs": [TENSOR]}).encode()

@@ -8,6 +8,8 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
 from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
 
+pytestmark = pytest.mark.slow
+
 FORK_SERVER = 1
 
 

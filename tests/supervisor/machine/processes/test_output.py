@@ -11,6 +11,8 @@ from zmqtriton.supervisor.machine.processes import output as module
 from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton_floor import wire
 
+pytestmark = pytest.mark.slow
+
 _CRASH = (
     b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
     b'  File "/models/m/1/model.py", line 5 in execute\n'

@@ -12,6 +12,8 @@ from tests.support.failing.threads import no_thread_begins
 from tests.support.waiting import eventually
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def loop() -> Iterator[selectors.BaseSelector]:

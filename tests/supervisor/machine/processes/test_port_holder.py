@@ -12,6 +12,8 @@ import pytest
 
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
 
+pytestmark = pytest.mark.slow
+
 #: Names itself as its argument says, if there is one, and says that it runs.
 _HOLDER = """
 import pathlib, subprocess, sys, time

@@ -11,6 +11,8 @@ import pytest
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.process import Process, spawn
 
+pytestmark = pytest.mark.slow
+
 
 def start(code: str, **how: object) -> Process:
     return spawn([sys.executable, "-S", "-c", code], descriptors=(), **how)  # type: ignore[arg-type]

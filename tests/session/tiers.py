@@ -1,0 +1,92 @@
+"""The tiers of the tests: `make test` runs the first, `make test-long` what is marked `long`.
+
+A test is long if it costs much and repeats, under load, over all cases or for many seeds, what
+cheaper tests of the first tier show: the mark names them, and tests/repo/test_tiers.py holds that
+they exist and are not long themselves. So is a test of a developer's `tool`, which is no promise
+to users. Without `--tier` both run.
+
+`--quick` leaves out the folders of SLOW and each file that is `system`, `slow` or `long` as a
+whole. Such files are not even imported: marks of a whole file are read from its text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FIRST, LONG = "first", "long"
+#: Rooms that only start programs or read the whole tree.
+SLOW = (
+    *("system", "faults", "conformance", "deploy", "peers", "protos", "repo"),
+    *("command_line", "environments"),
+)
+#: Marks of a file that --quick leaves out.
+_SLOW_MARKS = frozenset(("system", "slow", LONG))
+_TESTS = Path(__file__).resolve().parent.parent
+#: The value of a file's `pytestmark`, which may go on in indented lines.
+_FILE_MARKS = re.compile(r"^pytestmark = (.*(?:\n[ \])].*)*)", re.MULTILINE)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if config.getoption("--tier") != FIRST:
+        return None
+    files = [path for path in _TESTS.rglob("test_*.py") if _mentions_long(path)]
+    whole = sum(LONG in file_marks(path) for path in files)
+    return (
+        f"left out: {whole} files that are long, and tests in {len(files) - whole} others; "
+        "`make test-long` runs them"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if _TESTS not in collection_path.parents:
+        return None
+    if collection_path.is_dir():
+        return (config.getoption("--quick") and is_slow_folder(collection_path)) or None
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    if config.getoption("--quick") and is_slow(collection_path):
+        return True
+    tier = config.getoption("--tier")
+    if tier == FIRST:
+        return LONG in file_marks(collection_path) or None
+    return (tier == LONG and not _mentions_long(collection_path)) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.getoption("--tier")
+    if tier is None:
+        return
+    left_out = [item for item in items if (tier == LONG) != bool(item.get_closest_marker(LONG))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if (tier == LONG) == bool(item.get_closest_marker(LONG))]
+
+
+@cache
+def file_marks(path: Path) -> frozenset[str]:
+    """Return the marks that all tests of a file have."""
+    value = _FILE_MARKS.search(path.read_text("utf-8"))
+    return frozenset(re.findall(r"pytest\.mark\.(\w+)", value[1]) if value else ())
+
+
+def is_slow(path: Path) -> bool:
+    """True for a file below tests/ that --quick leaves out."""
+    return any(map(is_slow_folder, path.parents)) or bool(_SLOW_MARKS & file_marks(path))
+
+
+@cache
+def is_slow_folder(path: Path) -> bool:
+    """True for a room of the core that --quick leaves out, and for an add-on's of that name."""
+    if _TESTS not in path.parents:
+        return False
+    words = path.relative_to(_TESTS).parts
+    room = words[2:] if words[0] == "addons" else words
+    return len(room) == 1 and room[0] in SLOW
+
+
+def _mentions_long(path: Path) -> bool:
+    return f"pytest.mark.{LONG}" in path.read_text("utf-8")
