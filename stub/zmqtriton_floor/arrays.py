@@ -17,6 +17,9 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
 
+#: Kinds of numpy types that are converted to the type of a model's input.
+_NUMBERS = "biuf"
+
 
 def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> List[Tensor]:
     """Return the inputs of a request to the model with this configuration."""
@@ -40,16 +43,32 @@ def _tensor(name: str, value: Any, data_type: str) -> Tensor:
 
 
 def _array(name: str, value: Any, data_type: str) -> Any:
-    if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
     datatype = BY_CONFIG_NAME.get(data_type)
-    kind = None if datatype is None or datatype.number == BYTES else datatype.numpy
-    try:
-        return np.asarray(value, dtype=kind)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidArgument(f"input '{name}' is not an array: {error}") from None
+    dtype = None if datatype is None or datatype.number == BYTES else datatype.numpy
+    if not isinstance(value, np.ndarray):
+        if not hasattr(value, "__dlpack__"):
+            try:
+                return np.asarray(value, dtype=dtype)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise InvalidArgument(f"input '{name}' is not an array: {error}") from None
+        value = np.from_dlpack(value)
+    if dtype is None or value.dtype == dtype or value.dtype.kind not in _NUMBERS:
+        return value
+    with np.errstate(all="ignore"):
+        converted = value.astype(dtype)
+    if not _keeps_kind(value, converted):
+        raise InvalidArgument(
+            f"input '{name}' is an array of {value.dtype}, which {data_type} of the model cannot "
+            f"hold unchanged: pass np.{dtype.__name__}"
+        )
+    return converted
+
+
+def _keeps_kind(array: Any, converted: Any) -> bool:
+    """True if integers stay equal, and floats stay floats, of which none becomes infinite."""
+    if converted.dtype.kind == "f":
+        return bool((np.isfinite(converted) | ~np.isfinite(array)).all())
+    return array.dtype.kind in "biu" and bool((converted == array).all())
 
 
 def to_arrays(tensors: List[Tensor]) -> Dict[str, Any]:

@@ -73,6 +73,7 @@ class Kind(str, Enum):
     # -- environment
     ENVIRONMENT_MISSING = "ENVIRONMENT_MISSING", "path"
     ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED", "problem"
+    INTERPRETER_MISSING = "INTERPRETER_MISSING", "python"
     INTERPRETER_FORBIDDEN = "INTERPRETER_FORBIDDEN", "python", "action", "problem"
     INTERPRETER_BROKEN = "INTERPRETER_BROKEN", "python", "problem"
 

@@ -104,6 +104,8 @@ _OUR_SENTENCES = tuple(
         r"(?<=is not found)\. Did you mean '[^']*'\?",
         r" Did you mean '[^']*'\?",
         r" \(input '[^']*' has \d+ elements in 'data' and \d+ in 'shape'\)",
+        r" \(input '[^']*'( is [A-Z0-9]+)?\)",
+        r" \('[^']*'; did you mean '[^']*'\?\)",
         r"(?<='string'\.) The inputs of this model are: [^.]*\.",
         r"(?<=has no available versions)\. It[^\"\\]*",
         r"(?<=is not at ready state)\. It[^\"\\]*",

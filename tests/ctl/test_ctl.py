@@ -452,6 +452,18 @@ def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) 
     assert "error: no server is called 'nobody'; running: 'new' (pid 70" in finished.stderr
 
 
+def test_of_many_servers_three_are_named(temporary: Path, several: list[FakeServer]) -> None:
+    for number in range(3):
+        server = FakeServer(temporary / f"zmqtriton-{number}")
+        server.answers["status"] = {**STATUS, "server": {**STATUS["server"], "id": f"s{number}"}}
+        several.append(server)
+
+    finished = run("--server", "nobody", "status")
+
+    assert 3 == finished.stderr.count("(pid ")
+    assert finished.stderr.endswith(" and 2 more, see `zmqtriton-ctl servers`\n")
+
+
 def test_servers_are_listed(several: list[FakeServer]) -> None:
     table, document = run("servers"), json.loads(run("servers", "--json").stdout)
 

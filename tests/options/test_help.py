@@ -41,6 +41,33 @@ def test_help_is_asked_for_in_short_too(text: str) -> None:
     assert text == str(caught.value)
 
 
+def about(*words: str) -> str:
+    with pytest.raises(HelpRequested) as caught:
+        parse([*words])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("words", [["--help", "openai"], ["-h", "OpenAI"], ["--help=openai"]])
+def test_help_is_about_a_word(words: list[str], text: str) -> None:
+    said = about(*words)
+
+    assert "\n  --allow-openai\n        Serve OpenAI's API" in said
+    assert "\n  --http-restricted-api " in said, "its help has the word"
+    assert "--http-port" not in said
+    assert len(said) < len(text) / 10
+
+
+def test_help_is_about_a_group_or_a_command(text: str) -> None:
+    grpc = about("--help", "grpc")
+
+    assert all(f"\n  --{name}" in grpc for name in OPTIONS_BY_NAME if name.startswith("grpc-"))
+    assert "\n       zmqtriton token " in about("--help", "token")
+
+
+def test_help_about_nothing_names_the_groups() -> None:
+    assert "Nothing has the word 'zzz'. Groups: Server, Announcements, " in about("--help", "zzz")
+
+
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.addons
 def test_help_tells_of_each_command(command: str, text: str) -> None:

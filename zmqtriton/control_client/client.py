@@ -41,6 +41,8 @@ QUICK_TIMEOUT_S = 10.0
 #: A server says from memory which it is, on a busy machine late; one that is stopped never does.
 #: The first time is for all servers; the second for those that are silent, if none is the one.
 _IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S = 2.0, 8.0
+#: The error about an unknown server names this many that run.
+_NAMED_SERVERS = 3
 
 
 class NoServerError(Exception):
@@ -210,7 +212,9 @@ def identify(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) ->
 
 
 def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
-    running = ", ".join(client.describe() for client in clients)
+    running = ", ".join(client.describe() for client in clients[:_NAMED_SERVERS])
+    if clients[_NAMED_SERVERS:]:
+        running += f" and {len(clients) - _NAMED_SERVERS} more, see `zmqtriton-ctl servers`"
     if not meant:
         whom = "server that has answered" if any(one.is_unknown for one in clients) else "server"
         return f"no {whom} is called '{name}'; running: {running}"

@@ -9,7 +9,7 @@ import click
 
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.output import print_document, print_result, with_format
+from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL, CommandGroup
 from zmqtriton.ctl.tables import print_table
 
@@ -131,10 +131,7 @@ def abort(context: click.Context, model: str, form: str) -> None:
 def status(context: click.Context, model: str, form: str) -> None:
     """Show the current or last canary of MODEL, or of all models."""
     document = _call(context, "canary.status", {"model": model} if model else {})
-    if form == "table":
-        _print(document)
-    else:
-        print_document(form, document)
+    print_result(form, document, lambda: _print(document))
 
 
 def _call(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
@@ -152,10 +149,7 @@ def _values(model: str, settings: dict[str, str | None], **others: Any) -> dict[
 
 
 def _show(form: str, document: dict[str, Any]) -> None:
-    if form == "table":
-        _print([document])
-    else:
-        print_document(form, document)
+    print_result(form, document, lambda: _print([document]))
 
 
 def _print(canaries: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import click
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, ServerIdentity
 from zmqtriton.ctl import process_use
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import model_row, only_model, print_status
 from zmqtriton.ctl.tables import print_table
@@ -24,9 +24,9 @@ from zmqtriton_floor.errors import Unavailable
 @click.pass_context
 def status(context: click.Context, model: str, form: str) -> None:
     """Show the server's processes, why any died, and its counters; with MODEL, that model's."""
-    is_table = form == "table"
     server, document, index = run_with_client(
-        context, lambda client: _read_status(client, model, has_index=is_table or bool(model))
+        context,
+        lambda client: _read_status(client, model, has_index=form == "table" or bool(model)),
     )
     now_s = time.time()
     for process in document["processes"]:
@@ -34,10 +34,7 @@ def status(context: click.Context, model: str, form: str) -> None:
         process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
         use = process_use.read_use(process["pid"]) if process["pid"] else None
         process["memory_bytes"], process["cpu_s"] = use or (None, None)
-    if is_table:
-        print_status(server, document, index, now_s)
-    else:
-        print_document(form, document)
+    print_result(form, document, lambda: print_status(server, document, index, now_s))
 
 
 def _read_status(
@@ -66,10 +63,8 @@ def models(context: click.Context, form: str, ready: bool) -> None:
     entries = run_with_client(
         context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_TIMEOUT_S)
     )
-    if form != "table":
-        print_document(form, entries)
-        return
-    print_table(("Model", "Version", "State", "Reason"), [model_row(entry) for entry in entries])
+    head = ("Model", "Version", "State", "Reason")
+    print_result(form, entries, lambda: print_table(head, [*map(model_row, entries)]))
 
 
 @click.command()
@@ -88,24 +83,20 @@ def config(
     """
     if model:
         document = run_with_client(context, lambda client: _read_config(client, model, version))
-        if form == "table":
-            click.echo(_to_text(document), nl=False)
-        else:
-            print_document(form, document)
+        print_result(form, document, lambda: click.echo(_to_text(document), nl=False))
         return
     rows = run_with_client(
         context, lambda client: client.call("options", timeout_s=QUICK_TIMEOUT_S)
     )
     shown = [row for row in rows if has_all or not row["is_default"]]
-    if form != "table":
-        print_document(form, {row["option"]: row["value"] for row in shown})
-        return
-    fields = ("value", "default", "source")
     # a server of an older version does not tell the source
     cells = [
-        [f"--{row['option']}", *(_show(row.get(field, "")) for field in fields)] for row in shown
+        [f"--{row['option']}", *(_show(row.get(key, "")) for key in ("value", "default", "source"))]
+        for row in shown
     ]
-    print_table(("Option", "Value", "Default", "From"), cells)
+    head = ("Option", "Value", "Default", "From")
+    document = {row["option"]: row["value"] for row in shown}
+    print_result(form, document, lambda: print_table(head, cells))
 
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:

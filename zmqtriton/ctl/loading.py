@@ -21,7 +21,7 @@ from zmqtriton.control_client.client import (
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.failing import EXIT_REFUSED
 from zmqtriton.ctl.live_line import LiveLine
-from zmqtriton.ctl.output import print_document, print_result, with_format
+from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
@@ -122,10 +122,7 @@ def reload(context: click.Context, model: str, form: str) -> None:
     unloaded; with explicit, this is about loaded models.
     """
     report = run_with_client(context, lambda client: _reload(client, model), to_change=True)
-    if form == "table":
-        _print_reloaded(model, report)
-    else:
-        print_document(form, report)
+    print_result(form, report, lambda: _print_reloaded(model, report))
     if report["failed"]:
         sys.exit(EXIT_REFUSED)
 

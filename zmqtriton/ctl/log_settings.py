@@ -6,7 +6,7 @@ import click
 
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_result, with_format
 
 
 @click.command("log-settings")
@@ -48,8 +48,8 @@ def log_settings(
         lambda client: client.call("log.settings", {"changes": changes}, QUICK_TIMEOUT_S),
         to_change=bool(changes),
     )
-    if form != "table":
-        print_document(form, settings)
-        return
-    for name, value in settings.items():
-        click.echo(f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip())
+    lines = [
+        f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip()
+        for name, value in settings.items()
+    ]
+    print_result(form, settings, "\n".join(lines))

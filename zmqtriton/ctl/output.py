@@ -76,12 +76,14 @@ def print_document(form: str, document: Any) -> None:
         click.echo("\n".join(yaml_lines(document)))
 
 
-def print_result(form: str, document: Any, text: str) -> None:
-    """Print a result: a text for people, or a document for programs."""
-    if form == "table":
-        click.echo(text)
-    else:
+def print_result(form: str, document: Any, shown: str | Callable[[], object]) -> None:
+    """Print a result: for people a text, or what a call prints; for programs a document."""
+    if form != "table":
         print_document(form, document)
+    elif isinstance(shown, str):
+        click.echo(shown)
+    else:
+        shown()
 
 
 def print_note(text: str) -> None:

@@ -40,8 +40,7 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
         ready = f"{counts['ready']} of {counts['instances']} instances ready"
         click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
     if "overtaken_by" in answer:
-        later = answer["overtaken_by"]
-        click.echo(f"superseded: {later} instances were requested meanwhile")
+        click.echo(f"superseded: {answer['overtaken_by']} instances were requested meanwhile")
     _print_autoscale(answer.get("autoscale", {}))
 
 

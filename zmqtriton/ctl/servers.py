@@ -16,7 +16,7 @@ from zmqtriton.control_client.client import (
     identify,
 )
 from zmqtriton.ctl.failing import exit_on_error
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.tables import format_duration, print_table
 
 _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
@@ -30,10 +30,11 @@ def servers(context: click.Context, form: str) -> None:
     with exit_on_error():
         clients = connect_all(ServerSelector(context.obj.directory))
     identify(clients)
-    if form == "table":
-        print_table(_HEADER, [_row(client) for client in clients])
-    else:
-        print_document(form, [_json_entry(client) for client in clients])
+    print_result(
+        form,
+        [*map(_json_entry, clients)],
+        lambda: print_table(_HEADER, [*map(_row, clients)]),
+    )
     for client in clients:
         client.close()
 

@@ -10,7 +10,7 @@ import click
 
 from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound
 
@@ -35,10 +35,7 @@ def stacks(context: click.Context, model: str, form: str) -> None:
     Nothing is interrupted, and a process that hangs shows where.
     """
     processes = run_with_client(context, lambda client: read_stacks(client, model))
-    if form == "table":
-        _print_stacks(processes)
-    else:
-        print_document(form, processes)
+    print_result(form, processes, lambda: _print_stacks(processes))
 
 
 def read_stacks(client: Client, model: str, within_s: float = _WITHIN_S) -> list[dict[str, Any]]:

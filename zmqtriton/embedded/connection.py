@@ -42,6 +42,13 @@ class Connection:
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
 
+    def __repr__(self) -> str:
+        guest: Guest | None = self.__dict__.get("_guest")  # it comes when a server is started
+        if guest is None or not guest.is_open:
+            return f"<{type(self).__name__}: not connected>"
+        names = ", ".join(model.name for model in guest.gateway.catalogue.newest())
+        return f"<{type(self).__name__} '{guest.gateway.settings.server.id}', models: {names}>"
+
     # ------------------------------------------------------------ the server
 
     @property

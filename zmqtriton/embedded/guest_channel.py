@@ -63,6 +63,7 @@ class Responses:
 
     def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
         """Ask. Raises Unavailable without a connection."""
+        self._name = name
         within_s = request.deadline_s
         self._guest = guest
         self._until_s = None if within_s is None else time.monotonic() + within_s
@@ -70,6 +71,9 @@ class Responses:
         self._coming: Coming | None = None
         self._stream = PendingStream(guest.entrance, name, version, request, guest.streams)
         self._await(self._stream.begin)
+
+    def __repr__(self) -> str:
+        return f"<Responses of '{self._name}': take them by `for`, or the next one by next()>"
 
     def __iter__(self) -> Responses:
         return self

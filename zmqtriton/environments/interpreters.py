@@ -71,26 +71,17 @@ def probe(environment: Environment) -> Interpreter:
             preexec_fn=prctl.die_with_parent,
         )
     except OSError as error:
-        whom = f" for {_user()}" if error.errno == errno.EACCES else ""
-        problem = f"{error.strerror}{whom}"
-        broken = InternalError(f"The interpreter {python} cannot be run: {problem}")
         if error.errno == errno.EACCES:
-            action = "cannot be run"
-            broken.because(
-                Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
-            )
-        else:
-            broken.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
-        raise broken from error
+            problem = f"{error.strerror} for {_user()}"
+            raise _useless(python, "cannot be run", problem, is_forbidden=True) from error
+        raise _useless(python, "cannot be run", str(error.strerror)) from error
     except subprocess.TimeoutExpired as error:
         raise InternalError(f"The interpreter {python} said nothing for {_TIMEOUT_S} s") from error
     said = [line for line in answer.stdout.splitlines() if line.startswith(_OUTPUT_MARK)]
     if answer.returncode or not said:
         lines = [line for line in answer.stderr.splitlines() if not _SAYS_NOTHING.match(line)]
         words = lines[-3:] or [f"status {answer.returncode}"]
-        problem = " / ".join(words)
-        broken = InternalError(f"The interpreter {python} does not work: {problem}")
-        raise broken.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
+        raise _useless(python, "does not work", " / ".join(words))
     facts = json.loads(said[-1][len(_OUTPUT_MARK) :])
     version = tuple(facts["version"])
     if version < _MIN_VERSION:
@@ -100,12 +91,8 @@ def probe(environment: Environment) -> Interpreter:
         text = f"{python} is a free-threaded build of Python, which is not supported"
         raise InternalError(f"{text}; name the usual one")
     if facts["lacks"] and facts["closed"]:
-        action = "cannot see its packages"
         problem = f"Permission denied for {_user()} in {' and '.join(facts['closed'])}"
-        closed = InternalError(f"The interpreter {python} {action}: {problem}")
-        raise closed.because(
-            Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
-        )
+        raise _useless(python, "cannot see its packages", problem, is_forbidden=True)
     return Interpreter(
         python,
         version,
@@ -115,6 +102,18 @@ def probe(environment: Environment) -> Interpreter:
         facts["executable"],
         tuple(facts["lacks"]),
     )
+
+
+def _useless(
+    python: str, action: str, problem: str, *, is_forbidden: bool = False
+) -> InternalError:
+    """Return the error about an interpreter that does not do what it should."""
+    error = InternalError(f"The interpreter {python} {action}: {problem}")
+    if is_forbidden:
+        return error.because(
+            Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
+        )
+    return error.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
 
 
 def _user() -> str:
@@ -139,7 +138,8 @@ def find_interpreter(named: str) -> str:
         version = _VERSIONED_NAME.fullmatch(named)
         if version is None or version.group(1) == "{}.{}".format(*interpreter.version):
             return candidate
-    raise InternalError("; ".join([not_found_text(named), *tried]))
+    missing = InternalError("; ".join([not_found_text(named), *tried]))
+    raise missing.because(Kind.INTERPRETER_MISSING, python=named)
 
 
 def not_found_text(named: str) -> str:

@@ -9,7 +9,6 @@ from zmqtriton.options.parser import (
     HelpRequested,
     OptionError,
     check_document,
-    is_loopback,
     parse,
     with_environment,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "TraceOptions",
     "check_document",
     "describe_options",
-    "is_loopback",
     "parse",
     "restriction",
     "with_environment",

@@ -15,6 +15,12 @@ from zmqtriton.options.table import OPTION_GROUPS
 
 _WIDTH = 80
 _INDENT = " " * 8
+_GENERAL = (
+    "  -h, --help [<group or word>]",
+    f"{_INDENT}Print this and exit, or the part with this word: --help openai.",
+    "  --version",
+    f"{_INDENT}Print the version and exit.",
+)
 _SUPPORT_NOTES = {
     OptionSupport.SUPPORTED: "",
     OptionSupport.PLANNED: " (No effect yet.)",
@@ -37,20 +43,23 @@ def commands() -> dict[str, str]:
     return {**addons.own_usages(), **_COMMANDS, **addons.usages_of_others()}
 
 
-def help_text() -> str:
+def help_text(about: str = "") -> str:
+    """Return the whole help, or the groups and options with a word."""
     lines = [
         "Usage: zmqtriton --model-repository=<directory> [options]",
-        *(f"       zmqtriton {usage}" for usage in commands().values()),
-        "",
-        "  -h, --help",
-        f"{_INDENT}Print this and exit.",
-        "  --version",
-        f"{_INDENT}Print the version and exit.",
+        *(f"       zmqtriton {usage}" for usage in commands().values() if about.lower() in usage),
+        *(() if about else ("", *_GENERAL)),
     ]
     for group, options in OPTION_GROUPS.items():
-        lines += ["", f"{group}:"]
-        for option in options:
-            lines += _option_lines(option)
+        fitting = [
+            option
+            for option in options
+            if about.lower() in f"{group} {option.name} {option.help}".lower()
+        ]
+        if fitting:
+            lines += ["", f"{group}:", *(line for each in fitting for line in _option_lines(each))]
+    if len(lines) == 1:
+        lines += [f"Nothing has the word '{about}'. Groups: {', '.join(OPTION_GROUPS)}."]
     return "\n".join(lines)
 
 

@@ -6,9 +6,8 @@ option only. Raises; never prints and never exits.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import BadValue, Restriction, Setting
 from zmqtriton_floor.access import hosts
+from zmqtriton_floor.errors import closest_match
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
@@ -161,7 +161,7 @@ def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Itera
         if word in ("-", "--") or not word.startswith("-"):
             raise OptionError(f"Unexpected argument: {word}{_suggest_command(word)}\n{_HINT}")
         name, has_value, text = word.removeprefix("--").partition("=")
-        option = _find_option(name, word)
+        option = _find_option(name, word, [text] if has_value else words)
         if not has_value and option.arity is Arity.SWITCH:
             text = "true"
         elif not has_value:
@@ -178,23 +178,22 @@ def _typed(option: Option, text: str) -> Entry:
 
 def _suggest_command(word: str) -> str:
     """Suggest a command to a user who wrote a word that is not an option."""
-    close = difflib.get_close_matches(word, commands(), n=1)
-    if close:
-        return f"; did you mean 'zmqtriton {close[0]}'?"
+    if close := closest_match(word, commands()):
+        return f"; did you mean 'zmqtriton {close}'?"
     if word.partition("=")[0] in OPTIONS_BY_NAME:
         return f"; did you mean '--{word}'?"
     is_path = word.strip("-") and "=" not in word
     return f"; did you mean '--model-repository={word}'?" if is_path else ""
 
 
-def _find_option(name: str, word: str) -> Option:
+def _find_option(name: str, word: str, following: Iterable[str]) -> Option:
     """Return the option with this name, or the only one that begins with it."""
     if word.startswith("--") and name in OPTIONS_BY_NAME:
         return OPTIONS_BY_NAME[name]
     names = [*OPTIONS_BY_NAME, "help", "version"]
     fitting = [option for option in names if option.startswith(name)] if word[:2] == "--" else []
     if fitting == ["help"] or word == "-h":
-        raise HelpRequested(help_text())
+        raise HelpRequested(help_text(next(iter(following), "")))
     if fitting == ["version"]:
         raise HelpRequested(f"zmqtriton {full_version()}")
     if len(fitting) == 1:
@@ -202,13 +201,13 @@ def _find_option(name: str, word: str) -> Option:
     if fitting and name:
         possible = " ".join(f"'--{option}'" for option in fitting)
         raise OptionError(f"option '{word}' is ambiguous; possibilities: {possible}\n{_HINT}")
-    _raise_unrecognized(name.lstrip("-"), word, names)
+    _raise_unrecognized(name.lstrip("-").replace("_", "-"), word, names)
 
 
 def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
     written = word.partition("=")[0]
-    close = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
-    suggestion = f"; did you mean '--{close[0]}'?" if close else ""
+    close = name if name in names else closest_match(name, names)
+    suggestion = f"; did you mean '--{close}'?" if close else ""
     raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
 
 
@@ -245,7 +244,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     if values["allow_client_shm"] is None:
         settled["allow_client_shm"] = _is_loopback_only(settled)
     if values["grpc_reflection"] is None:
-        settled["grpc_reflection"] = is_loopback(settled["grpc_address"])
+        settled["grpc_reflection"] = hosts.is_loopback(settled["grpc_address"])
     try:
         settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
     except BadValue as error:
@@ -429,7 +428,7 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
 def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
     """True if only this machine can reach the endpoints through which regions are registered."""
     return all(
-        not settled[allowed] or is_loopback(settled[address])
+        not settled[allowed] or hosts.is_loopback(settled[address])
         for allowed, address in (
             ("allow_http", "http_address"),
             ("allow_grpc", "grpc_address"),
@@ -437,8 +436,3 @@ def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
             ("allow_vertex_ai", "http_address"),
         )
     )
-
-
-def is_loopback(address: str) -> bool:
-    """Return True if only this machine can connect to an address where a server listens."""
-    return hosts.is_loopback(address)

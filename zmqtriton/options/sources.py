@@ -6,7 +6,6 @@ readers check. Does no I/O.
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from zmqtriton.options.kinds import Arity, Option
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import BadValue
+from zmqtriton_floor.errors import closest_match
 
 COMMAND_LINE, ENVIRONMENT, COMMAND = "command line", "environment", "default of the command"
 #: A prefix of two words: Kubernetes sets ZMQTRITON_HTTP_PORT where a service is so named.
@@ -51,8 +51,8 @@ def read_variables(environment: Mapping[str, str]) -> list[Entry]:
         name = variable.removeprefix(PREFIX).lower().replace("_", "-")
         option = OPTIONS_BY_NAME.get(name)
         if option is None:
-            close = difflib.get_close_matches(name, OPTIONS_BY_NAME, n=1)
-            suggestion = f"; did you mean '{variable_of(close[0])}'?" if close else ""
+            close = closest_match(name, OPTIONS_BY_NAME)
+            suggestion = f"; did you mean '{variable_of(close)}'?" if close else ""
             raise BadValue(f"unrecognized variable '{variable}'{suggestion}")
         is_list = option.arity is Arity.REPEATABLE
         lines = filter(str.strip, text.splitlines()) if is_list else filter(None, [text])
@@ -97,8 +97,9 @@ def _unrecognized(name: str, place: str, value: Any) -> str:
     if isinstance(value, dict):
         inner = next((f"; did you mean '{name}-{key}'?" for key in value), "")
         return f"'{name}' in {place} is a table, and options stand in no table{inner}"
-    close = difflib.get_close_matches(name.replace("_", "-"), OPTIONS_BY_NAME, n=1)
-    suggestion = f"; did you mean '{close[0]}'?" if close else ""
+    meant = name.replace("_", "-")
+    close = meant if meant in OPTIONS_BY_NAME else closest_match(meant, OPTIONS_BY_NAME)
+    suggestion = f"; did you mean '{close}'?" if close else ""
     return f"unrecognized option '{name}' in {place}{suggestion}"
 
 

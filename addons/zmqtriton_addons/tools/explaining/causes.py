@@ -176,6 +176,11 @@ ROWS: Mapping[Kind, Row] = {
         "Correct requirements.txt or the archive; this shows the whole output:",
         (_ENVIRONMENT, _RESTART),
     ),
+    Kind.INTERPRETER_MISSING: Row(
+        "the Python that it names is not here: {text}",
+        "Correct PYTHON_EXECUTABLE in its config.pbtxt, or install that Python.",
+        (_RESTART,),
+    ),
     Kind.INTERPRETER_FORBIDDEN: Row(
         "its Python {action}: {problem}",
         "That user must be allowed to read it and to enter each directory on the way, also behind "

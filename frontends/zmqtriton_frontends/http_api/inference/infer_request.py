@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NAME, count_elements
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, closest_match
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
 from zmqtriton_frontends.http_api.inference.binary import Tail
 from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
@@ -120,8 +120,12 @@ def _input(entry: Any, tail: Tail | None) -> Tensor:
     try:
         datatype = BY_NAME[entry["datatype"]]
     except (KeyError, TypeError):
-        _name(entry, "datatype")  # raises for what is no name at all
-        raise InvalidArgument(f"invalid datatype for input {name}") from None
+        typed = _name(entry, "datatype")  # raises for what is no name at all
+        meant = closest_match(typed, BY_NAME)
+        raise InvalidArgument(
+            f"invalid datatype for input {name}"
+            + (f" ('{typed}'; did you mean '{meant}'?)" if meant else "")
+        ) from None
     shape = _shape(entry)
     parameters = entry.get("parameters")
     if type(parameters) is not dict:

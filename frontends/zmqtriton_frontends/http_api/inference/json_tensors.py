@@ -46,25 +46,30 @@ def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes
         )
     code = _CODES.get(number)
     if code is None:
-        return _booleans(data) if number == _BOOL else _strings(data)
+        if not set(map(type, data)) <= {bool if number == _BOOL else str}:
+            raise _other_kind(name, datatype, "'data'" if number == _BOOL else "JSON bytes array")
+        return bytes(data) if number == _BOOL else _strings(data)
     try:
         return array(code, data).tobytes()
     except TypeError:
-        raise _other_kind(datatype) from None
+        raise _other_kind(name, datatype) from None
     except OverflowError:
         is_unsigned = datatype.json_kind == "unsigned-integer"
         # the element that is out of range is not the only one
         if not _NUMBERS.issuperset(map(type, data)) or (is_unsigned and min(data) < 0):
-            raise _other_kind(datatype) from None
+            raise _other_kind(name, datatype) from None
         raise InvalidArgument(
-            f"Unable to parse 'data': a number is out of range for {datatype.name}"
+            f"Unable to parse 'data': a number is out of range for {datatype.name} (input '{name}')"
         ) from None
 
 
-def _other_kind(datatype: Datatype) -> InvalidArgument:
+def _other_kind(name: str, datatype: Datatype, where: str = "'data'") -> InvalidArgument:
     kind = datatype.json_kind
     actual = "double" if kind == "number" else kind
-    return InvalidArgument(f"Unable to parse 'data': attempt to access JSON non-{kind} as {actual}")
+    return InvalidArgument(
+        f"Unable to parse {where}: attempt to access JSON non-{kind} as {actual} "
+        f"(input '{name}' is {datatype.name})"
+    )
 
 
 def _flatten(data: list[Any]) -> list[Any]:
@@ -94,19 +99,7 @@ def _walk(data: list[Any]) -> Iterator[Any]:
             stack.pop()
 
 
-def _booleans(data: list[Any]) -> bytes:
-    if data and set(map(type, data)) != {bool}:
-        raise InvalidArgument(
-            "Unable to parse 'data': attempt to access JSON non-boolean as boolean"
-        )
-    return bytes(data)
-
-
 def _strings(data: list[Any]) -> bytes:
-    if data and set(map(type, data)) != {str}:
-        raise InvalidArgument(
-            "Unable to parse JSON bytes array: attempt to access JSON non-string as string"
-        )
     pieces: list[bytes] = []
     for element in data:
         encoded = element.encode()

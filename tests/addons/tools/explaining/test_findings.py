@@ -114,6 +114,10 @@ REASONS: list[tuple[Reason, str]] = [
         Reason.of(Kind.ENVIRONMENT_FAILED, "no", problem="pip"),
         "its environment cannot be made: pip",
     ),
+    (
+        Reason.of(Kind.INTERPRETER_MISSING, "PYTHON_EXECUTABLE 'py': no", python="py"),
+        "the Python that it names is not here: PYTHON_EXECUTABLE 'py': no",
+    ),
     (Reason(Kind.INTERPRETER_BROKEN, BROKEN, "no"), "its Python cannot start: Python runtime"),
     (
         Reason(Kind.INTERPRETER_FORBIDDEN, {**BROKEN, "action": "cannot be run"}, "no"),

@@ -188,6 +188,10 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
         (document(described(datatype=1)), "Unable to parse 'datatype': attempt to access JSON"),
         (document(described(datatype=...)), "Unable to parse 'datatype': attempt to access non-"),
         (document(described(datatype="FP8")), "invalid datatype for input INPUT0"),
+        (
+            document(described(datatype="FLOAT")),
+            "invalid datatype for input INPUT0 ('FLOAT'; did you mean 'FP32'?)",
+        ),
         (document(described(shape=...)), "Unable to parse 'shape': attempt to access non-exis"),
         (document(id=3), "Unable to parse 'id': attempt to access JSON non-string as string"),
         (document(outputs={}), "Unable to parse 'outputs': attempt to access JSON non-array"),
