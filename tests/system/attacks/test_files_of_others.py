@@ -161,7 +161,18 @@ def ask(server: Server, kind: str, user: int, *, own_mode: str = "") -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("kind", ["http", "grpc"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "http",
+        pytest.param(
+            "grpc",
+            marks=pytest.mark.long(
+                "system/attacks/test_files_of_others.py::test_a_client_of_any_user_gets_its_own_memory"
+            ),
+        ),
+    ],
+)
 def test_a_client_gets_no_file_that_it_could_not_open(
     server: Server, file: Path, kind: str
 ) -> None:
@@ -203,7 +214,18 @@ def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -
     assert REFUSED == ask_door(server, BOB)
 
 
-@pytest.mark.parametrize("kind", ["http", "grpc"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "http",
+        pytest.param(
+            "grpc",
+            marks=pytest.mark.long(
+                "system/attacks/test_files_of_others.py::test_a_client_of_any_user_gets_its_own_memory"
+            ),
+        ),
+    ],
+)
 def test_a_server_that_is_not_root_lends_its_user_s_files_to_nobody(
     of_another_user: Server, file: Path, kind: str
 ) -> None:

@@ -371,16 +371,8 @@ def test_a_key_that_cannot_be_read_keeps_the_server_from_starting(tmp_path: Path
         socket.create_connection(("127.0.0.1", server.http_port), 5)
 
 
-@pytest.mark.parametrize(
-    ("options", "is_said"),
-    [
-        (["--http-address=0.0.0.0"], True),
-        (["--http-address=0.0.0.0", "--http-allowed-host=models.example"], False),
-        ([], False),
-    ],
-)
-def test_a_server_that_answers_to_any_name_says_so(
-    tmp_path: Path, options: list[str], is_said: bool
-) -> None:
-    with Server(tmp_path / "s", options=options, frontends=()) as server:
-        assert is_said == ("for any name of a host; --http-allowed-host" in server.log_text())
+def test_a_server_that_answers_to_any_name_says_so(server: Server, tmp_path: Path) -> None:
+    said = "for any name of a host; --http-allowed-host"
+    with Server(tmp_path / "s", options=["--http-address=0.0.0.0"], frontends=()) as other:
+        assert said in other.log_text()
+    assert said not in server.log_text()

@@ -237,7 +237,21 @@ def test_a_walk_of_two_passes_each_pair_once() -> None:
 
 
 @pytest.mark.row("L18")
-@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+@pytest.mark.parametrize(
+    "way",
+    [
+        way
+        if name in ("http", "packed grpc")
+        else pytest.param(
+            way,
+            marks=pytest.mark.long(
+                "system/ways/test_ways.py::test_all_ways_lead_to_the_same_outcome"
+            ),
+        )
+        for way, name in zip(WAYS, NAMES, strict=True)
+    ],
+    ids=NAMES,
+)
 def test_what_was_asked_before_on_a_connection_makes_no_difference(
     server: Server, way: type[Way]
 ) -> None:

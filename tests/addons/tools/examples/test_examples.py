@@ -111,6 +111,9 @@ def test_a_batch_job_draws_its_picture(tmp_path: Path) -> None:
     assert "48/48" in done.stderr
 
 
+@pytest.mark.long(
+    "addons/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model"
+)
 @pytest.mark.system
 def test_patterns_of_images_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> None:
     main(["example", "image", str(tmp_path / "image")])
@@ -156,6 +159,10 @@ def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
     assert COLOURS == printed.splitlines()
 
 
+@pytest.mark.long(
+    "addons/tools/examples/test_examples.py::test_colours_are_named_by_an_onnx_file",
+    "addons/backends/system/test_fil.py::test_a_file_and_a_backend_are_enough",
+)
 @pytest.mark.system
 def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path) -> None:
     import_or_skip("lightgbm")
@@ -167,6 +174,7 @@ def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path)
     assert ["fe0201: red", "000000: black"] == printed.splitlines()
 
 
+@pytest.mark.long("addons/web_apis/system/test_openai_calls.py::test_a_response_is_streamed")
 @pytest.mark.system
 def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
