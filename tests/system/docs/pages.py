@@ -9,8 +9,9 @@ GUIDES = sorted(
     for path in (ROOT / "docs" / "guides").glob("*.md")
     if path.name != "clouds.md"  # it has none
 )
+#: Where users begin.
+ENTRANCES = ["README.md", "docs/tutorial.md"]
 OTHERS = [
-    *("README.md", "docs/tutorial.md", "docs/wrong.md"),
-    *("docs/ctl.md", "docs/door.md", "docs/fleet.md", "docs/operations.md"),
+    *("docs/wrong.md", "docs/ctl.md", "docs/door.md", "docs/fleet.md", "docs/operations.md"),
 ]
-PAGES = [*GUIDES, *OTHERS]
+PAGES = [*GUIDES, *ENTRANCES, *OTHERS]

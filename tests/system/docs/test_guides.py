@@ -7,7 +7,13 @@ import pytest
 from tests.system.docs.examples_run import run_page
 from tests.system.docs.pages import GUIDES
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "system/docs/test_pages.py::test_the_examples_of_a_page_run",
+        "repo/test_doc_examples.py::test_each_page_with_code_is_run",
+    ),
+]
 
 
 @pytest.mark.parametrize("page", GUIDES)

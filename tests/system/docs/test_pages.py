@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.system.docs.examples_run import run_page
-from tests.system.docs.pages import OTHERS
+from tests.system.docs.pages import ENTRANCES, OTHERS
 
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.parametrize("page", OTHERS)
+@pytest.mark.parametrize("page", ENTRANCES)
 def test_the_examples_of_a_page_run(page: str) -> None:
+    run_page(page)
+
+
+@pytest.mark.long("system/docs/test_pages.py::test_the_examples_of_a_page_run")
+@pytest.mark.parametrize("page", OTHERS)
+def test_the_examples_of_another_page_run(page: str) -> None:
     run_page(page)

@@ -107,10 +107,21 @@ def _doctor(server: Server) -> str:
 @pytest.mark.parametrize(
     ("call", "error", "reason"),
     [
-        ("pidfd_open", "ENOSYS", "Function not implemented"),
-        ("pidfd_send_signal", "EPERM", "Operation not permitted"),
         ("memfd_create", "EPERM", "Operation not permitted"),
-        ("prlimit64", "ENOSYS", "Function not implemented"),
+        *(
+            pytest.param(
+                *(call, error, reason),
+                marks=pytest.mark.long(
+                    "system/faults/test_machines.py::"
+                    "test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor"
+                ),
+            )
+            for call, error, reason in (
+                ("pidfd_open", "ENOSYS", "Function not implemented"),
+                ("pidfd_send_signal", "EPERM", "Operation not permitted"),
+                ("prlimit64", "ENOSYS", "Function not implemented"),
+            )
+        ),
     ],
 )
 def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(

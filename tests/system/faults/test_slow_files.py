@@ -177,21 +177,6 @@ def test_a_python_that_does_not_load_holds_up_its_own_model_alone(
 
 
 @pytest.mark.long(
-    "system/faults/test_slow_files.py::test_where_no_call_returns_only_its_own_models_wait"
-)
-def test_where_each_call_takes_long_a_load_takes_longer_and_nothing_else(
-    server: Server, slow: SlowFiles
-) -> None:
-    with server:
-        slow.delay(0.05)
-        load = Load(server, "one")
-        slow.await_call()
-
-        _check_the_rest_goes_on(server)
-        assert "" == load.outcome()
-
-
-@pytest.mark.long(
     "supervisor/machine/reading/test_repositories.py::test_many_listings_of_a_silent_repository_are_one_task",
     "supervisor/machine/reading/test_repositories.py::test_a_look_at_files_leaves_silent_repositories_out",
 )

@@ -221,6 +221,9 @@ def test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment(
     eventually(lambda: list((tmp_path / "copies").iterdir()) == [], 20, "nothing is left")
 
 
+@pytest.mark.long(
+    "supervisor/features/object_stores/test_object_stores.py::test_a_copy_says_how_far_it_is_until_it_ends"
+)
 @pytest.mark.row("F21")
 def test_the_status_shows_how_far_a_copy_is(store: ObjectStore, tmp_path: Path) -> None:
     # Given a model of two pieces, of which the store has given one
@@ -259,6 +262,9 @@ def test_the_status_shows_how_far_a_copy_is(store: ObjectStore, tmp_path: Path) 
             assert [] == copying()
 
 
+@pytest.mark.long(
+    "system/loads/test_object_stores.py::test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment"
+)
 @pytest.mark.row("F21")
 def test_a_bucket_of_google_is_listed_and_copied_likewise(
     store: ObjectStore, tmp_path: Path

@@ -76,6 +76,10 @@ def test_models_whose_files_would_end_with_the_server_before_are_no_reason_to_lo
         way.close()
 
 
+@pytest.mark.long(
+    "system/loads/test_one_by_one.py::test_models_are_loaded_when_the_server_before_has_ended",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+)
 def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies(
     tmp_path: Path,
 ) -> None:

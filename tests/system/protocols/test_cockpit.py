@@ -88,6 +88,7 @@ def _button(label: str) -> str:
     return f"{buttons}.find((button) => button.textContent === {label!r})"
 
 
+@pytest.mark.long("system/protocols/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
 def test_every_part_fits_its_window_and_its_owners_colours(
@@ -117,6 +118,7 @@ def test_every_part_fits_its_window_and_its_owners_colours(
         assert len(picture) > 20_000
 
 
+@pytest.mark.long("system/protocols/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
 def test_a_name_of_200_characters_fits_everywhere(browser: Browser) -> None:
     browser.set_viewport(420, 900)
     look_at(browser, LONG)
@@ -176,6 +178,9 @@ def test_an_answer_that_cannot_be_shown_does_not_end_the_page(browser: Browser) 
     browser.complaints.clear()
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+)
 def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
     # Given a model that is tried
     choose(browser, "tokens")
@@ -197,6 +202,9 @@ def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
     browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+)
 @pytest.mark.parametrize(
     ("address", "title"), [("#nothing/7/overview", "nothing"), ("#%zz/1/overview", "triton")]
 )
@@ -212,6 +220,9 @@ def test_an_address_of_nothing_shows_no_other_model(
     browser.wait_for("document.querySelector('#detail-title').innerText === 'triton'")
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+)
 def test_an_instance_that_is_given_up_is_no_busy_one(browser: Browser) -> None:
     change_status(
         browser,
@@ -223,13 +234,6 @@ def test_an_instance_that_is_given_up_is_no_busy_one(browser: Browser) -> None:
     state_of_it = "document.querySelector('#processes tbody .state')"
     browser.wait_for(f"{state_of_it}.textContent === 'FAILED'")
     assert "bad" == browser.evaluate(f"{state_of_it}.dataset.kind")
-
-
-def test_an_address_with_a_part_that_is_not_there_shows_the_first_one(browser: Browser) -> None:
-    browser.evaluate("location.hash = '#add_sub/1/nowhere'")
-
-    browser.wait_for("document.querySelector('#detail-title').textContent === 'add_sub'")
-    assert browser.evaluate("document.querySelector('#overview').checkVisibility()")
 
 
 def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
@@ -280,6 +284,9 @@ def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: 
     assert 0.01 > browser.evaluate("window.moved ?? 0")
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
 def test_another_time_range_is_drawn_by_the_keyboard(browser: Browser) -> None:
     look_at(browser, "add_sub")
     browser.wait_for(DRAWN)
@@ -328,6 +335,9 @@ def _labels(browser: Browser, axis: str) -> dict[str, tuple[float, float]]:
     return {text: (x, y) for text, x, y in browser.evaluate(f"{texts}.map({place})")}
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
 def test_a_line_has_gaps_where_nothing_was_measured_and_lies_where_its_axes_say(
     browser: Browser,
 ) -> None:
@@ -351,6 +361,9 @@ def test_a_line_has_gaps_where_nothing_was_measured_and_lies_where_its_axes_say(
     assert [[pytest.approx((x - 3 * before, y["40"]), abs=1)]] == _runs(browser, "dots")
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
 def test_of_many_samples_on_a_pixel_the_highest_is_drawn(browser: Browser) -> None:
     browser.evaluate("void (location.hash = '#/overview')")
     values = "Array.from({length: 17280}, (_, at) => at === 7000 ? 1000 : at % 2)"
@@ -363,6 +376,9 @@ def test_of_many_samples_on_a_pixel_the_highest_is_drawn(browser: Browser) -> No
     assert 30_000 > browser.evaluate(f"{curve}.getAttribute('d').length")
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
 def test_the_pointer_and_the_keyboard_choose_a_time_in_all_plots(browser: Browser) -> None:
     browser.evaluate("void (location.hash = '#/overview')")
     show_samples(browser, _ending_with(60, 5), "times.map((_, at) => at)", "59")
@@ -461,6 +477,9 @@ def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
     browser.wait_for(f"{state('tokens')} === 'READY'")
 
 
+@pytest.mark.long(
+    "system/protocols/test_cockpit.py::test_a_model_is_restarted_unloaded_and_loaded_by_buttons"
+)
 def test_an_answer_is_to_the_question_that_is_open(browser: Browser, server: Server) -> None:
     # Given a question that is asked again before the browser has told of the first one's end
     look_at(browser, "tokens")

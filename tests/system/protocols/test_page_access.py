@@ -80,6 +80,9 @@ def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: P
     assert [] == chromium.complaints
 
 
+@pytest.mark.long(
+    "system/protocols/test_page_access.py::test_a_key_can_be_typed_for_a_restricted_api"
+)
 @pytest.mark.row("L09")
 def test_a_token_is_asked_for_and_kept_for_the_tab(chromium: Browser, tmp_path: Path) -> None:
     # Given a server that answers to those alone who have a token, for one model or for all

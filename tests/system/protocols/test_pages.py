@@ -114,6 +114,7 @@ def post(server: Server, path: str) -> None:
         assert 200 == answer.status
 
 
+@pytest.mark.long("system/protocols/test_pages.py::test_models_are_shown_with_their_states")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -138,6 +139,7 @@ def test_models_are_found_by_name_and_by_state(
     assert expected == shown(browser)
 
 
+@pytest.mark.long("system/protocols/test_pages.py::test_models_are_shown_with_their_states")
 def test_a_long_name_is_broken_between_its_words(browser: Browser) -> None:
     name = f"{row('team1_customer_churn_predictor_v1')}.querySelector('a')"
 
@@ -180,6 +182,9 @@ def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
     )
 
 
+@pytest.mark.long(
+    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
 def test_a_model_that_makes_text_shows_a_chat(browser: Browser) -> None:
     within = "'#try-body section > details'"
     folds = f"[...document.querySelectorAll({within})].map((fold) => fold.textContent)"
@@ -204,6 +209,9 @@ def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser) -> None:
     browser.wait_for(f"{requests} === {int(before) + 1}")
 
 
+@pytest.mark.long(
+    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
 @pytest.mark.parametrize(
     ("typed", "shape", "expected"),
     [
@@ -244,6 +252,9 @@ def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> N
     assert ['"ever"', '"so"', '"many"', '"words"'] * 25 == [e.split()[-1] for e in events]
 
 
+@pytest.mark.long(
+    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
 def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
     choose(browser, "integers")
     browser.fill("#try textarea:not([aria-label=Message])", "[9007199254740993]")
@@ -282,6 +293,9 @@ def test_a_refusal_is_shown_in_the_servers_words(browser: Browser) -> None:
     assert "for model 'add_sub'" in text
 
 
+@pytest.mark.long(
+    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
 @pytest.mark.parametrize("width", [1280, 420])
 def test_the_answer_before_goes_when_the_next_request_cannot_be_sent(
     browser: Browser, width: int
@@ -297,23 +311,6 @@ def test_the_answer_before_goes_when_the_next_request_cannot_be_sent(
     assert "no JSON object" in browser.text("#try details .wrong")
     card = "document.querySelector('#try')"
     assert browser.evaluate(f"{card}.scrollWidth <= {card}.clientWidth")
-
-
-def test_an_unload_and_a_load_show_up(browser: Browser, server: Server) -> None:
-    choose(browser, "string_upper")
-    browser.fill("#try textarea:not([aria-label=Message])", "kept")
-
-    post(server, "/v2/repository/models/string_upper/unload")
-    browser.wait_for(f"{state('string_upper')} === 'UNAVAILABLE'")
-    note = browser.wait_for("document.querySelector('#try-note').innerText")
-    post(server, "/v2/repository/models/string_upper/load")
-    browser.wait_for(f"{state('string_upper')} === 'READY'")
-
-    assert "unloaded" in note
-    browser.wait_for("document.querySelector('#try-note').hidden")
-    assert "kept" == browser.evaluate(
-        "document.querySelector('#try textarea:not([aria-label=Message])').value"
-    )
 
 
 def test_a_process_that_cannot_come_back_shows_up(
@@ -365,6 +362,7 @@ def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_
     assert [] == chromium.complaints
 
 
+@pytest.mark.long("system/protocols/test_pages.py::test_models_are_shown_with_their_states")
 def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Path) -> None:
     chromium.complaints.clear()
     with Server(tmp_path, frontends=("metrics",)) as server:
@@ -422,6 +420,9 @@ def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
     assert [] == missed
 
 
+@pytest.mark.long(
+    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
 def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
     choose(browser, "string_upper")
     browser.fill("#try textarea:not([aria-label=Message])", "typed")
@@ -469,6 +470,7 @@ def answer_of(code: str, *, is_python: bool) -> str:
     return done.stdout
 
 
+@pytest.mark.long("system/protocols/test_pages.py::test_the_description_is_read_and_tried")
 def test_every_example_of_the_description_is_answered(server: Server) -> None:
     with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
         paths = json.load(answer)["paths"]
