@@ -65,6 +65,10 @@ class LocalService(NamedTuple):
     restrictions: str = ""
     #: Further options of it, for frontends.
     options: tuple[str, ...] = ()
+    #: A step of each request while it is on, as in the table of steps; "" for none.
+    step: str = ""
+    #: Returns what is wrong with the options, or ""; asked if it is on.
+    check: str = ""
 
 
 _log = logging.getLogger(__name__)

@@ -16,11 +16,13 @@ TABLES: dict[str, dict[str, str]] = {
         "simulate": "zmqtriton_addons.tools.simulation.command:run_simulate",
     },
     "zmqtriton.ctl": {
+        "capture": "zmqtriton_addons.capture.showing:capture",
         "bench": "zmqtriton_addons.tools.benching.command:bench",
         "doctor": "zmqtriton_addons.tools.doctor.command:doctor",
         "explain": "zmqtriton_addons.tools.explaining.command:explain",
         "fleet": "zmqtriton_addons.fleet.ctl.command:fleet",
         "proxy": "zmqtriton_addons.fleet.proxies.command:proxy",
+        "replay": "zmqtriton_addons.capture.command:replay",
     },
     "zmqtriton.http": {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
@@ -30,6 +32,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",
+        "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
     },
@@ -55,6 +58,13 @@ LOCAL_SERVICES = {
         "restrictions": "zmq_door_restricted",
     },
     "jobs": {"title": "Jobs", "switch": "jobs", "options": ("state_directory",)},
+    "capture": {
+        "title": "Capture",
+        "switch": "capture",
+        "options": ("capture_to", "capture_byte_size"),
+        "step": "zmqtriton_addons.capture.step:capture",
+        "check": "zmqtriton_addons.capture.rates:problem",
+    },
 }
 
 #: The module that a backend imports, and the packages that bring it.

@@ -133,6 +133,21 @@ LAYERS = (
         "is a frontend of a protocol of its own",
     ),
     Layer(
+        "zmqtriton_addons.capture",
+        (
+            _FLOOR,
+            "zmqtriton.ctl",
+            "zmqtriton.embedded",
+            "zmqtriton_addons.capture",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.serving",
+        ),
+        ("click", "numpy"),
+        "is a step of requests, and a user of its records",
+    ),
+    Layer(
         "zmqtriton_addons.jobs",
         (
             _FLOOR,

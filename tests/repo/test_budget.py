@@ -18,10 +18,11 @@ ADDONS = "addons/zmqtriton_addons/"
 
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
-    "core": 53_330,
+    "core": 53_350,
     "tests": 77_560,
-    "tests/addons": 14_120,
+    "tests/addons": 14_560,
     f"{ADDONS}backends": 1_540,
+    f"{ADDONS}capture": 1_030,
     f"{ADDONS}door": 1_370,
     f"{ADDONS}fleet": 2_200,
     f"{ADDONS}pytriton": 2_900,
@@ -32,7 +33,7 @@ STATEMENTS = {
     f"{ADDONS}jobs": 920,
 }
 #: The modules of core and add-ons.
-FILES = 1_040
+FILES = 1_060
 #: So far above what is there a budget may stand.
 SLACK = 100
 

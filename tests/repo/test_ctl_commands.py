@@ -23,6 +23,8 @@ TESTED = {
     "canary start": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
     "canary status": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
     "canary weight": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "capture show": "addons/capture/system/test_capture.py"
+    "::test_an_error_is_recorded_with_its_code",
     "completion": "operations/test_ctl_results.py::test_a_shell_completes_commands_and_models",
     "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "addons/tools/system/test_doctor.py"
@@ -51,6 +53,8 @@ TESTED = {
     "proxy": "addons/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
     "reload": "operations/test_ctl_upkeep.py::test_what_has_changed_is_reloaded_in_mode_none",
+    "replay": "addons/capture/system/test_capture.py"
+    "::test_a_changed_model_is_found_with_its_tensor",
     "repository register": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "repository unregister": "loads/test_lifecycle.py"

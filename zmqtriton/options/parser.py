@@ -25,6 +25,7 @@ from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import BadValue, Restriction, Setting
 from zmqtriton_floor.access import hosts
 from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.process import references
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
@@ -366,6 +367,11 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
 
 def _check_local_services(values: Mapping[str, Any]) -> None:
     for service in addons.local_services().values():
+        problem = (
+            values[service.switch] and service.check and references.load(service.check)(values)
+        )
+        if problem:
+            raise OptionError(f"Error: {problem}")
         more = [field for field in (service.group, service.restrictions) if field]
         if not values[service.switch] and any(values[field] for field in more):
             raise OptionError(

@@ -107,6 +107,10 @@ class Options:
     allow_web_page: bool = True
     allow_openai: bool = False
     jobs: bool = False
+    capture: str = ""
+    capture_to: str = ""
+    #: The limit of all records; 0: none.
+    capture_byte_size: int = 1 << 30
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False

@@ -415,6 +415,17 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url ...",
         ),
     ),
+    "Capture": (
+        a.text(
+            "capture",
+            "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'.",
+        ),
+        a.text("capture-to", "Directory of the captured requests."),
+        a.long_integer(
+            "capture-byte-size",
+            "Limit on the bytes of all captured requests; the oldest go first. 0: no limit.",
+        ),
+    ),
     "Backend": (
         a.text("backend-directory", "Directory of backends written in Python."),
         a.setting_option(

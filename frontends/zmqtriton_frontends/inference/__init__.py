@@ -11,11 +11,12 @@ _NAMES = {
     "admission": "CheckedRequest MAX_NAME NO_OPTIONS Options check_parameter_name",
     "catalogue": "ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
-    "client_regions": "NO_PLACES RegionSlice",
+    "client_regions": "NO_PLACES RegionContents RegionSlice",
     "load_on_demand": "attempt",
     "open_sequences": "OpenSequences",
     "request_trace": "now_ns",
     "restrictions": "by_category",
+    "stage_times": "Stages",
 }
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.inference.catalogue import ModelVersion, parse_version
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
-    from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+    from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionContents, RegionSlice
     from zmqtriton_frontends.inference.load_on_demand import attempt
     from zmqtriton_frontends.inference.open_sequences import OpenSequences
     from zmqtriton_frontends.inference.request_trace import now_ns
     from zmqtriton_frontends.inference.restrictions import by_category
+    from zmqtriton_frontends.inference.stage_times import Stages
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

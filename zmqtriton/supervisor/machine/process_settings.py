@@ -103,7 +103,10 @@ def process_settings(
         http_bound_address=http.address if http else "",
         environment=os.environ,
         http_addons=tuple(addons.rows(addons.HTTP).values()),
-        steps=tuple(addons.rows(addons.STEPS).values()),
+        steps=(
+            *addons.rows(addons.STEPS).values(),
+            *(service.step for service in services_of(options).values() if service.step),
+        ),
     )
     return settings_of(options, machine)
 

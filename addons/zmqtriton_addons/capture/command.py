@@ -1,0 +1,161 @@
+"""`zmqtriton-ctl replay`: sends captured requests again, and prints how the answers differ."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zmqtriton.ctl import EXIT_REFUSED, exit_on_error, print_document, print_table, with_format
+from zmqtriton.embedded import Server, connect
+from zmqtriton_addons.capture.records import read
+from zmqtriton_addons.capture.replaying import (
+    FAILED,
+    SKIPPED,
+    Plan,
+    Report,
+    chosen,
+    in_order_of_time,
+)
+from zmqtriton_addons.capture.replaying import replay as send_again
+from zmqtriton_floor.errors import NotFound
+
+
+def _read_speed(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    try:
+        speed = float(value.removesuffix("x"))
+    except ValueError:
+        speed = -1.0
+    if not 0 <= speed < float("inf"):
+        raise click.BadParameter(f"'{value}' is no speed such as 2x")
+    return speed
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--model",
+    "target",
+    default="",
+    metavar="MODEL[:VERSION]",
+    help="Requests to this model, sent to this version of it. Default is all, as captured.",
+)
+@click.option(
+    "--to",
+    "other",
+    default="",
+    metavar="MODEL",
+    help="The model that gets them, if it is another one.",
+)
+@click.option(
+    "--tolerance",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="T",
+    help="By what numbers may differ: absolutely near 0, relatively elsewhere. Default is 0.",
+)
+@click.option(
+    "--speed",
+    default="0",
+    metavar="X",
+    callback=_read_speed,
+    help="Keep the times between requests: 1x as captured, 2x twice as fast. Default is as fast as "
+    "answers come.",
+)
+@click.option(
+    "--clients",
+    default=4,
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Requests at a time, without --speed. Default is 4.",
+)
+@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="The first N only.")
+@click.option(
+    "--repository",
+    default=None,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Start a server with these models for it, in place of asking one that runs.",
+)
+@with_format
+@click.pass_context
+@exit_on_error()
+def replay(
+    context: click.Context,
+    directory: Path,
+    *,
+    target: str,
+    other: str,
+    tolerance: float,
+    speed: float,
+    clients: int,
+    limit: int,
+    repository: Path | None,
+    form: str,
+) -> None:
+    """Send the requests of DIRECTORY again; exit with 1 if an answer differs or fails.
+
+    Requests are those that a server with --capture has recorded. Sequences are kept in order.
+    """
+    model, _, version = target.partition(":")
+    records = list(chosen(in_order_of_time(read(directory)), model, limit))
+    if not records:
+        raise NotFound(f"'{directory}' has no requests{f' to {model}' if model else ''}")
+    plan = Plan(other or model, version, tolerance, speed, clients)
+    ask: Callable[[], Any]
+    if repository is not None:
+        ask = lambda: Server(repository)  # noqa: E731 - one of two ways to the same
+    else:
+        ask = lambda: connect(context.obj.name, path=context.obj.directory)  # noqa: E731
+    with ask() as server:
+        report = send_again(server, records, plan)
+    _print(report, form)
+    if not report.has_passed:
+        sys.exit(EXIT_REFUSED)
+
+
+def _print(report: Report, form: str) -> None:
+    latencies = report.latencies()
+    if form != "table":
+        document = {
+            "results": dict(report.counts),
+            "latencies": latencies,
+            "tensors": [
+                {"model": model, "tensor": tensor, "count": count, "worst": text, "id": id_}
+                for (model, tensor), (count, _, text, id_) in report.worst.items()
+            ],
+            "shown": [
+                {
+                    "id": result.id,
+                    "model": result.model,
+                    "result": result.kind,
+                    "differences": [d.text for d in result.differences],
+                }
+                for result in report.shown
+            ],
+        }
+        print_document(form, document)
+        return
+    kinds = ("equal", "within tolerance", "different", FAILED, SKIPPED)
+    print_table(["Result", "Requests"], [[kind, str(report.counts[kind])] for kind in kinds])
+    if latencies:
+        click.echo()
+        rows = [[when, str(t["p50_ms"]), str(t["p99_ms"])] for when, t in latencies.items()]
+        print_table(["Latency", "p50 ms", "p99 ms"], rows)
+    if report.worst:
+        click.echo()
+        rows = [
+            [model, tensor or "-", str(count), id_, text]
+            for (model, tensor), (count, _, text, id_) in sorted(
+                report.worst.items(), key=lambda row: -row[1][1]
+            )
+        ]
+        print_table(["Model", "Tensor", "Times", "Worst", "Difference"], rows)
+    failed = [result for result in report.shown if result.kind == FAILED]
+    if failed:
+        click.echo()
+        rows = [[r.id, r.model, r.differences[0].text] for r in failed]
+        print_table(["Failed", "Model", "Error"], rows)

@@ -1,0 +1,57 @@
+"""Messages from frontends to the process of captures: a header in JSON, then tensors' bytes.
+
+Both ends are of one server, on its own socket, so nothing is checked but the form.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.wire import Tensor
+
+#: The name of the service, and of its socket in the runtime directory.
+SERVICE = "capture"
+#: The lengths of header and tensors.
+LENGTHS = struct.Struct("!II")
+
+REQUEST, RESPONSE, END = range(3)
+
+
+class Frame(NamedTuple):
+    kind: int
+    #: The number of its request on this connection.
+    id: int
+    details: dict[str, Any]
+    tensors: Sequence[Tensor] = ()
+
+
+def size_of(tensors: Iterable[Tensor]) -> int:
+    """Return how many bytes the tensors have here, without those in clients' memory."""
+    return sum(len(memoryview(t.data).cast("B")) for t in tensors if t.data is not None)
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the bytes, which are a copy: the tensors' memory may change at once."""
+    rows: list[tuple[str, int, list[int], int]] = []
+    parts: list[bytes | memoryview] = [b""]
+    for name, datatype, shape, data in frame.tensors:
+        view = None if data is None else memoryview(data).cast("B")
+        rows.append((name, datatype, list(shape), -1 if view is None else len(view)))
+        if view is not None:
+            parts.append(view)
+    header = json.dumps((frame.kind, frame.id, frame.details, rows)).encode()
+    parts[0] = LENGTHS.pack(len(header), sum(map(len, parts))) + header
+    return b"".join(parts)
+
+
+def decode(header: bytes, tensors: bytes) -> Frame:
+    kind, number, details, rows = json.loads(header)
+    received, begin = [], 0
+    for name, datatype, shape, size in rows:
+        data = None if size < 0 else memoryview(tensors)[begin : begin + size]
+        received.append(Tensor(name, datatype, shape, data))
+        begin += max(size, 0)
+    return Frame(kind, number, details, received)

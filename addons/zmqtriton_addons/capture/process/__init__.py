@@ -1,0 +1,1 @@
+"""The process of captures: puts together what frontends send, and writes records."""

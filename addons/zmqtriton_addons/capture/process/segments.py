@@ -1,0 +1,187 @@
+"""The directory of records: segments by time, of a limited size each and in all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from zmqtriton_addons.capture.process.assembly import Capture
+from zmqtriton_addons.capture.records import (
+    LINES,
+    describe,
+    file_name,
+    omitted,
+    write_new,
+)
+
+#: A segment ends when it is as large, or as old.
+SEGMENT_BYTES = 64 << 20
+_SEGMENT_S = 3600.0
+_KEY_FILE = "hash.key"
+
+
+class Segments:
+    """Writes records; to be used by one thread."""
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        """Set up; `limit` is the size of all segments, 0 for none."""
+        self._directory = directory
+        self._limit = limit
+        self._segment: Path | None = None
+        self._segment_bytes = 0
+        self._begun_s = 0.0
+        self._count = 0
+        #: The sizes of the segments before, the oldest first.
+        self._earlier: dict[Path, int] = {}
+        self._key = b""
+
+    def open(self) -> None:
+        """Make the directory, or take one over. Raises OSError."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in sorted(self._directory.glob(f"*/{LINES}")):
+            self._earlier[path.parent] = _size_of(path.parent)
+
+    def _hash_key(self) -> bytes:
+        """Return the key of hashes, made with the first; only with it can values be tried."""
+        if not self._key:
+            path = self._directory / _KEY_FILE
+            with suppress(FileExistsError):
+                write_new(path, secrets.token_bytes(32))
+            self._key = path.read_bytes()
+        return self._key
+
+    def write(self, capture: Capture) -> None:
+        """Write a record; the line comes last, so a record that can be read is whole.
+
+        Raises OSError; what was written of it is removed.
+        """
+        segment = self._current()
+        self._count += 1
+        name = f"{segment.name}-{self._count}"
+        files: list[Path] = []
+        written = 0
+        try:
+            document, contents = self._describe(capture, name)
+            for stem, data in contents:
+                files.append(segment / stem)
+                write_new(files[-1], data)
+                written += len(data)
+            line = json.dumps(document, allow_nan=False).encode() + b"\n"
+            self._append(segment / LINES, line)
+        except BaseException:
+            for file in files:
+                with suppress(OSError):
+                    file.unlink()
+            raise
+        self._segment_bytes += written + len(line)
+        self._remove_oldest()
+
+    def _current(self) -> Path:
+        now_s = time.time()
+        segment = self._segment
+        is_over = self._segment_bytes >= SEGMENT_BYTES or now_s - self._begun_s >= _SEGMENT_S
+        if segment is None or is_over or not segment.exists():
+            if segment is not None:
+                self._earlier[segment] = self._segment_bytes
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s))
+            segment = self._directory / f"{stamp}-{secrets.token_hex(3)}"
+            segment.mkdir(mode=0o700, parents=True)
+            self._segment, self._segment_bytes = segment, 0
+            self._begun_s, self._count = now_s, 0
+        return segment
+
+    def _describe(
+        self, capture: Capture, name: str
+    ) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+        """Return the record's document, and its files by name."""
+        request, end = capture.request.details, capture.end
+        hashed, files = set(request["hashed"]), []
+
+        def entries(part: str, tensors: Any, left_out: list[str]) -> list[dict[str, Any]]:
+            rows = []
+            for number, tensor in enumerate(tensors):
+                stem = f"{name}-{part}-{number}-{file_name(tensor.name)}"
+                key = self._hash_key() if tensor.name in hashed else b""
+                description = describe(tensor, stem, key)
+                if "file" in description.entry:
+                    files.append((description.entry["file"], description.file))
+                rows.append(description.entry)
+            return [*rows, *map(omitted, left_out)]
+
+        model, version = request["model"], request["version"]
+        body: dict[str, Any] = {"id": request["request_id"]} if request["request_id"] else {}
+        if request["parameters"]:
+            body["parameters"] = request["parameters"]
+        body["inputs"] = entries("in", capture.request.tensors, request["omitted"])
+        if request["outputs"]:
+            body["outputs"] = [{"name": output} for output in request["outputs"]]
+        responses = []
+        for number, frame in enumerate(capture.responses):
+            details = frame.details
+            response = {"model_name": model, "model_version": str(version)}
+            if details["parameters"]:
+                response["parameters"] = details["parameters"]
+            outputs = entries(f"out{number}", frame.tensors, details["omitted"])
+            responses.append({**response, "outputs": outputs, "after_ms": details["after_ms"]})
+        error = end["error"]
+        document = {
+            "id": name,
+            "time": _iso(request["time_s"]),
+            "model": model,
+            "version": version,
+            "decoupled": request["is_decoupled"],
+            "token": request["token"],
+            "request": body,
+            "responses": responses,
+            "error": None if error is None else {"code": error[0], "text": error[1]},
+            "duration_ms": end["duration_ms"],
+            "stages_ms": _stages(end["stages"]),
+        }
+        return document, files
+
+    def _append(self, path: Path, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            view = memoryview(line)
+            try:
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            except OSError:
+                os.ftruncate(descriptor, size)  # of a disk that is full
+                raise
+        finally:
+            os.close(descriptor)
+
+    def _remove_oldest(self) -> None:
+        total = self._segment_bytes + sum(self._earlier.values())
+        while self._limit and total > self._limit and self._earlier:
+            oldest = next(iter(self._earlier))
+            total -= self._earlier.pop(oldest)
+            shutil.rmtree(oldest, ignore_errors=True)
+
+
+def _size_of(segment: Path) -> int:
+    return sum(path.stat().st_size for path in segment.iterdir())
+
+
+def _iso(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1_000_000):06}Z"
+
+
+def _stages(text: str) -> dict[str, float]:
+    """Return the milliseconds of each stage of a Server-Timing header, without the total."""
+    stages = {}
+    for part in text.split(", "):
+        name, _, duration = part.partition(";dur=")
+        if duration and name != "total":
+            stages[name] = float(duration)
+    return stages

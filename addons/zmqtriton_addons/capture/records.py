@@ -1,0 +1,180 @@
+"""Records on disk: a line of JSON each, tensors that are large beside it.
+
+A record has the request and the responses as KServe's V2 protocol writes them; `"file"` stands in
+place of `"data"` for a tensor of a file (`.npy`, or `.bin` with the bytes of the protocol's binary
+extension), `"hash"` for one that is hashed, `"omitted"` for one that is not captured.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER, BYTES
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.tensors import decode_bytes, encode_bytes, to_numpy
+from zmqtriton_floor.wire import Tensor
+
+#: The file of a segment that has its records.
+LINES = "requests.jsonl"
+#: Up to this size a tensor stands in its record's line.
+INLINE_BYTES = 4096
+_HASH_BYTES = 16
+
+
+class Record(NamedTuple):
+    """One request with its responses, and the segment that has it."""
+
+    document: dict[str, Any]
+    segment: Path
+
+    @property
+    def id(self) -> str:
+        return str(self.document["id"])
+
+    @property
+    def model(self) -> str:
+        return str(self.document["model"])
+
+    @property
+    def has_failed(self) -> bool:
+        return self.document["error"] is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it can be sent again: no input was left out."""
+        return all(not _MISSING & entry.keys() for entry in self.document["request"]["inputs"])
+
+    def array(self, entry: dict[str, Any]) -> Any:
+        """Return a tensor of the record as a numpy array. Raises InvalidArgument without its data.
+
+        What numpy lacks comes as its bits.
+        """
+        datatype, shape = BY_NAME[entry["datatype"]], entry["shape"]
+        if "data" in entry:
+            if datatype.number == BYTES:
+                return np.array([text.encode() for text in entry["data"]], object).reshape(shape)
+            return np.array(entry["data"], datatype.numpy).reshape(shape)
+        if "file" not in entry:
+            raise InvalidArgument(f"the data of '{entry['name']}' was not captured")
+        path = self.segment / Path(entry["file"]).name
+        try:
+            if path.suffix == ".npy":
+                return np.load(path, allow_pickle=False)
+            data = path.read_bytes()
+            if datatype.number == BYTES:
+                return to_numpy(BYTES, shape, data)
+            return np.frombuffer(data, datatype.numpy_bits).reshape(shape)
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(f"'{path}' cannot be read: {error}") from None
+
+
+_MISSING = {"hash", "omitted"}
+
+
+def read(directory: Path) -> Iterator[Record]:
+    """Iterate over the records of a directory, of one segment or of several, in their order.
+
+    A line that is being written, or that a full disk has cut, is left out.
+    """
+    segments = [directory] if (directory / LINES).exists() else sorted(directory.glob(f"*/{LINES}"))
+    for path in segments:
+        segment = path if path.is_dir() else path.parent
+        with open(segment / LINES, encoding="utf-8") as file:
+            for line in file:
+                with suppress(ValueError):
+                    document = json.loads(line)
+                    if isinstance(document, dict) and "request" in document:
+                        yield Record(document, segment)
+
+
+class Description(NamedTuple):
+    """A tensor as its record has it, and its file if it has one."""
+
+    entry: dict[str, Any]
+    file: bytes = b""
+
+
+def describe(tensor: Tensor, file_stem: str, key: bytes = b"") -> Description:
+    """Describe a tensor; with a key it is hashed."""
+    datatype = BY_NUMBER[tensor.datatype]
+    entry = {"name": tensor.name, "datatype": datatype.name, "shape": list(tensor.shape)}
+    data = tensor.data
+    if data is None:
+        # the stub has written it to a client's memory
+        return Description({**entry, "omitted": True})
+    if key:
+        digest = blake2b(data, key=key, digest_size=_HASH_BYTES).hexdigest()
+        return Description({**entry, "hash": digest})
+    if len(data) <= INLINE_BYTES:
+        values = _json_values(tensor)
+        if values is not None:
+            return Description({**entry, "data": values})
+    if not datatype.numpy_name or datatype.number == BYTES:
+        return Description({**entry, "file": f"{file_stem}.bin"}, bytes(data))
+    file = io.BytesIO()
+    np.save(file, to_numpy(tensor.datatype, tensor.shape, data), allow_pickle=False)
+    return Description({**entry, "file": f"{file_stem}.npy"}, file.getvalue())
+
+
+def omitted(name: str) -> dict[str, Any]:
+    """Return the entry of a tensor that is not captured."""
+    return {"name": name, "omitted": True}
+
+
+def v2_body(record: Record) -> tuple[bytes, int]:
+    """Return the body of the request for HTTP, and the length of its JSON; files are binary.
+
+    Raises InvalidArgument if not all of it was captured.
+    """
+    request = dict(record.document["request"])
+    inputs, parts = [], []
+    for entry in request["inputs"]:
+        if "data" in entry:
+            inputs.append(entry)
+            continue
+        array = record.array(entry)
+        data = encode_bytes(array) if entry["datatype"] == "BYTES" else array.tobytes()
+        parts.append(data)
+        shown = {key: entry[key] for key in ("name", "datatype", "shape")}
+        inputs.append({**shown, "parameters": {"binary_data_size": len(data)}})
+    head = json.dumps({**request, "inputs": inputs}).encode()
+    return b"".join((head, *parts)), len(head)
+
+
+def file_name(text: str) -> str:
+    """Return a name for files of a tensor, which its model has named."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
+    return safe[:64]
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that only the server's user may read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+
+
+def _json_values(tensor: Tensor) -> list[Any] | None:
+    """Return the elements for JSON; None if it cannot have them exactly."""
+    if tensor.datatype == BYTES:
+        try:
+            return [element.decode() for element in decode_bytes(tensor.data)]
+        except ValueError:
+            return None
+    datatype = BY_NUMBER[tensor.datatype]
+    if not datatype.json_kind:
+        return None
+    values: list[Any] = np.frombuffer(tensor.data, datatype.numpy).tolist()
+    if datatype.json_kind == "number" and not all(map(math.isfinite, values)):
+        return None
+    return values

@@ -1,0 +1,270 @@
+"""A real server's requests, captured over all protocols, shown, and sent again."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from tests.support.server import Server, status_of
+from tests.support.waiting import eventually
+from zmqtriton_addons.capture.records import Record, read
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+
+pytestmark = pytest.mark.system
+
+MODELS = ["add_sub", "identity_fp32", "sequences", "tokens"]
+X = list(range(16))
+ROWS = [
+    {"name": name, "shape": [1, 16], "datatype": "FP32", "data": X} for name in ("INPUT0", "INPUT1")
+]
+
+
+class CapturingServer(Server):
+    def __init__(self, directory: Path, *options: str, **more: Any) -> None:
+        self.captures = directory / "captures"
+        capture = f"--capture-to={self.captures}"
+        options = ("--capture=*", capture, f"--runtime-directory={directory}/run", *options)
+        super().__init__(directory, options=options, **more)
+
+    def __enter__(self) -> CapturingServer:
+        super().__enter__()
+        return self
+
+    def records(self, model: str = "") -> list[Record]:
+        return [r for r in read(self.captures) if model in ("", r.model)]
+
+    def await_records(self, count: int, model: str = "") -> list[Record]:
+        """Wait until this many are written; return the newest."""
+        eventually(lambda: len(self.records(model)) >= count, 60)
+        return self.records(model)[-count:]
+
+    def add(self, **more: Any) -> None:
+        assert 200 == self.post("add_sub", json.dumps({"inputs": ROWS, **more}).encode())
+
+    def post(self, model: str, body: bytes, **headers: str) -> int:
+        url = f"{self.url}/v2/models/{model}/infer"
+        return status_of(urllib.request.Request(url, body, headers), 60)
+
+    def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "zmqtriton.ctl.main", *words]
+        environment = {**os.environ, "RUNTIME_DIRECTORY": f"{self.directory}/run"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturingServer]:
+    directory = tmp_path_factory.mktemp("capture")
+    server = CapturingServer(directory, models=MODELS, frontends=("grpc",))
+    secret = server.add_model("identity_fp32", "secret")
+    with open(secret / "config.pbtxt", "a") as file:
+        file.write('parameters { key: "CAPTURE_HASH" value { string_value: "INPUT0" } }\n')
+        file.write('parameters { key: "CAPTURE_OMIT" value { string_value: "OUTPUT0" } }\n')
+    with server:
+        yield server
+
+
+def test_an_inference_over_http_is_recorded_with_its_answer(server: CapturingServer) -> None:
+    before = len(server.records("add_sub"))
+    server.add(id="mine", outputs=[{"name": "OUTPUT0"}], parameters={"note": "n"})
+
+    [record] = server.await_records(before + 1, "add_sub")[-1:]
+
+    request = record.document["request"]
+    assert ("mine", {"note": "n"}) == (request["id"], request["parameters"])
+    [answer] = record.document["responses"]
+    assert [2.0 * x for x in X] == answer["outputs"][0]["data"]
+    assert record.document["stages_ms"]["compute"] >= 0
+    assert record.document["duration_ms"] > 0
+
+
+def test_an_error_is_recorded_with_its_code(server: CapturingServer) -> None:
+    before = len(server.records("sequences"))
+    row = {"name": "VALUE", "shape": [1, 1], "datatype": "INT32", "data": [1]}
+    status, answer = server.request_json(
+        "/v2/models/sequences/infer", {"inputs": [row], "parameters": {"sequence_id": 77}}
+    )
+
+    [record] = server.await_records(before + 1, "sequences")[-1:]
+
+    assert 400 == status
+    assert "INVALID_ARG" == record.document["error"]["code"]
+    assert record.document["error"]["text"] in answer["error"]
+    failed = json.loads(
+        server.ctl("capture", "show", str(server.captures), "--failed", "--json").stdout
+    )
+    assert record.id in [row["id"] for row in failed]
+
+
+def test_a_stream_over_grpc_has_each_of_its_responses(server: CapturingServer) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    count = triton.InferInput("COUNT", [1], "INT32")
+    count.set_data_from_numpy(np.array([3], np.int32))
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("tokens", [count])
+        assert [None] * 3 == [answers.get(timeout=60)[1] for _ in range(3)]
+        client.stop_stream()
+
+    [record] = server.await_records(1, "tokens")
+
+    assert [["token0"], ["token1"], ["token2"]] == [
+        response["outputs"][0]["data"] for response in record.document["responses"]
+    ]
+
+
+def test_inputs_in_shared_memory_are_recorded(server: CapturingServer) -> None:
+    array = np.arange(20_000, dtype=np.float32)
+    memory = Path(f"/dev/shm/zt-capture-{os.getpid()}")
+    memory.write_bytes(array.tobytes())
+    try:
+        with triton.InferenceServerClient(server.grpc_address) as client:
+            client.register_system_shared_memory("r", f"/{memory.name}", array.nbytes)
+            tensor = triton.InferInput("INPUT0", list(array.shape), "FP32")
+            tensor.set_shared_memory("r", array.nbytes)
+            client.infer("identity_fp32", [tensor])
+            client.unregister_system_shared_memory("r")
+    finally:
+        memory.unlink()
+
+    [record] = server.await_records(1, "identity_fp32")
+
+    document = record.document
+    for entry in (document["request"]["inputs"][0], document["responses"][0]["outputs"][0]):
+        assert entry["file"].endswith(".npy")
+        assert np.array_equal(array, record.array(entry))
+
+
+def test_what_a_model_keeps_secret_is_in_no_file(server: CapturingServer) -> None:
+    row = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [123456.5]}
+    server.request_json("/v2/models/secret/infer", {"inputs": [row]})
+
+    [record] = server.await_records(1, "secret")
+
+    assert "123456.5" not in json.dumps(record.document)
+    assert "hash" in record.document["request"]["inputs"][0]
+    assert {"name": "OUTPUT0", "omitted": True} == record.document["responses"][0]["outputs"][0]
+    refused = server.ctl("capture", "show", str(server.captures), record.id)
+    assert (1, "") == (refused.returncode, refused.stdout)
+    assert "'INPUT0' was not captured" in refused.stderr
+
+
+def test_captures_are_sent_again_with_equal_answers_sequences_in_order(
+    server: CapturingServer,
+) -> None:
+    before = len(server.records("sequences"))
+    for value in range(1, 6):
+        for sequence in (5, 6):
+            row = {"name": "VALUE", "shape": [1, 1], "datatype": "INT32", "data": [value]}
+            place = {"sequence_start": value == 1, "sequence_end": value == 5}
+            parameters = {"sequence_id": sequence, **place}
+            path = "/v2/models/sequences/infer"
+            status, _ = server.request_json(path, {"inputs": [row], "parameters": parameters})
+            assert 200 == status
+    server.await_records(before + 10, "sequences")
+    count = len(server.records())
+
+    words = ["replay", str(server.captures), "--clients=8", "--json"]
+    replayed = server.ctl(*words)
+    fast = server.ctl(*words, "--model=sequences:1", "--speed=100x")
+
+    report = json.loads(replayed.stdout)
+    # the report of an instance has its process and times, so it differs
+    assert {"REPORT"} >= {row["tensor"] for row in report["tensors"]}
+    assert count == sum(report["results"].values())
+    assert len(server.records("secret")) == report["results"]["left out"]
+    assert "failed" not in report["results"]
+    assert not {"OUTPUT0", "SUM", "TOKEN"} & {row["tensor"] for row in report["tensors"]}
+    assert "failed" not in json.loads(fast.stdout)["results"]
+
+
+def test_a_changed_model_is_found_with_its_tensor(server: CapturingServer, tmp_path: Path) -> None:
+    server.add()
+    server.await_records(1, "add_sub")
+    count = len(server.records("add_sub"))
+    changed = tmp_path / "changed"
+    shutil.copytree(server.repository / "add_sub", changed / "add_sub")
+    code = changed / "add_sub" / "1" / "model.py"
+    text = code.read_text()
+    code.write_text(text.replace("left - right", "left - right + 1e-3"))
+    assert text != code.read_text()
+    words = ["replay", str(server.captures), "--model=add_sub", f"--repository={changed}"]
+
+    altered = server.ctl(*words, "--json")
+    tolerated = server.ctl(*words, "--tolerance=0.01")
+
+    assert (1, 0) == (altered.returncode, tolerated.returncode), altered.stderr + tolerated.stderr
+    [row] = json.loads(altered.stdout)["tensors"]
+    assert ("add_sub", "OUTPUT1") == (row["model"], row["tensor"])
+    assert count >= row["count"] > 0
+    assert "by up to 0.001" in row["worst"]
+
+
+def test_a_request_is_printed_as_curl(server: CapturingServer) -> None:
+    server.add(id="as curl")
+    [record] = server.await_records(1, "add_sub")
+
+    line = server.ctl("capture", "show", str(server.captures), record.id).stdout
+
+    assert line.startswith("curl -s localhost:8000/v2/models/add_sub/versions/1/infer -d '{")
+    assert 2 == server.ctl("capture", "show", str(server.directory / "none")).returncode
+    unknown = server.ctl("capture", "show", str(server.captures), "none")
+    assert "has no request 'none'" in unknown.stderr
+
+
+def test_a_process_that_is_stopped_or_killed_costs_captures_and_no_request(
+    tmp_path: Path,
+) -> None:
+    with CapturingServer(tmp_path, models=["add_sub", "identity_fp32"], frontends=()) as server:
+        server.add()
+        server.await_records(1)
+        [pid] = server.pids()["capture"]
+        os.kill(pid, signal.SIGSTOP)
+        large = bytes(4 << 20)
+        # a raw body, which is the one input
+        raw = {"Inference-Header-Content-Length": "0"}
+        for _ in range(20):  # 80 MB: more than is kept for it
+            assert 200 == server.post("identity_fp32", large, **raw)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: server.pids().get("capture", [pid]) != [pid], 60)
+
+        def is_captured_again() -> bool:
+            server.add(id="again")
+            return any(r.document["request"].get("id") == "again" for r in server.records())
+
+        eventually(is_captured_again, 60)
+        server.add(id="last")
+    # what was answered before the end is written before it
+    assert "last" in [record.document["request"].get("id") for record in server.records()]
+
+
+def test_a_record_names_the_token_and_has_no_header(tmp_path: Path) -> None:
+    secret = "zmqt_a-secret-of-ann-0123456789"
+    scopes = token_file.parse_scopes("infer")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(Grant("ann", token_file.digest(secret), scopes, ALL_MODELS).line() + "\n")
+    tokens.chmod(0o600)
+    options = (f"--tokens={tokens}", "--http-header-forward-pattern=x-.*")
+    with CapturingServer(tmp_path, *options, models=["add_sub"], frontends=()) as server:
+        body = json.dumps({"inputs": ROWS}).encode()
+        headers = {"Authorization": f"Bearer {secret}", "X-Session": "of-this-client"}
+        assert 200 == server.post("add_sub", body, **headers)
+        [record] = server.await_records(1)
+
+    assert "ann" == record.document["token"]
+    text = "".join(p.read_text() for p in server.captures.rglob("*.jsonl"))
+    assert secret not in text
+    assert "of-this-client" not in text

@@ -1,0 +1,65 @@
+"""Differences between captured responses and those of a later run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqtriton_addons.capture.comparison import CLOSE, DIFFERENT, EQUAL, compare
+from zmqtriton_addons.capture.records import Record
+
+FLOATS = {"name": "Y", "datatype": "FP32", "shape": [3], "data": [1.0, 0.0, 100.0]}
+TEXTS = {"name": "T", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+
+
+def record(*entries: dict[str, Any]) -> Record:
+    return Record({"responses": [{"outputs": list(entries)}]}, Path("/none"))
+
+
+def floats(*values: float) -> dict[str, Any]:
+    return {"Y": np.array(values, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind", "text"),
+    [
+        (floats(1, 0, 100), EQUAL, ""),
+        (floats(1.0005, 0.0005, 100.05), CLOSE, ""),
+        (floats(1, 0, 101), DIFFERENT, "differs in 1 of 3 elements, by up to 1"),
+        (floats(1, 0), DIFFERENT, "has the shape [2], not [3]"),
+        ({"Y": np.array([1, 0, 100.0])}, DIFFERENT, "is float64, not float32"),
+        ({}, DIFFERENT, "is missing"),
+        ({**floats(1, 0, 100), "more": np.ones(1)}, EQUAL, ""),
+    ],
+)
+def test_numbers(outputs: dict[str, Any], kind: str, text: str) -> None:
+    verdict = compare(record(FLOATS), [outputs], 1e-3)
+
+    assert kind == verdict.kind
+    assert [text] * (kind == DIFFERENT) == [difference.text for difference in verdict.differences]
+
+
+@pytest.mark.parametrize(("value", "kind"), [(b"a", EQUAL), (b"b", DIFFERENT)])
+def test_texts(value: bytes, kind: str) -> None:
+    assert kind == compare(record(TEXTS), [{"T": np.array([value], object)}], 1.0).kind
+
+
+def test_bits_of_types_that_numpy_lacks_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "b.bin").write_bytes(np.array([16256], np.uint16).tobytes())  # 1.0
+    entry = {"name": "B", "datatype": "BF16", "shape": [1], "file": "b.bin"}
+    captured = Record({"responses": [{"outputs": [entry]}]}, tmp_path)
+    next_one = {"B": np.array([16257], np.uint16)}
+
+    assert CLOSE == compare(captured, [next_one], 0.01).kind
+    assert DIFFERENT == compare(captured, [next_one], 0.0).kind
+
+
+def test_what_was_not_captured_is_not_compared_and_responses_are_counted() -> None:
+    left_out = {"name": "Y", "omitted": True}
+
+    assert EQUAL == compare(record(left_out), [{}], 0.0).kind
+    [difference] = compare(record(left_out), [{}, {}], 0.0).differences
+    assert "2 responses, not 1" == difference.text
