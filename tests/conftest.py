@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,6 +48,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: One of several processes that test at once (`make test` has four).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
+#: Where the temporary files of this session are; they stay if a test fails.
+_OWN_PLACE = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,7 +65,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if not config.option.basetemp and not _IS_XDIST_WORKER:
+        # each session of the same user closes the place that all of them have by default, and
+        # models of another user reach their files no more
+        config.option.basetemp = tempfile.mkdtemp(prefix="zmqtriton-tests-")
+        config.stash[_OWN_PLACE] = config.option.basetemp
     config.pluginmanager.register(order)
     config.pluginmanager.register(tiers)
     number = config.getoption("--durations-files")
@@ -129,6 +138,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Looks for names that are left when all testing processes have ended."""
     if _IS_XDIST_WORKER:
         return
+    if session.exitstatus == pytest.ExitCode.OK and _OWN_PLACE in session.config.stash:
+        shutil.rmtree(session.config.stash[_OWN_PLACE], ignore_errors=True)
     left = leaks.leaked_shared_memory(session.config.stash[_SHARED_MEMORY])
     if left:
         session.config.get_terminal_writer().line(f"left behind: {left}", red=True)
