@@ -276,7 +276,12 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_addons.tools.new_model",
-        (_FLOOR, "zmqtriton.config", "zmqtriton_addons.tools.new_model"),
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton_addons.capture.cases",
+            "zmqtriton_addons.tools.new_model",
+        ),
         (),
         "writes",
     ),
@@ -370,6 +375,7 @@ LAYERS = (
             "zmqtriton.embedded",
             "zmqtriton.repository",
             "zmqtriton.supervisor",
+            "zmqtriton_addons.capture.cases",
             "zmqtriton_addons.tools.testing",
             "zmqtriton_stub",
         ),

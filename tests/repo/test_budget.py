@@ -20,9 +20,9 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 53_350,
     "tests": 77_560,
-    "tests/addons": 14_560,
+    "tests/addons": 14_610,
     f"{ADDONS}backends": 1_540,
-    f"{ADDONS}capture": 1_030,
+    f"{ADDONS}capture": 1_110,
     f"{ADDONS}door": 1_370,
     f"{ADDONS}fleet": 2_200,
     f"{ADDONS}pytriton": 2_900,

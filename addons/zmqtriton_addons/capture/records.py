@@ -54,6 +54,12 @@ class Record(NamedTuple):
         """True if it can be sent again: no input was left out."""
         return all(not _MISSING & entry.keys() for entry in self.document["request"]["inputs"])
 
+    def files(self) -> list[str]:
+        """Return the names of its tensors' files."""
+        document = self.document
+        bodies = (document["request"]["inputs"], *(r["outputs"] for r in document["responses"]))
+        return [Path(entry["file"]).name for body in bodies for entry in body if "file" in entry]
+
     def array(self, entry: dict[str, Any]) -> Any:
         """Return a tensor of the record as a numpy array. Raises InvalidArgument without its data.
 

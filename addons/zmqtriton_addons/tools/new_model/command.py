@@ -28,6 +28,11 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
+    if words[:1] == ["test"] and any(word.startswith("--from") for word in words):
+        # only now: few want it, and it reads captures
+        from zmqtriton_addons.capture.cases import run_new_test
+
+        return run_new_test(words[1:])
     arguments = _parser().parse_args(words)
     try:
         draft = _draft(arguments)
@@ -45,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="zmqtriton new",
         description="Write a first model: its config.pbtxt and model.py, and, in the current "
         "directory, its test and a client. It can be served, tested and asked as it is.",
-        epilog=f"Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
+        epilog="`zmqtriton new test --from CAPTURES --model NAME` writes a test of captured "
+        f"requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
         "between them, without that of a batch; -1, the default, is any size.",
     )
     parser.add_argument("name", metavar="NAME", help="name of the model")

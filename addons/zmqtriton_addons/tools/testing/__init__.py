@@ -10,15 +10,18 @@ their answers are held to, are the stub's; only the broker is played.
 from __future__ import annotations
 
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
+from zmqtriton_addons.capture.cases import Case, captured
 from zmqtriton_addons.tools.testing.model import LoadedModel, load_model
 from zmqtriton_addons.tools.testing.outputs import OutputError
 from zmqtriton_floor.errors import ZmqTritonError
 
 __all__ = [
+    "Case",
     "InferenceRequest",
     "InferenceResponse",
     "LoadedModel",
     "OutputError",
     "ZmqTritonError",
+    "captured",
     "load_model",
 ]
