@@ -58,7 +58,7 @@ test-pythons: .venv/test.stamp
 # A process for each, as models have: some do not bear others.
 test-frameworks: .venv-frameworks/stamp
 	set -e; for file in tests/addons/backends/test_*.py tests/addons/backends/system/test_pytorch.py \
-		tests/addons/backends/system/test_model_files.py; do \
+		tests/addons/backends/system/test_model_files.py tests/addons/web_apis/system/test_language_models.py; do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
@@ -198,7 +198,7 @@ $(uv):
 
 .venv-frameworks/stamp: setup.cfg | $(uv)
 	$(uv) venv --quiet --clear --python $(PYTHON) .venv-frameworks
-	$(uv) pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu
+	$(uv) pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu transformers
 	touch $@
 
 # Pythons that Ray has wheels for.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config import load_config
+from zmqtriton_addons.tools.new_model.chat import chat_curl, chat_texts
 from zmqtriton_addons.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_addons.tools.new_model.configuration import config_text
 from zmqtriton_addons.tools.new_model.draft import Draft, Kind
@@ -89,6 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="remember sequences of requests that belong together",
     )
+    kinds.add_argument(
+        "--chat",
+        action="store_true",
+        help="continue chats with pieces of text, for OpenAI's clients",
+    )
     return parser
 
 
@@ -98,6 +104,9 @@ def _draft(arguments: argparse.Namespace) -> Draft:
         raise ValueError(
             f"'{name}': a model's name has letters, digits, _ and -, and begins with a letter"
         )
+    if arguments.chat:
+        _refuse_tensors(arguments, "--chat", "OpenAI's chats")
+        return Draft(name, Kind.CHAT, (), ())
     if arguments.bls:
         return _calling_draft(arguments)
     size = arguments.max_batch_size or 0
@@ -123,11 +132,7 @@ def _tensors(words: list[str]) -> tuple[TensorSpec, ...]:
 
 def _calling_draft(arguments: argparse.Namespace) -> Draft:
     """Return a model with the inputs and outputs of the one that it calls."""
-    if arguments.input or arguments.output or arguments.max_batch_size is not None:
-        raise ValueError(
-            "with --bls inputs, outputs and the size of batches are those of the model that is "
-            "called; leave out --input, --output and --max-batch-size"
-        )
+    _refuse_tensors(arguments, "--bls", "the model that is called")
     callee, directory = arguments.bls, Path(arguments.directory) / arguments.bls
     if not directory.is_dir():
         raise ValueError(f"{directory} is not there; make it first: zmqtriton new {callee}")
@@ -144,6 +149,14 @@ def _calling_draft(arguments: argparse.Namespace) -> Draft:
     )
 
 
+def _refuse_tensors(arguments: argparse.Namespace, option: str, whose: str) -> None:
+    if arguments.input or arguments.output or arguments.max_batch_size is not None:
+        raise ValueError(
+            f"with {option} inputs, outputs and the size of batches are those of {whose}; leave "
+            "out --input, --output and --max-batch-size"
+        )
+
+
 def _configured_tensor(entry: Any) -> TensorSpec:
     type_name = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
     datatype = BY_CONFIG_NAME[type_name[entry.data_type].name]
@@ -154,12 +167,16 @@ def _configured_tensor(entry: Any) -> TensorSpec:
 def _files(draft: Draft, directory: str) -> dict[Path, str]:
     """Return the texts by their places."""
     model = Path(directory) / draft.name
-    return {
-        model / "config.pbtxt": config_text(draft),
-        model / "1" / "model.py": model_text(draft),
-        Path(f"test_{draft.name}.py"): test_text(draft, directory),
-        Path(f"client_{draft.name}.py"): client_text(draft),
-    }
+    places = (
+        *(model / "config.pbtxt", model / "1" / "model.py"),
+        *(Path(f"test_{draft.name}.py"), Path(f"client_{draft.name}.py")),
+    )
+    if draft.kind is Kind.CHAT:
+        texts = chat_texts(draft.name, directory)
+    else:
+        code = config_text(draft), model_text(draft)
+        texts = (*code, test_text(draft, directory), client_text(draft))
+    return dict(zip(places, texts, strict=True))
 
 
 def _write(files: dict[Path, str]) -> None:
@@ -175,9 +192,13 @@ def _write(files: dict[Path, str]) -> None:
 def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
     config, model, test, client = files
     width = max(map(len, map(str, files))) + 2
-    serve = f"zmqtriton run {model.parent.parent} --reload"
-    curl = f"  {line}\n" if (line := curl_text(draft)) else ""
+    is_chat = draft.kind is Kind.CHAT
+    api = " --allow-openai" if is_chat else ""
+    serve = f"zmqtriton run {model.parent.parent} --reload{api}"
+    line = chat_curl(draft.name) if is_chat else curl_text(draft)
+    curl = f"  {line}\n" if line else ""
     protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
+    package = "openai" if is_chat else f"'tritonclient[{protocol}]'"
     return f"""
 {config!s:{width}} inputs, outputs and settings
 {model!s:{width}} the code
@@ -189,7 +210,7 @@ Test it (needs: pip install pytest), then serve it; --reload loads it again when
   pytest {test}
   {serve}
 
-Ask it from another terminal (the client needs: pip install 'tritonclient[{protocol}]'):
+Ask it from another terminal (the client needs: pip install {package}):
 
 {curl}  python {client}
 

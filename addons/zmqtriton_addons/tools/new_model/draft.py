@@ -36,6 +36,8 @@ class Kind(enum.Enum):
     BLS = enum.auto()
     #: With what it remembers of a sequence of requests.
     SEQUENCE = enum.auto()
+    #: With pieces of a text; its tensors are those of chats.
+    CHAT = enum.auto()
 
 
 class Draft(NamedTuple):

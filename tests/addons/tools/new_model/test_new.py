@@ -42,6 +42,7 @@ VARIETIES: dict[str, tuple[Sequence[str], str]] = {
         "T [[b'hello']]\nT [[b'hellohello']]\nT [[b'hellohellohello']]\n",
     ),
     "caller": (("--bls=plain",), "Y [2.0, 2.0, 2.0]\n"),
+    "chatting": (("--chat",), "TELL ME A STORY \n"),
 }
 #: Runs clients one after the other in one process, since what they import takes most of their time.
 _CLIENTS = """
@@ -72,7 +73,7 @@ def test_every_variety_is_checked_tested_served_and_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find_tool("curl")
-    options = ["--model-control-mode=none"]
+    options = ["--model-control-mode=none", "--allow-openai"]
     server = Server(tmp_path / "server", options=options, frontends=("grpc",))
     curls = {}
     for name, (words, _) in VARIETIES.items():
@@ -95,7 +96,8 @@ def test_every_variety_is_checked_tested_served_and_answered(
         for name in VARIETIES:
             for curl in curls[name]:
                 answer = run("sh", "-c", curl.replace("localhost:8000", server.url))
-                assert '"outputs"' in answer, answer
+                made = '"content":"TELL ME A STORY "' if name == "chatting" else '"outputs"'
+                assert made in answer, answer
         both = '"sequence_id": 7, "sequence_start": true, "sequence_end": true'
         # the second sequence does not wait for the end of the first
         steps = [(7, "start", 1), (8, "start", 1), (7, "end", 2), (8, "end", 2)]
