@@ -144,7 +144,7 @@ LAYERS = (
             "zmqtriton_frontends.inference",
             "zmqtriton_frontends.serving",
         ),
-        ("click", "numpy"),
+        ("click", "numpy", "orjson"),
         "is a step of requests, and a user of its records",
     ),
     Layer(

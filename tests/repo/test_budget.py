@@ -22,7 +22,7 @@ STATEMENTS = {
     "tests": 77_560,
     "tests/addons": 14_660,
     f"{ADDONS}backends": 1_540,
-    f"{ADDONS}capture": 1_110,
+    f"{ADDONS}capture": 1_140,
     f"{ADDONS}door": 1_370,
     f"{ADDONS}fleet": 2_200,
     f"{ADDONS}pytriton": 2_900,

@@ -5,10 +5,11 @@ Both ends are of one server, on its own socket, so nothing is checked but the fo
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+import orjson
 
 from zmqtriton_floor.wire import Tensor
 
@@ -42,13 +43,13 @@ def encode(frame: Frame) -> bytes:
         rows.append((name, datatype, list(shape), -1 if view is None else len(view)))
         if view is not None:
             parts.append(view)
-    header = json.dumps((frame.kind, frame.id, frame.details, rows)).encode()
+    header = orjson.dumps((frame.kind, frame.id, frame.details, rows))
     parts[0] = LENGTHS.pack(len(header), sum(map(len, parts))) + header
     return b"".join(parts)
 
 
 def decode(header: bytes, tensors: bytes) -> Frame:
-    kind, number, details, rows = json.loads(header)
+    kind, number, details, rows = orjson.loads(header)
     received, begin = [], 0
     for name, datatype, shape, size in rows:
         data = None if size < 0 else memoryview(tensors)[begin : begin + size]

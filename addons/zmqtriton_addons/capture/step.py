@@ -22,6 +22,9 @@ from zmqtriton_frontends.inference import (
     now_ns,
 )
 
+#: Frames of one request are sent together up to this size.
+_TOGETHER_BYTES = 16 << 10
+
 
 class _Rules(NamedTuple):
     """The rules of one generation of a model."""
@@ -55,13 +58,13 @@ class Capture:
         details = _details(ask, checked, rules)
         details["dropped"], self._line.dropped = self._line.dropped, 0
         tensors = [_here(tensor) for tensor in inputs]
-        self._line.send(encode(Frame(REQUEST, self._next_id, details, tensors)))
+        begin = encode(Frame(REQUEST, self._next_id, details, tensors))
         stages = checked.stages
         if stages is None:
             stages = Stages(ask.begun_ns)
             checked = checked.with_stages(stages)
         begun_ns = ask.begun_ns or now_ns()
-        record = _Record(self._line, self._next_id, begun_ns, stages, rules.omitted)
+        record = _Record(self._line, self._next_id, begin, begun_ns, stages, rules.omitted)
         return checked.with_observer(record)
 
     def _rules_of(self, model: ModelVersion) -> _Rules:
@@ -78,14 +81,23 @@ class Capture:
 
 
 class _Record:
-    """An observer, which sends on what it sees."""
+    """An observer, which sends frames: those of a small request all at once."""
 
     context = ""
 
     def __init__(
-        self, line: Line, number: int, begun_ns: int, stages: Stages, omitted: frozenset[str]
+        self,
+        line: Line,
+        number: int,
+        begin: bytes,
+        begun_ns: int,
+        stages: Stages,
+        omitted: frozenset[str],
     ) -> None:
+        """Set up with the frame of the request."""
         self._line = line
+        self._frames: list[bytes] = []
+        self._bytes = 0
         self._connection = line.connection
         self._id = number
         self._begun_ns = begun_ns
@@ -93,6 +105,7 @@ class _Record:
         self._omitted = omitted
         self._error: tuple[str, str] | None = None
         self._is_cut = self._has_ended = False
+        self._send(begin)
 
     def take(self, response: ResponseBody) -> None:
         outputs = [tensor for tensor in response.outputs if tensor.name not in self._omitted]
@@ -104,7 +117,7 @@ class _Record:
             "after_ms": self._ms(),
             "omitted": [t.name for t in response.outputs if t.name in self._omitted],
         }
-        self._send(Frame(RESPONSE, self._id, details, outputs))
+        self._send(encode(Frame(RESPONSE, self._id, details, outputs)))
 
     def fail(self, error: Exception) -> None:
         code = error.code if isinstance(error, ZmqTritonError) else ZmqTritonError.code
@@ -120,12 +133,17 @@ class _Record:
             "stages": self._stages.write(),
             "is_cut": self._is_cut,
         }
-        self._send(Frame(END, self._id, details))
+        self._send(encode(Frame(END, self._id, details)))
 
-    def _send(self, frame: Frame) -> None:
-        # another process has not seen the beginning
-        if self._line.connection == self._connection:
-            self._line.send(encode(frame))
+    def _send(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        if self._has_ended or self._bytes > _TOGETHER_BYTES:
+            # another process has not seen the beginning
+            if self._line.connection == self._connection:
+                self._line.send(b"".join(self._frames))
+            self._frames.clear()
+            self._bytes = 0
 
     def _ms(self) -> float:
         return round((now_ns() - self._begun_ns) / 1e6, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -10,6 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from zmqtriton_addons.capture.process.assembly import Capture
 from zmqtriton_addons.capture.records import (
@@ -37,6 +38,9 @@ class Segments:
         self._segment_bytes = 0
         self._begun_s = 0.0
         self._count = 0
+        #: The file of lines of the segment, and its size.
+        self._lines = -1
+        self._lines_bytes = 0
         #: The sizes of the segments before, the oldest first.
         self._earlier: dict[Path, int] = {}
         self._key = b""
@@ -72,8 +76,8 @@ class Segments:
                 files.append(segment / stem)
                 write_new(files[-1], data)
                 written += len(data)
-            line = json.dumps(document, allow_nan=False).encode() + b"\n"
-            self._append(segment / LINES, line)
+            line = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+            self._append(line)
         except BaseException:
             for file in files:
                 with suppress(OSError):
@@ -92,6 +96,7 @@ class Segments:
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s))
             segment = self._directory / f"{stamp}-{secrets.token_hex(3)}"
             segment.mkdir(mode=0o700, parents=True)
+            self._open_lines(segment / LINES)
             self._segment, self._segment_bytes = segment, 0
             self._begun_s, self._count = now_s, 0
         return segment
@@ -145,20 +150,26 @@ class Segments:
         }
         return document, files
 
-    def _append(self, path: Path, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
+    def close(self) -> None:
+        if self._lines >= 0:
+            os.close(self._lines)
+            self._lines = -1
+
+    def _open_lines(self, path: Path) -> None:
+        self.close()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._lines = os.open(path, flags, 0o600)
+        self._lines_bytes = 0
+
+    def _append(self, line: bytes) -> None:
+        view = memoryview(line)
         try:
-            size = os.fstat(descriptor).st_size
-            view = memoryview(line)
-            try:
-                while view:
-                    view = view[os.write(descriptor, view) :]
-            except OSError:
-                os.ftruncate(descriptor, size)  # of a disk that is full
-                raise
-        finally:
-            os.close(descriptor)
+            while view:
+                view = view[os.write(self._lines, view) :]
+        except OSError:
+            os.ftruncate(self._lines, self._lines_bytes)  # of a disk that is full
+            raise
+        self._lines_bytes += len(line)
 
     def _remove_oldest(self) -> None:
         total = self._segment_bytes + sum(self._earlier.values())

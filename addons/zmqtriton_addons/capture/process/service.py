@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton_addons.capture.frames import LENGTHS, decode
-from zmqtriton_addons.capture.process.assembly import Assembly, Budget
+from zmqtriton_addons.capture.process.assembly import Assembly, Budget, Capture
 from zmqtriton_addons.capture.process.segments import Segments
 from zmqtriton_addons.capture.process.writer import Writer
 from zmqtriton_frontends.gateway import Gateway
@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 
 #: The limit of bytes of records in progress and of those to be written.
 HELD_BYTES = 128 << 20
-_READ_BYTES = 1 << 20
 _LOG_EVERY_S = 60.0
 
 
@@ -35,23 +34,24 @@ class CaptureService(Service):
         options = dict(gateway.settings.server.service_options)
         directory = Path(json.loads(options["capture_to"])).absolute()
         segments = Segments(directory, json.loads(options["capture_byte_size"]))
-        self._budget = Budget(HELD_BYTES)
-        self._writer = Writer(segments, self._budget)
-        self._assemblies: set[Assembly] = set()
+        self.budget = Budget(HELD_BYTES)
+        self._writer = Writer(segments, self.budget)
+        self.assemblies: set[Assembly] = set()
         self._dropped = self._logged = 0
         self._logged_s = float("-inf")
         self._server: asyncio.Server
 
     async def open(self) -> Sequence[tuple[str, str]]:
-        self._server = await asyncio.start_unix_server(
-            self._serve, sock=self._listener, limit=_READ_BYTES, backlog=socket.SOMAXCONN
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _Connection(self), sock=self._listener, backlog=socket.SOMAXCONN
         )
         return [("Capture", self._path)]
 
     def check(self) -> None:
         """Log from time to time how many requests were dropped."""
-        for assembly in self._assemblies:
-            self._count(assembly)
+        for assembly in self.assemblies:
+            self.count_dropped(assembly)
         now_s = time.monotonic()
         if self._dropped > self._logged and now_s - self._logged_s >= _LOG_EVERY_S:
             self._logged, self._logged_s = self._dropped, now_s
@@ -63,31 +63,54 @@ class CaptureService(Service):
 
     def end_idle(self) -> bool:
         # frontends end after their clients, and send until then
-        if not self._assemblies:
+        if not self.assemblies:
             self._writer.end()
         return self._writer.has_ended
 
     async def close(self) -> None:
         self._server.close()
 
-    def _count(self, assembly: Assembly) -> None:
+    def write(self, capture: Capture) -> None:
+        self._writer.write(capture)
+
+    def count_dropped(self, assembly: Assembly) -> None:
+        """Count the requests that a frontend or its assembly has dropped."""
         self._dropped += sum(assembly.dropped.values())
         assembly.dropped.clear()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assembly = Assembly(self._budget)
-        self._assemblies.add(assembly)
-        try:
-            while True:
-                lengths = LENGTHS.unpack(await reader.readexactly(LENGTHS.size))
-                header, tensors = [await reader.readexactly(length) for length in lengths]
-                capture = assembly.take(decode(header, tensors))
-                if capture is not None:
-                    self._writer.write(capture)
-        except (OSError, EOFError):
-            return  # it has ended
-        finally:
-            assembly.close()
-            self._count(assembly)
-            self._assemblies.discard(assembly)
-            writer.close()
+
+class _Connection(asyncio.Protocol):
+    """The connection of one frontend."""
+
+    def __init__(self, service: CaptureService) -> None:
+        self._service = service
+        self._assembly = Assembly(service.budget)
+        self._received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._service.assemblies.add(self._assembly)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._assembly.close()
+        self._service.count_dropped(self._assembly)
+        self._service.assemblies.discard(self._assembly)
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        begin = 0
+        while len(received) >= begin + LENGTHS.size:
+            lengths = LENGTHS.unpack_from(received, begin)
+            end = begin + LENGTHS.size + sum(lengths)
+            if len(received) < end:
+                break
+            at = begin + LENGTHS.size
+            header, tensors = (
+                bytes(received[at : at + lengths[0]]),
+                bytes(received[at + lengths[0] : end]),
+            )
+            capture = self._assembly.take(decode(header, tensors))
+            if capture is not None:
+                self._service.write(capture)
+            begin = end
+        del received[:begin]

@@ -53,6 +53,7 @@ class Writer:
                 self.failed[model] = self.failed.get(model, 0) + 1
                 self._log_error(error)
             self._budget.give_back(capture.size)
+        self._segments.close()
 
     def _log_error(self, error: Exception) -> None:
         now_s = time.monotonic()
