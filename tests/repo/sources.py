@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -61,15 +60,15 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def parsed(text: str, name: str = "") -> ast.Module:
-    with _collector_off():
-        return ast.parse(text, name)
+    gc.disable()  # it would look at all nodes for each thousand new ones; forget() turns it on
+    return ast.parse(text, name)
 
 
 @cache
 def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
     """Return the node and all below it, as `ast.walk` does."""
-    with _collector_off():
-        return tuple(ast.walk(tree))
+    gc.disable()
+    return tuple(ast.walk(tree))
 
 
 @cache
@@ -111,15 +110,4 @@ def forget() -> None:
     """Free all trees: with them each collection of garbage would look at millions of objects."""
     for function in (sources, tree_of, nodes_of, imported):
         function.cache_clear()
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Keep the collector from looking at all nodes for each thousand new ones."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+    gc.enable()
