@@ -3,7 +3,8 @@
 # A build of pyenv gives way to the optimised Python of the system, if that is the same version.
 PYTHON ?= $(or $(shell python3 tools/optimized_python.py 2> /dev/null),python3)
 ARGS ?=
-JOBS ?= 4
+# Most tests wait for processes for two thirds of their time.
+JOBS ?= 6
 # A file stays with one process; tests/conftest.py has the order.
 DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin

@@ -376,7 +376,20 @@ def test_without_a_network_uv_supplies_what_it_has_cached(
 
 
 @pytest.mark.row("B13")
-@pytest.mark.parametrize("installer", ["uv", "pip"])
+@pytest.mark.parametrize(
+    "installer",
+    [
+        "uv",
+        # pip tries again for seconds
+        pytest.param(
+            "pip",
+            marks=pytest.mark.long(
+                "environments/test_prepare.py::"
+                "test_without_a_network_and_a_cache_the_reason_says_what_helps"
+            ),
+        ),
+    ],
+)
 def test_without_a_network_and_a_cache_the_reason_says_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installer: str
 ) -> None:
