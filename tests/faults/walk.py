@@ -335,7 +335,7 @@ def _type(server: Server, fault: Fault, command: str) -> str:
 
 def _comes_back(server: Server, model: str) -> bool:
     try:
-        return eventually(lambda: _state(server, model) == "READY", 20)
+        return eventually(lambda: _state(server, model) == "READY", 60)
     except AssertionError:
         return False
 

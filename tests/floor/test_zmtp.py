@@ -52,7 +52,7 @@ class Bound:
                 pass
             return len(inbox) >= count
 
-        eventually(is_here, 10, "messages")
+        eventually(is_here, 60, "messages")
         return [inbox.popleft() for _ in range(count)]
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ def take(dealer: Dealer, count: int = 1) -> list[list[bytes]]:
             taken.append(dealer.receive())
         return len(taken) == count
 
-    eventually(look, 10, "messages")
+    eventually(look, 60, "messages")
     return taken
 
 
@@ -136,7 +136,7 @@ def test_what_a_reader_does_not_take_waits_and_nothing_blocks(bound: Bound, deal
         taken += take(dealer)
     assert sent == taken
     assert not connection.is_blocked
-    eventually(lambda: not bound.look(), 10, "nothing to do, once all is written")
+    eventually(lambda: not bound.look(), 60, "nothing to do, once all is written")
 
 
 def test_a_dealer_keeps_what_the_kernel_does_not_take(bound: Bound, dealer: Dealer) -> None:
@@ -224,7 +224,7 @@ def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
             return len(bound.router.connections) == 1
 
         assert [b"before"] == bound.receive()[0][1]
-        eventually(is_cut_off, 10, "the end of the connection")
+        eventually(is_cut_off, 60, "the end of the connection")
 
     dealer.put([b"after"])
 
@@ -249,7 +249,7 @@ def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
     dealer.put([b"still here"])
     dealer.flush()
     assert [b"still here"] == bound.receive()[-1][1]
-    eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the ends")
+    eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 60, "the ends")
 
 
 def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) -> None:
@@ -368,8 +368,8 @@ def test_what_had_come_before_a_write_failed_is_read(bound: Bound, dealer: Deale
     bound.router.flush()
 
     assert [b"an answer"] == bound.receive()[0][1]
-    eventually(lambda: not bound.look() and not bound.router.connections, 10, "the end")
-    eventually(lambda: not dealer.has_input() and not dealer.is_open, 10, "the end here")
+    eventually(lambda: not bound.look() and not bound.router.connections, 60, "the end")
+    eventually(lambda: not dealer.has_input() and not dealer.is_open, 60, "the end here")
 
 
 def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) -> None:
@@ -394,7 +394,7 @@ def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) 
 def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
     bound.router.max_strangers = 2
     silent = [Dealer(bound.address) for _ in range(2)]
-    eventually(lambda: not bound.look(), 10, "both are accepted")
+    eventually(lambda: not bound.look(), 60, "both are accepted")
     late = Dealer(bound.address)
     late.put([b"hello"])
     late.flush()
@@ -411,7 +411,7 @@ def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
 
 def test_a_stranger_that_has_spoken_in_time_is_not_closed_unread(bound: Bound) -> None:
     dealer = Dealer(bound.address)
-    eventually(lambda: not bound.look(), 10, "it is accepted")
+    eventually(lambda: not bound.look(), 60, "it is accepted")
     dealer.put([b"hello"])
     dealer.flush()
 
@@ -457,7 +457,7 @@ def test_a_greeting_that_has_to_wait_holds_nothing_back(
 
     bound.router.write(connection, [b"answer"])
     bound.router.flush()
-    eventually(lambda: not bound.look() or not errors, 10, "it is written again")
+    eventually(lambda: not bound.look() or not errors, 60, "it is written again")
     bound.look()
 
     assert [[b"answer"]] == take(dealer)
@@ -485,7 +485,7 @@ def test_a_stranger_may_not_announce_as_much_as_those_who_are_known(
         dealer.flush()
 
     assert [bytes(2000)] == bound.receive()[0][1]
-    eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the end")
+    eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 60, "the end")
     for dealer in (friend, stranger):
         dealer.close()
 

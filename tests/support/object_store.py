@@ -80,12 +80,12 @@ class ObjectStore:
         body = content.encode() if isinstance(content, str) else content
         path = f"/{self.bucket}/{quote(name)}"
         # Moto stumbles when somebody lists meanwhile.
-        eventually(lambda: self._request("PUT", path, body) == 200, 20, f"{name} is there")
+        eventually(lambda: self._request("PUT", path, body) == 200, 60, f"{name} is there")
 
     def delete(self, *names: str) -> None:
         for name in names:
             path = f"/{self.bucket}/{quote(name)}"
-            eventually(lambda path=path: self._request("DELETE", path) == 204, 20)  # type: ignore[misc]
+            eventually(lambda path=path: self._request("DELETE", path) == 204, 60)  # type: ignore[misc]
 
     def __exit__(self, *error: object) -> None:
         assert self._process is not None

@@ -32,7 +32,7 @@ def test_others_have_turns_between_messages_that_take_long(
         reader = Publishers(lambda message, bodies: taken.append(message))
         reader.begin(asyncio.get_running_loop(), OWN, str(tmp_path))
         reader.follow(STUB)
-        eventually(lambda: zmq_sockets.has_input(stub), 20, "the subscription")
+        eventually(lambda: zmq_sockets.has_input(stub), 60, "the subscription")
         zmq_sockets.receive(stub)
         for _ in range(20):
             zmq_sockets.send(stub, [RESULTS])

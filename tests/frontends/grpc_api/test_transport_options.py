@@ -135,9 +135,9 @@ def test_a_connection_ends_at_its_age_and_its_client_connects_anew() -> None:
             except grpc.RpcError:
                 return False  # on a slow machine the connection was too old before that
 
-        eventually(is_answered, 20, "an answer")
-        eventually(lambda: ready in seen and seen[-1] is not ready, 20, "the connection has ended")
-        eventually(is_answered, 20, "another answer")
+        eventually(is_answered, 60, "an answer")
+        eventually(lambda: ready in seen and seen[-1] is not ready, 60, "the connection has ended")
+        eventually(is_answered, 60, "another answer")
 
 
 @pytest.mark.row("D43")

@@ -107,7 +107,7 @@ class FakeServer:
         """Introduces the process, lets it accept connections, and waits until it does."""
         with self._lock:
             self._introduce(self._arbiter, 1, role)
-        eventually(lambda: self.listening, 20.0, "Listening")
+        eventually(lambda: self.listening, 60, "Listening")
 
     def stop(self, within_ms: int = 30_000) -> None:
         """As the supervisor does: all are told, and gunicorn's arbiter gets SIGTERM too."""

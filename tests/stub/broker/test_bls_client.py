@@ -122,7 +122,7 @@ class World:
             self.asker.turn()
             return condition()
 
-        eventually(look, 10, "condition")
+        eventually(look, 60, "condition")
 
     def close(self) -> None:
         self.asker.close()
@@ -204,9 +204,9 @@ def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: 
     world.broker.hear_all(wire.Infer, 2)
     with ThreadPoolExecutor(2) as threads:
         reader = threads.submit(world.asker.wait, first)
-        eventually(world.asker.waits._reading.locked, 10, "somebody reads")
+        eventually(world.asker.waits._reading.locked, 60, "somebody reads")
         other = threads.submit(world.asker.wait, second)
-        eventually(lambda: len(world.asker.waits.threads) == 2, 10, "both wait")
+        eventually(lambda: len(world.asker.waits.threads) == 2, 60, "both wait")
 
         world.broker.reply(first.row.id, "first")
         assert "first" == _text(reader.result(10))
@@ -220,7 +220,7 @@ def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(world: World
     world.broker.hear_all(wire.Infer, 1)
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(world.asker.wait, question)
-        eventually(lambda: question.bell is not None, 10, "it polls")
+        eventually(lambda: question.bell is not None, 60, "it polls")
 
         world.broker.reply(question.row.id)
         world.turn_until(lambda: question.is_answered)
@@ -303,7 +303,7 @@ def test_a_slow_reader_is_told_of_though_most_responses_are_not_read_yet(world: 
         world.asker.wait(question)
         return question.granted > 0
 
-    eventually(has_told, 10, "the sender hears of it")
+    eventually(has_told, 60, "the sender hears of it")
 
     [consumed] = world.broker.hear_all(wire.StreamAcks, 1)
     assert [wire.StreamAck(7, question.row.id, question.taken)] == consumed.acks
@@ -570,7 +570,7 @@ def test_a_thread_that_waits_follows_to_the_next_broker(world: World) -> None:
     world.broker.hear_all(wire.Infer, 1)
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(world.asker.wait, question)
-        eventually(lambda: question.bell is not None, 10, "it polls")
+        eventually(lambda: question.bell is not None, 60, "it polls")
 
         world.change_broker()
         world.broker.hear_all(wire.Infer, 1)
@@ -584,7 +584,7 @@ def test_at_the_end_whoever_waits_gets_an_error(world: World) -> None:
     world.broker.hear_all(wire.Infer, 1)
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(world.asker.wait, question)
-        eventually(lambda: question.bell is not None, 10, "it polls")
+        eventually(lambda: question.bell is not None, 60, "it polls")
 
         world.asker.close()
 

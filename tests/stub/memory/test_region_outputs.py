@@ -177,7 +177,7 @@ def test_what_is_unregistered_is_unmapped(world: FakeSupervisor) -> None:
         world.client.receive()
         return not world.memory.mappings.has(3, REGION)
 
-    eventually(is_dropped, 10)
+    eventually(is_dropped, 60)
 
     assert {1.0} == set(array)
     del array

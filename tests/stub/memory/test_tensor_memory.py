@@ -77,7 +77,7 @@ def test_memory_that_finds_no_room_is_an_error_and_given_back(
         world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
 
     monkeypatch.setattr(mmap, "mmap", real)
-    eventually(lambda: [1, 2] == world.freed_segments, 10, "the supervisor knows")
+    eventually(lambda: [1, 2] == world.freed_segments, 60, "the supervisor knows")
     assert [block_of(reference)] == world.released
     world.memory.place([_row(LARGE.tobytes())])
     [row], _ = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)

@@ -261,7 +261,7 @@ with socket.create_connection(("127.0.0.1", {server.http_port})) as client:
         worker.resume()
 
     # the request of one that has left is read all the same
-    eventually(lambda: _status(server) is not None, 20)
+    eventually(lambda: _status(server) is not None, 60)
     for _ in range(5):
         assert [] == _status(server)
     assert SECRET == file.read_bytes()

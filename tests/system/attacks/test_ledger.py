@@ -155,7 +155,7 @@ def test_answers_that_are_not_read_have_room_and_leave_some(
         for _ in range(clients):
             ask(stack.enter_context(h2.Connection(server.grpc_port, UNREAD)), kib, count)
         eventually(lambda: _held_mib(server, "grpc") > 8, 30, "they wait")
-        eventually(lambda: _is_answered(server, 2000), 20, "another client is answered")
+        eventually(lambda: _is_answered(server, 2000), 60, "another client is answered")
         limit_mib = before + LIMIT // MIB + KEPT_MIB
         eventually(
             lambda: _own_mib(server, "grpc", "stub") < limit_mib, 20, "what is held is bounded"

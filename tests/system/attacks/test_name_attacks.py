@@ -49,7 +49,7 @@ def server(running: Server) -> Iterator[Server]:
     pids = running.pids()
     yield running
     # What a load that failed had started may still be on its way out.
-    eventually(lambda: pids == running.pids(), 20, "the same processes")
+    eventually(lambda: pids == running.pids(), 60, "the same processes")
     assert 200 == running.status("/v2/models/identity_fp32/ready")
     assert "Traceback" not in running.log_text()
 

@@ -72,7 +72,7 @@ def test_nothing_outlives_its_stub(
 
             end(server)
 
-            eventually(partial(_have_ended, pids), 10, "they are gone")
+            eventually(partial(_have_ended, pids), 60, "they are gone")
 
 
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
@@ -98,17 +98,24 @@ def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(
     children = [int(scripted.generate(server, "scripted", script)) for _ in range(50)]
 
     assert min(children) > 0, "a child has answered"
-    eventually(lambda: not any(map(_is_running, children)), 10, "the children have ended")
+    # their numbers may be those of others by now
+    eventually(lambda: not {*children} & _living(server), 60, "the children have ended")
     assert [stub] == server.stub_pids("scripted")
     assert "ok" == scripted.generate(server, "scripted", "return [reply('ok')]")
     unload(server)
-    eventually(lambda: not server.stub_pids("scripted"), 10, "the stub has ended")
+    eventually(lambda: not server.stub_pids("scripted"), 60, "the stub has ended")
 
 
 def _stray_pids(server: Server) -> list[int]:
     """Return them; [] while the stub is replaced."""
     words = scripted.generate(server, "scripted", STRAYS).split()
     return [int(word) for word in words] if all(map(str.isdigit, words)) else []
+
+
+def _living(server: Server) -> set[int]:
+    assert server.process is not None
+    pids = [each.pid for each in psutil.Process(server.process.pid).children(recursive=True)]
+    return {*filter(_is_running, pids)}
 
 
 def _have_ended(pids: Iterable[int]) -> bool:

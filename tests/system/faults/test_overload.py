@@ -80,8 +80,8 @@ class Full:
         ]
         try:
             begun = gate.with_name(gate.name + ".begun")
-            eventually(begun.exists, 20, "the instance is busy")
-            eventually(lambda: _own(server) == LIMIT, 20, "it is full")
+            eventually(begun.exists, 60, "the instance is busy")
+            eventually(lambda: _own(server) == LIMIT, 60, "it is full")
         except AssertionError:
             self.let_go()
             raise
@@ -152,7 +152,7 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
         script = textwrap.dedent(GATE).strip()
         waiting = [threads.submit(_ask, server, "free", script, str(path)) for path in others]
         try:
-            eventually(lambda: _own(server) == 12, 20, "the server is full")
+            eventually(lambda: _own(server) == 12, 60, "the server is full")
             assert (503, FULL, "1") == _ask(server, "free", "")
         finally:
             for path in others:
@@ -176,7 +176,7 @@ def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     # than the ten that were there first.
     assert 20 < sum(answer.status == 200 for answer in answers)
     assert 200 == status_after
-    eventually(lambda: 0 == _own(server), 20, "nothing is unanswered")
+    eventually(lambda: 0 == _own(server), 60, "nothing is unanswered")
 
 
 def test_many_clients_may_come_at_once(server: Server) -> None:
@@ -205,5 +205,5 @@ def test_counts_are_right_after_deaths_and_cancelled_requests(
         statuses = full.let_go()
 
     assert {200, 503} >= set(statuses)
-    eventually(lambda: _own(server) == 0, 20, "nothing is unanswered")
+    eventually(lambda: _own(server) == 0, 60, "nothing is unanswered")
     assert "in" == generate(server, "limited", "return [reply('in')]")

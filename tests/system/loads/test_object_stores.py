@@ -149,7 +149,7 @@ def test_models_of_a_bucket_are_served_beside_others_and_only_what_changes_is_fe
     eventually(lambda: ask(polling, "changing")[0] == "after", 60)
     after = Path(ask(polling, "changing")[1])
     assert (True, weights) == (before != after, (after / "1" / "weights").stat().st_ino)
-    eventually(lambda: not before.exists() and not leaving.exists(), 20, "old copies are gone")
+    eventually(lambda: not before.exists() and not leaving.exists(), 60, "old copies are gone")
     expected = dict.fromkeys(("changing", "clash", "first", "identity_fp32", "odd"), "READY")
     eventually(lambda: index(polling) == expected, 60, str(index(polling)))
 
@@ -215,10 +215,10 @@ def test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment(
     assert "s3://127.0.0.1:1/nobody/there cannot be listed" in control(explicit, "load", "third")
 
     control(explicit, "unload", "loose")
-    eventually(lambda: not place.exists(), 20, "the copy of what is unloaded is gone")
+    eventually(lambda: not place.exists(), 60, "the copy of what is unloaded is gone")
 
     explicit.kill()
-    eventually(lambda: list((tmp_path / "copies").iterdir()) == [], 20, "nothing is left")
+    eventually(lambda: list((tmp_path / "copies").iterdir()) == [], 60, "nothing is left")
 
 
 @pytest.mark.long(

@@ -190,5 +190,5 @@ def test_a_model_that_hangs_there_can_be_unloaded(server: Server) -> None:
 
         eventually(lambda: stub not in server.stub_pids("hung"), _LONG_S, "its process has ended")
         asking.join(_LONG_S)
-        eventually(lambda: "'hung' version 1" in server.log_text(), 10, "it is told")
+        eventually(lambda: "'hung' version 1" in server.log_text(), 60, "it is told")
         assert "finalize took more than" not in server.log_text()

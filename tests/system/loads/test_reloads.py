@@ -130,5 +130,5 @@ def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Serv
 
     # What the supervisor has of a stub it gives up a moment after the stub has ended.
     with suppress(AssertionError):
-        eventually(lambda: not grown(), 20)
+        eventually(lambda: not grown(), 60)
     assert [] == grown()

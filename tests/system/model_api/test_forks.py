@@ -156,7 +156,7 @@ def test_a_fork_answers_as_a_stream(server: Server) -> None:
 
     assert ["0", "1", "2", "3", "4"] == scripted.generate_stream(server, "streaming", script)
     late = "late: Unable to send response. Response sender has been closed."
-    eventually(lambda: late in server.log_text(), 10, "what comes after the end is refused")
+    eventually(lambda: late in server.log_text(), 60, "what comes after the end is refused")
 
 
 @pytest.mark.row("A31")
@@ -174,10 +174,10 @@ def test_a_cancellation_reaches_a_fork(server: Server) -> None:
     """
 
     with scripted.open_stream(server, "streaming", script):
-        eventually(lambda: "a fork looks" in server.log_text(), 20, "the fork looks")
+        eventually(lambda: "a fork looks" in server.log_text(), 60, "the fork looks")
         assert not path.exists()
 
-    eventually(path.exists, 20, "the fork has seen it")
+    eventually(path.exists, 60, "the fork has seen it")
 
 
 @pytest.mark.row("A31")
@@ -208,7 +208,7 @@ def test_what_a_fork_measures_is_the_instances(server: Server) -> None:
 def test_a_fork_logs_its_own_place(server: Server) -> None:
     scripted.generate(server, "scripted", forked("pb_utils.Logger.log_warn('said by a fork')"))
 
-    eventually(lambda: "said by a fork" in server.log_text(), 10, "the line is there")
+    eventually(lambda: "said by a fork" in server.log_text(), 60, "the line is there")
     [line] = [line for line in server.log_text().splitlines() if "said by a fork" in line]
     assert line.startswith("W")
     assert "<script>:" in line
@@ -230,7 +230,7 @@ def test_another_program_is_refused_at_once_and_told_what_to_do(
 
     assert 3 == len(answers)
     assert all("use multiprocessing's fork, or do this in" in answer for answer in answers), answers
-    eventually(lambda: "from another program" in server.log_text(), 10, "the line is there")
+    eventually(lambda: "from another program" in server.log_text(), 60, "the line is there")
 
 
 @pytest.mark.row("A31")
@@ -243,7 +243,7 @@ def test_forks_leave_nothing_in_the_instance(server: Server) -> None:
     for _ in range(20):
         assert "1" == scripted.generate(server, "scripted", script)
 
-    eventually(lambda: _descriptors(stub) <= before, 10, "no descriptor is left")
+    eventually(lambda: _descriptors(stub) <= before, 60, "no descriptor is left")
 
 
 def _descriptors(pid: int) -> int:

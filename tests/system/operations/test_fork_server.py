@@ -165,7 +165,7 @@ def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
         return sorted(links)
 
     with suppress(AssertionError):
-        eventually(lambda: kinds("spawned") == kinds("born"), 20)
+        eventually(lambda: kinds("spawned") == kinds("born"), 60)
     assert kinds("spawned") == kinds("born")
 
 

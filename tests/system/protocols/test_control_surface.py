@@ -277,7 +277,7 @@ def test_a_model_is_loaded_and_unloaded(server: Server) -> None:
     assert 200 != ask(server, "GET", "/v2/models/string_upper/ready")[0]
     unloaded = {"name": "string_upper", "version": "1", "state": "UNAVAILABLE"}
     unloaded["reason"] = "unloaded"
-    eventually(lambda: unloaded in ask(server, "POST", "/v2/repository/index")[1], 20)
+    eventually(lambda: unloaded in ask(server, "POST", "/v2/repository/index")[1], 60)
     assert (200, None) == ask(server, "POST", _UNLOAD.format("nope"))
     status, answer = ask(
         server, "POST", _UNLOAD.format("nope"), {"parameters": {"unload_dependents": 1}}

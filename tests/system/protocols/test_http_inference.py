@@ -148,10 +148,10 @@ def test_what_waits_for_a_client_that_left_is_never_executed(server: Server) -> 
     before, cancelled = read_journal(server.journal), cancelled_requests(server, "journal")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         first = pool.submit(_post, server, path, _journal("first", UNTIL_RELEASED))
-        eventually(lambda: "first" in executions(server.journal), 20, "the first is executed")
+        eventually(lambda: "first" in executions(server.journal), 60, "the first is executed")
         with socket.create_connection(("127.0.0.1", port)) as leaving:
             leaving.sendall(raw_request("POST", path, _journal("left", 0)))
-            eventually(lambda: pending_requests(server, "journal") == 1, 20, "it waits")
+            eventually(lambda: pending_requests(server, "journal") == 1, 60, "it waits")
         eventually(
             lambda: cancelled_requests(server, "journal") == cancelled + 1, 20, "it is cancelled"
         )
@@ -178,9 +178,9 @@ return [reply("late")]
 
     with socket.create_connection(("127.0.0.1", server.http_port)) as leaving:
         leaving.sendall(raw_request("POST", "/v2/models/plain/infer", body))
-        eventually((server.scratch / "begun").exists, 20, "it is executed")
+        eventually((server.scratch / "begun").exists, 60, "it is executed")
 
-    eventually((server.scratch / "told").exists, 20, "the model is told")
+    eventually((server.scratch / "told").exists, 60, "the model is told")
 
 
 def _ask_rows(server: Server, protocol: str, values: list[float]) -> str | list[float]:
@@ -241,9 +241,9 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
         grpc_client.InferenceServerClient(server.grpc_address) as client,
     ):
         client.async_infer("journal", _journal_inputs("other"), lambda result, error: None)
-        eventually(lambda: "other" in executions(server.journal), 20, "another's is executed")
+        eventually(lambda: "other" in executions(server.journal), 60, "another's is executed")
         lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
-        eventually(lambda: pending_requests(server, "journal") == 1, 20, "it waits")
+        eventually(lambda: pending_requests(server, "journal") == 1, 60, "it waits")
 
         os.kill(frontend_death.http_worker_pid(server), signal.SIGKILL)
         with pytest.raises(OSError, match=r"closed|reset"):

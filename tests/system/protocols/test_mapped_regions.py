@@ -91,7 +91,7 @@ def registered(server: Server, mode: int = 0o600) -> Iterator[Region]:
     finally:
         region.unregister()
         PATH.unlink(missing_ok=True)
-        eventually(lambda: not who_maps(server), 20, "nobody has it any more")
+        eventually(lambda: not who_maps(server), 60, "nobody has it any more")
 
 
 @pytest.fixture
@@ -394,7 +394,7 @@ def test_an_unregistration_waits_for_what_a_stub_reads_and_writes(region: Region
 
     assert [200] == [status for status, _ in held.answers]
     assert {2.5} == region.output()
-    eventually(lambda: not who_maps(region.server), 20)
+    eventually(lambda: not who_maps(region.server), 60)
     region.register()
 
 

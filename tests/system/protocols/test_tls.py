@@ -359,13 +359,13 @@ def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(
     shutil.copy(getattr(renewed, first), getattr(mutual.pair, first))
     for service in ("http", "grpc"):
         text = f"the certificate of {service} has changed and cannot be used"
-        eventually(lambda text=text: text in mutual.log_text()[start:], 20)  # type: ignore[misc]
+        eventually(lambda text=text: text in mutual.log_text()[start:], 60)  # type: ignore[misc]
     for _ in range(3):
         assert before == [_serial(mutual, port) for port in ports]
     mutual.install(renewed)
 
     for port, old in zip(ports, before, strict=True):
-        eventually(lambda port=port, old=old: _serial(mutual, port) != old, 20)  # type: ignore[misc]
+        eventually(lambda port=port, old=old: _serial(mutual, port) != old, 60)  # type: ignore[misc]
     first_socket = connection.sock
     assert bytes(16) == _echo(connection, np.zeros(4, dtype=np.float32))
     assert connection.sock is first_socket
@@ -388,7 +388,7 @@ def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
         assert before == _serial(server, server.grpc_port) == _serial(server, server.grpc_port)
         assert "the certificate of grpc has changed and cannot be used" in server.log_text()
         server.install(renewed)
-        eventually(lambda: _serial(server, server.grpc_port) != before, 20)
+        eventually(lambda: _serial(server, server.grpc_port) != before, 60)
         assert _secure_caller(server, server.client_pair)
 
 

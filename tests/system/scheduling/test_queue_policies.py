@@ -53,7 +53,7 @@ class Busy:
         self._server, self._model, self._gate, self._threads = server, model, gate, threads
         self._first = threads.submit(generate, server, model, GATE, str(gate))
         begun = gate.with_name(gate.name + ".begun")
-        eventually(begun.exists, 20, "the instance is busy")
+        eventually(begun.exists, 60, "the instance is busy")
 
     def submit(self, text: str, **parameters: Any) -> Future[str]:
         """Returns when it is in the queue, or answered."""
@@ -61,7 +61,7 @@ class Busy:
         before = self.last_arrival
         arguments = (self._server, self._model, SEEN, text)
         future = self._threads.submit(infer_http, *arguments, **parameters)
-        eventually(lambda: self.last_arrival > before, 20, f"{text} is queued")
+        eventually(lambda: self.last_arrival > before, 60, f"{text} is queued")
         return future
 
     @property

@@ -83,10 +83,10 @@ def test_two_models_that_need_the_same_never_execute_at_once(server: Server) -> 
 def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Server) -> None:
     held = threading.Thread(target=_infer, args=(server, "first", "held", 60_000))
     held.start()
-    eventually(lambda: "held" in _open(server.journal), 20, "it executes")
+    eventually(lambda: "held" in _open(server.journal), 60, "it executes")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(_infer, server, "second", "waiting", 0)
-        eventually(lambda: "second_0_0" in _shown(server), 20, "the other one waits")
+        eventually(lambda: "second_0_0" in _shown(server), 60, "the other one waits")
 
         shown = _shown(server)
         metrics = server.metrics_text()

@@ -75,7 +75,7 @@ def test_messages_of_many_clients_have_room_before_they_are_inflated(
         client.send(begin(path), packed(3 * LIMIT // 2), h2.frame(h2.DATA, h2.END_STREAM, 1))
 
         assert b"grpc-status\x018" in client.read_until(b"grpc-message")
-        eventually(lambda: server.run_function(lambda: server.ledger.requests.held) == 0, 20)
+        eventually(lambda: server.run_function(lambda: server.ledger.requests.held) == 0, 60)
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
@@ -89,7 +89,7 @@ def test_what_was_inflated_is_forgotten_with_its_room(
         client.read_until(b"grpc-status")
 
     assert Inflated.all
-    eventually(lambda: not any(one() for one in Inflated.all), 20, "nothing is kept")
+    eventually(lambda: not any(one() for one in Inflated.all), 60, "nothing is kept")
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
@@ -97,10 +97,10 @@ def test_what_was_inflated_is_forgotten_with_its_room(
 def test_who_leaves_leaves_nothing_that_was_inflated(server: GrpcServerThread, path: str) -> None:
     with h2.Connection(server.port) as client:
         client.send(begin(path), packed(LIMIT // 2))
-        eventually(lambda: Inflated.all, 20, "something is inflated")
+        eventually(lambda: Inflated.all, 60, "something is inflated")
 
-    eventually(lambda: not any(one() for one in Inflated.all), 20, "nothing is kept")
-    eventually(lambda: server.run_function(lambda: server.ledger.requests.held) == 0, 20)
+    eventually(lambda: not any(one() for one in Inflated.all), 60, "nothing is kept")
+    eventually(lambda: server.run_function(lambda: server.ledger.requests.held) == 0, 60)
 
 
 def test_a_message_is_inflated_for_who_may_ask(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_answers_that_are_not_read_are_bounded_and_go_with_their_clients() -> No
             assert b"grpc-status\x018" in other.read_until(b"grpc-message")
         for connection in unread:
             connection.close()
-        eventually(lambda: not server.run_function(lambda: server.ledger.answers.held), 20)
+        eventually(lambda: not server.run_function(lambda: server.ledger.answers.held), 60)
 
         with connect(server) as other:
             ask(other)
@@ -247,7 +247,7 @@ def test_streams_that_are_only_opened_are_bounded_and_go_with_their_client() -> 
             ask(other)
             assert DATA == answer(other.read_until(b"grpc-status"))[-len(DATA) :]
 
-        eventually(lambda: not server.run_function(lambda: server.ledger.streams.held), 20)
+        eventually(lambda: not server.run_function(lambda: server.ledger.streams.held), 60)
 
 
 def test_headers_of_open_streams_have_room_from_the_first_on() -> None:
@@ -258,9 +258,9 @@ def test_headers_of_open_streams_have_room_from_the_first_on() -> None:
             client.send(h2.frame(h2.HEADERS, h2.END_HEADERS, number, block))
 
         least = 50 * (8 << 10) + 50 * 100 * 100
-        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) > least, 20)
+        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) > least, 60)
         client.send(*(h2.reset_frame(number) for number in range(1, 101, 2)))
-        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 20)
+        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 60)
 
 
 def test_headers_that_are_kept_have_room_and_go_with_their_client() -> None:
@@ -273,9 +273,9 @@ def test_headers_that_are_kept_have_room_and_go_with_their_client() -> None:
                 client.send(h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, number, block))
 
             least = 20 * (60 * 3 + 60 * 64)
-            eventually(lambda: server.run_function(lambda: server.ledger.streams.held) > least, 20)
+            eventually(lambda: server.run_function(lambda: server.ledger.streams.held) > least, 60)
 
-        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 20)
+        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 60)
 
 
 def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

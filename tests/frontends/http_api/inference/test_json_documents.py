@@ -212,7 +212,7 @@ def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
         return await reading
 
     def wait_for_turns(text: bytes) -> int:
-        eventually(lambda: turns > 100, 20, "turns of the loop")
+        eventually(lambda: turns > 100, 60, "turns of the loop")
         return len(text)
 
     assert 1 << 20 == asyncio.run(read())

@@ -123,7 +123,7 @@ def test_the_dead_have_no_memory(world: World) -> None:
 def test_a_weight_becomes_a_nice_value(world: World) -> None:
     usual = os.getpriority(os.PRIO_PROCESS, 0)
 
-    eventually(lambda: os.getpriority(os.PRIO_PROCESS, world.process.pid) == usual + 3, 10)
+    eventually(lambda: os.getpriority(os.PRIO_PROCESS, world.process.pid) == usual + 3, 60)
     assert usual == os.getpriority(os.PRIO_PROCESS, 0)
 
 
