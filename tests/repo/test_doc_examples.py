@@ -119,3 +119,59 @@ def test_outputs_are_compared(expected: str, printed: str, is_form: bool, fits: 
     pattern = output_pattern(expected, is_form=is_form)
 
     assert fits == (re.fullmatch(pattern, printed) is not None)
+
+
+#: What a comment before a block makes, and the pattern of the visible text that tells its reader.
+_MAKES = (
+    (re.compile(r"zmqtriton new (\S+)"), r"zmqtriton new {}\b"),
+    (re.compile(r"\$MODELS/(\S+)"), r"zmqtriton demo\b"),
+    (
+        re.compile(r"^(?:tritonserver|zmqtriton) (?:--|run|demo)", re.MULTILINE),
+        r"zmqtriton (--|run|demo)",
+    ),
+    (re.compile(r"(?:^|[^&2])>>? *(?!/dev/null)([\w./-]+)"), r"\b{}\b"),
+    (re.compile(r"(?:touch|-out|-keyout|save\(['\"]) *([\w./-]+)"), r"\b{}\b"),
+    (re.compile(r"\$ROOT/(\S+)"), r"nothing of a checkout is there: {}"),
+)
+
+#: Pages that show outputs of a model that stands in a comment.
+_UNTOLD = {"docs/guides/jobs.md"}
+
+
+def untold(block: Block, visible: str) -> list[str]:
+    """Return what a comment before the block makes and no visible text of the page names."""
+    preparations = [
+        (match[0].strip(), hint.format(re.escape(match[match.lastindex or 0])))
+        for pattern, hint in _MAKES
+        for match in pattern.finditer(block.note("before") or "")
+    ]
+    return [text for text, hint in preparations if not re.search(hint, visible)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in _UNTOLD])
+def test_what_a_comment_makes_is_told_to_the_reader(page: str) -> None:
+    visible = re.sub(r"<!--.*?-->", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
+
+    missing = {block.place: lacks for block in blocks_of(page) if (lacks := untold(block, visible))}
+    assert {} == missing
+
+
+@pytest.mark.parametrize(
+    ("commands", "text", "expected"),
+    [
+        ("zmqtriton new prices", "Here `prices` serves.", ["zmqtriton new prices"]),
+        ("zmqtriton new prices", "After `zmqtriton new prices`:", []),
+        ("cp -r $MODELS/add_sub models/", "The models:", ["$MODELS/add_sub"]),
+        ("cp -r $MODELS/add_sub models/", "`zmqtriton demo models` writes them.", []),
+        ("zmqtriton --model-repository=models", "Ask:", ["zmqtriton --"]),
+        ("printf x > request.json", "The request:", ["> request.json"]),
+        ("printf x > request.json", "`request.json` is a request.", []),
+        ("ask 2>/dev/null >/dev/null", "Ask:", []),
+    ],
+)
+def test_a_reader_is_not_told_by_comments(
+    commands: str, text: str, expected: list[str], tmp_path: Path
+) -> None:
+    [block] = page_of(f"<!-- example: before\n{commands}\n-->\n\n    $ ls\n", tmp_path)
+
+    assert expected == untold(block, text)
