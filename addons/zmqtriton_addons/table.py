@@ -57,7 +57,11 @@ LOCAL_SERVICES = {
         "group": "zmq_door_group",
         "restrictions": "zmq_door_restricted",
     },
-    "jobs": {"title": "Jobs", "switch": "jobs", "options": ("state_directory",)},
+    "jobs": {
+        "title": "Jobs",
+        "switch": "jobs",
+        "options": ("state_directory", "jobs_keep_secs", "jobs_max_bytes"),
+    },
     "capture": {
         "title": "Capture",
         "switch": "capture",

@@ -30,7 +30,7 @@ STATEMENTS = {
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 2_770,
     f"{ADDONS}web_sockets": 470,
-    f"{ADDONS}jobs": 920,
+    f"{ADDONS}jobs": 980,
 }
 #: The modules of core and add-ons.
 FILES = 1_060

@@ -111,6 +111,8 @@ class Options:
     capture_to: str = ""
     #: The limit of all records; 0: none.
     capture_byte_size: int = 1 << 30
+    jobs_keep_secs: int = 7 * 24 * 3600
+    jobs_max_bytes: int = 10 << 30
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False

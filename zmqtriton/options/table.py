@@ -226,6 +226,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Keep requests with 'Prefer: respond-async' in the state directory, answer 202, and "
             "execute them later.",
         ),
+        a.count(
+            "jobs-keep-secs",
+            "Seconds after which a job that has ended is removed, and one that waits fails.",
+        ),
+        a.count("jobs-max-bytes", "Bytes of jobs and results from which on new jobs get 507."),
         a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(
             "http-allowed-origin",

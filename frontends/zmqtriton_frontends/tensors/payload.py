@@ -110,8 +110,7 @@ class Payload:
     def _placement(self, request: CheckedRequest) -> Placement:
         # an answer that its stub writes elsewhere is not one for others
         is_keyed = self.keys is not None and request.claim is None and request.model.is_hashed
-        keys = self.keys if is_keyed else None
-        return Placement(self.arena, keys)
+        return Placement(self.arena, self.keys if is_keyed else None)
 
     def sent(self, own_id: int, placed: Placement) -> None:
         """Note that a request with placed tensors is in flight until answered() is called."""

@@ -120,8 +120,7 @@ _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
     # not pythonapi.name: others in this process may declare that differently
-    prototype = ctypes.PYFUNCTYPE(result, *arguments)
-    return prototype((name, ctypes.pythonapi))
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
 _is_valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)

@@ -69,5 +69,4 @@ def _say(level: Level, message: str) -> None:
         return
     frame = sys._getframe(2)
     origin = (os.getpid(), os.path.basename(frame.f_code.co_filename), frame.f_lineno)
-    line = logs.line(level.value, origin, message, time.time())
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(logs.line(level.value, origin, message, time.time()) + "\n")

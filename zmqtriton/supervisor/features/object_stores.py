@@ -205,8 +205,7 @@ class ObjectStores(Feature):
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
         """Take note of how far a copy is."""
         if serial == self._serial and message.call in self._copying:
-            model = self._copying[message.call]
-            begun = PreparationStatus(model, self._plan.now_s)
+            begun = PreparationStatus(self._copying[message.call], self._plan.now_s)
             self._copy_status.setdefault(message.call, begun).update(message)
 
     def _end_copy(self, ticket: int) -> None:

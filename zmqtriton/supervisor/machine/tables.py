@@ -92,8 +92,7 @@ def log_start(options: Options) -> None:
     _log.debug("Create CacheManager with cache_dir: '%s'", options.cache_directory)
     _log.debug("'python' TRITONBACKEND API version: %s", _BACKEND_API_VERSION)
     _log.debug("backend configuration:\n%s", console.backend_config(options, "python"))
-    backend_settings = options.backend_settings("python")
-    settings = PythonSettings.from_backend_config(backend_settings)
+    settings = PythonSettings.from_backend_config(options.backend_settings("python"))
     _log.debug(
         "Shared memory configuration is shm-default-byte-size=%d,shm-growth-byte-size=%d,"
         "stub-timeout-seconds=%d",

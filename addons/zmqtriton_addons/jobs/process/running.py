@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from zmqtriton_addons.jobs.process.execution import Execution, judge
 from zmqtriton_addons.jobs.process.store import FAILED, Job, Outcome, Store
@@ -15,11 +16,14 @@ from zmqtriton_frontends.gateway import Gateway
 
 _log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _LOOK_EVERY_S = 1.0
 #: The jobs of a model that run at a time, unless its parameter JOBS_LIMIT says another number.
 _LIMIT = 4
 _MAX_LIMIT = 1024
 _SAVE_AGAIN_S = 1.0
+_SWEEP_EVERY_S = 10.0
 
 
 class Running:
@@ -34,6 +38,8 @@ class Running:
         self._executing: dict[str, asyncio.Task[Any]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.is_leaving = False
+        #: Done when it is.
+        self._left = asyncio.get_running_loop().create_future()
 
     @property
     def is_idle(self) -> bool:
@@ -41,6 +47,7 @@ class Running:
 
     def begin(self) -> None:
         self._spawn(self._look())
+        self._spawn(self._sweep())
 
     def wake(self) -> None:
         """Look for new jobs."""
@@ -49,6 +56,8 @@ class Running:
     def leave(self) -> None:
         """Begin no more jobs."""
         self.is_leaving = True
+        if not self._left.done():
+            self._left.set_result(None)
         self.wake()
 
     def cancel(self, job: str) -> None:
@@ -73,12 +82,25 @@ class Running:
     async def _look(self) -> None:
         while not self.is_leaving:
             self._news.clear()
-            for model in await self._store.do(Store.queued_models):
+            for model in await self._try(Store.queued_models) or ():
                 self._begin_workers(model)
             try:
                 await asyncio.wait_for(self._news.wait(), _LOOK_EVERY_S)
             except asyncio.TimeoutError:
                 continue
+
+    async def _try(self, work: Callable[[Store], _T]) -> _T | None:
+        """Perform what is done again soon; None if the disk does not allow it now."""
+        try:
+            return await self._store.do(work)
+        except Exception as error:  # noqa: BLE001 - whatever it is, jobs go on when it is over
+            _log.error("jobs cannot be looked for: %s", error)
+            return None
+
+    async def _sweep(self) -> None:
+        while not self.is_leaving:
+            has_more = await self._try(Store.sweep)
+            await asyncio.wait((self._left,), timeout=0 if has_more else _SWEEP_EVERY_S)
 
     def _begin_workers(self, model: str) -> None:
         limit, may_repeat = self._rules_of(model)

@@ -22,6 +22,7 @@ from zmqtriton_addons.jobs.process.store import (
     QUEUED,
     RUNNING,
     Job,
+    Limits,
     Refused,
     Store,
     Submission,
@@ -44,7 +45,10 @@ class JobsService(Service):
         options = dict(gateway.settings.server.service_options)
         root = json.loads(options["state_directory"]) or _default_root()
         self._directory = Path(root, SERVICE)
-        self._store = StoreThread(self._directory)
+        limits = Limits(
+            *(json.loads(options[name]) for name in ("jobs_keep_secs", "jobs_max_bytes"))
+        )
+        self._store = StoreThread(self._directory, limits)
         self._running = Running(gateway, self._store)
         self._store.opened.add_done_callback(self._begin)
         self._server: asyncio.Server

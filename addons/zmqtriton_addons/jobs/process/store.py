@@ -19,6 +19,11 @@ FILE_BYTES = 64 << 10
 #: The part of the disk that is left to the answers of jobs.
 RESERVED_BYTES = 64 << 20
 FULL = "the disk of the state directory is full; retry later"
+_TOO_MANY_BYTES = (
+    "jobs and results have {} bytes of --jobs-max-bytes={}; remove some, or retry when some have "
+    "ended for --jobs-keep-secs"
+)
+_EXPIRED = "the job has waited for longer than --jobs-keep-secs={}"
 _INTERRUPTED = (
     "the server ended while the job ran, and its model does not say that a job may run again "
     "(parameter JOBS_REPEAT)"
@@ -37,7 +42,25 @@ CREATE INDEX IF NOT EXISTS queue ON jobs(model, number) WHERE state = 'queued';
 CREATE INDEX IF NOT EXISTS owners ON jobs(owner, number);
 CREATE INDEX IF NOT EXISTS ends ON jobs(ended) WHERE ended IS NOT NULL;
 CREATE INDEX IF NOT EXISTS underway ON jobs(number) WHERE state = 'running';
+CREATE INDEX IF NOT EXISTS waiting ON jobs(submitted) WHERE state = 'queued';
+CREATE TABLE IF NOT EXISTS counts(
+  model TEXT NOT NULL, state TEXT NOT NULL, jobs INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  PRIMARY KEY(model, state)) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS one_more AFTER INSERT ON jobs BEGIN
+  INSERT INTO counts VALUES(new.model, new.state, 1, new.body_bytes)
+    ON CONFLICT DO UPDATE SET jobs = jobs + 1, bytes = bytes + excluded.bytes; END;
+CREATE TRIGGER IF NOT EXISTS one_less AFTER DELETE ON jobs BEGIN
+  UPDATE counts SET jobs = jobs - 1, bytes = bytes - old.body_bytes - old.reply_bytes
+    WHERE model = old.model AND state = old.state; END;
+CREATE TRIGGER IF NOT EXISTS another AFTER UPDATE OF state, body_bytes, reply_bytes ON jobs BEGIN
+  UPDATE counts SET jobs = jobs - 1, bytes = bytes - old.body_bytes - old.reply_bytes
+    WHERE model = old.model AND state = old.state;
+  INSERT INTO counts VALUES(new.model, new.state, 1, new.body_bytes + new.reply_bytes)
+    ON CONFLICT DO UPDATE SET jobs = jobs + 1, bytes = bytes + excluded.bytes; END;
 """
+#: What a job takes beside its bodies, about.
+_ROW_BYTES = 1024
+_SWEPT_AT_ONCE = 200
 _ROW = (
     "id, owner, model, path, query, headers, body, body_bytes, state, tries, submitted, started, "
     "ended, status, reply_headers, reply, reply_bytes, reason, number"
@@ -96,9 +119,20 @@ class Outcome(NamedTuple):
     not_before: float = 0.0
 
 
+class Limits(NamedTuple):
+    keep_s: int = 7 * 24 * 3600
+    max_bytes: int = 10 << 30
+
+
 class Store:
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: Limits = Limits(),  # noqa: B008 - it never changes
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Open or make it. Raises OSError and sqlite3.Error."""
+        self._limits = limits
         self._bodies = directory / "bodies"
         self._bodies.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clock = clock
@@ -139,6 +173,19 @@ class Store:
         disk = os.statvfs(self._bodies)
         if disk.f_bavail * disk.f_frsize < size + RESERVED_BYTES:
             raise Refused(507, FULL)
+        taken, limit = self.taken_bytes(), self._limits.max_bytes
+        if taken + size + _ROW_BYTES > limit:
+            raise Refused(507, _TOO_MANY_BYTES.format(taken, limit))
+
+    def taken_bytes(self) -> int:
+        """Return about how many bytes jobs and results have on disk."""
+        rows = self._database.execute("SELECT bytes + jobs * ? FROM counts", (_ROW_BYTES,))
+        return sum(row[0] for row in rows)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of jobs by model and state."""
+        rows = self._database.execute("SELECT model, state, jobs FROM counts WHERE jobs>0")
+        return {(model, state): jobs for model, state, jobs in rows}
 
     def sync_bodies(self) -> None:
         """Make the names of new files durable."""
@@ -256,6 +303,29 @@ class Store:
         )
         if not change.rowcount:
             self._remove_files(job, "reply")  # it was cancelled meanwhile
+
+    def sweep(self) -> bool:
+        """Remove jobs that ended long ago, and fail those that wait for too long.
+
+        Returns whether there may be more of them.
+        """
+        now_s, keep_s = self._clock(), self._limits.keep_s
+        change, before = self._database.execute, (now_s - keep_s, _SWEPT_AT_ONCE)
+        late = change(
+            "SELECT id FROM jobs WHERE state='queued' AND submitted<? LIMIT ?", before
+        ).fetchall()
+        for (job,) in late:
+            change(
+                "UPDATE jobs SET state='failed', ended=?, reason=?, body=NULL WHERE id=?",
+                (now_s, _EXPIRED.format(keep_s), job),
+            )
+            self._remove_files(job, "request")
+        over = change("SELECT id FROM jobs WHERE ended<? LIMIT ?", before).fetchall()
+        for (job,) in over:
+            change("DELETE FROM jobs WHERE id=?", (job,))
+            self._remove_files(job, "request", "reply")
+        change("DELETE FROM counts WHERE jobs=0")
+        return _SWEPT_AT_ONCE in (len(late), len(over))
 
     def forget_request(self, job: str) -> None:
         """Remove the file of a request; its job has ended, and that is durable."""

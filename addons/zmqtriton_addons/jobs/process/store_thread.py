@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton_addons.jobs.process.store import FULL, Refused, Store
+from zmqtriton_addons.jobs.process.store import FULL, Limits, Refused, Store
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ _Waiting = tuple[Callable[[Store], Any], "asyncio.Future[Any]"]
 
 
 class StoreThread:
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, limits: Limits) -> None:
+        self._directory, self._limits = directory, limits
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         #: Done when this process is the one that has the jobs of the directory.
@@ -80,7 +80,7 @@ class StoreThread:
         if lock < 0:
             return None
         try:
-            store = Store(self._directory)
+            store = Store(self._directory, self._limits)
             store.begin()
             lost = store.recover()
             store.commit()

@@ -27,8 +27,7 @@ class SharedMemory:
         self._prefix = _MESSAGES[kind]
 
     async def status(self, data: bytes, _call: Call) -> bytes:
-        request = self._parse("Status", data)
-        regions = await self._ask("status", request.name)
+        regions = await self._ask("status", self._parse("Status", data).name)
         return self._answer("Status", regions={region["name"]: region for region in regions})
 
     async def register(self, data: bytes, call: Call) -> bytes:

@@ -179,6 +179,25 @@ def test_a_request_whose_client_waits_goes_before_jobs(tmp_path: Path, batching:
         assert ["busy", "online", *(f"job {number}" for number in range(3))] == order
 
 
+def test_jobs_have_a_time_to_live_and_a_limit_of_bytes(tmp_path: Path) -> None:
+    options = ["--jobs", "--jobs-keep-secs=1", "--jobs-max-bytes=200000"]
+    server = Server(tmp_path, options=options, frontends=())
+    add_journal(server, JOBS_LIMIT="1")
+    with server:
+        running = submit(server, "running", UNTIL_RELEASED).document["id"]
+        waiting = submit(server, "waits").document["id"]
+        assert "waited for longer than --jobs-keep-secs=1" in ended(server, waiting)["reason"]
+        assert "running" == state_of(server, running)["state"]
+
+        refused = submit(server, "x" * 200_000)
+        assert 507 == refused.status
+        assert "--jobs-max-bytes=200000" in refused.document["error"]
+
+        release_execution(server.journal, "running")
+        soon(lambda: [] == ask(server, "/v2/jobs").document["jobs"])
+        assert 404 == ask(server, f"/v2/jobs/{running}").status
+
+
 def test_a_job_of_an_unknown_model_is_refused_at_once(server: Server) -> None:
     refused = ask(server, "/v2/models/none/infer", b"{}", {"Prefer": "respond-async"})
 

@@ -394,8 +394,7 @@ class Children:
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
-        serial = self._listener.worker_forked(pid, time.time())
-        child = Child(serial, pid)
+        child = Child(self._listener.worker_forked(pid, time.time()), pid)
         child.lifeline = line
         try:
             child.pidfd = os.pidfd_open(pid)

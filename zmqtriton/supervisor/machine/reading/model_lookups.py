@@ -142,8 +142,7 @@ class ModelLookups:
             then = partial(self._pass_on, lookup)
             self._read_directory(action, copied.directory, copied.digest, then)
         else:
-            listed = partial(self._suggest, lookup)
-            self._repositories.list(ListRepository(0), listed)
+            self._repositories.list(ListRepository(0), partial(self._suggest, lookup))
 
     def _read_directory(
         self, action: ReadModel, directory: str, digest: str, then: Callable[[Any], None]

@@ -1,0 +1,147 @@
+"""The jobs on disk, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.process.store import (
+    FAILED,
+    FILE_BYTES,
+    QUEUED,
+    SUCCEEDED,
+    Job,
+    Limits,
+    Outcome,
+    Refused,
+    Store,
+    Submission,
+    write_file,
+)
+
+KEEP_S, MAX_BYTES = 100, 1 << 20
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Jobs:
+    """A store, and shortened calls of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = Clock()
+        self.store = Store(directory, Limits(KEEP_S, MAX_BYTES), self.clock)
+
+    def submit(self, model: str = "m", body: bytes = b"{}", key: str | None = None) -> Job:
+        own_id = new_id()
+        kept: bytes | None = body
+        if len(body) > FILE_BYTES:
+            write_file(self.store.path_of(own_id, "request"), body)
+            kept = None
+        digest, path = body[:8], f"/v2/models/{model}/infer"
+        row = Submission(own_id, "", key, digest, model, path, "", "[]", kept, len(body))
+        return self.store.submit(row)
+
+    def run(self, model: str = "m", reply: bytes = b"[]") -> Job | None:
+        """Execute the next job."""
+        job = self.store.claim(model, False)
+        if job is not None:
+            self.store.end(job.id, Outcome(SUCCEEDED, 200, "[]", reply))
+            self.store.forget_request(job.id)
+        return job
+
+    def states(self, *jobs: Job) -> list[str]:
+        found = {each.id: each.state for each in self.store.newest(None, limit=1000)}
+        return [found.get(job.id, "gone") for job in jobs]
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    jobs = Jobs(tmp_path)
+    yield jobs
+    jobs.store.close()
+
+
+def test_what_has_ended_long_ago_is_removed_with_its_files(jobs: Jobs, tmp_path: Path) -> None:
+    large = b"x" * (FILE_BYTES + 1)
+    old = jobs.submit(body=large)
+    jobs.run(reply=large)
+    jobs.clock.now_s += KEEP_S
+    young = jobs.submit()
+    jobs.run()
+
+    assert not jobs.store.sweep()
+    assert [SUCCEEDED] * 2 == jobs.states(old, young)
+    jobs.clock.now_s += 1
+    jobs.store.sweep()
+
+    assert ["gone", SUCCEEDED] == jobs.states(old, young)
+    assert [] == list((tmp_path / "bodies").iterdir())
+
+
+def test_what_waits_for_too_long_fails_and_what_runs_goes_on(jobs: Jobs) -> None:
+    running, waiting = jobs.submit(), jobs.submit(body=b"x" * (FILE_BYTES + 1))
+    jobs.store.claim("m", False)
+    jobs.clock.now_s += KEEP_S + 1
+
+    jobs.store.sweep()
+
+    assert ["running", FAILED] == jobs.states(running, waiting)
+    assert "waited for longer" in str(jobs.store.find(waiting.id, None).reason)
+    assert not jobs.store.path_of(waiting.id, "request").exists()
+    assert jobs.run() is None
+
+
+def test_more_than_a_sweep_takes_is_told(jobs: Jobs) -> None:
+    for _ in range(201):
+        jobs.submit()
+        jobs.run()
+    jobs.clock.now_s += KEEP_S + 1
+
+    assert [True, False] == [jobs.store.sweep() for _ in range(2)]
+    assert [] == jobs.store.newest(None)
+
+
+def test_a_limit_of_bytes_refuses_new_jobs_and_removes_none(jobs: Jobs) -> None:
+    kept = jobs.submit(body=b"x" * (MAX_BYTES - 4096))
+    jobs.run(reply=b"y" * 1024)
+
+    with pytest.raises(Refused) as refusal:
+        jobs.store.check_room(2048)
+
+    assert 507 == refusal.value.args[0]
+    assert "--jobs-max-bytes=1048576" in refusal.value.args[1]
+    jobs.store.check_room(100)
+    assert [SUCCEEDED] == jobs.states(kept)
+    jobs.store.cancel(kept.id, None)
+    jobs.store.check_room(MAX_BYTES // 2)
+
+
+def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
+    chance = random.Random(5)
+    known: list[Job] = []
+    for _ in range(400):
+        event = chance.randrange(5)
+        model = chance.choice("ab")
+        if event < 2:
+            known.append(jobs.submit(model, b"x" * chance.randrange(100)))
+        elif event == 2:
+            jobs.run(model, b"y" * chance.randrange(100))
+        elif event == 3 and known:
+            jobs.store.cancel(known.pop(chance.randrange(len(known))).id, None)
+        elif (job := jobs.store.claim(model, False)) is not None:
+            jobs.store.end(job.id, Outcome(QUEUED))
+
+    rows = jobs.store.newest(None, limit=1000)
+    assert Counter((row.model, row.state) for row in rows) == jobs.store.counts()
+    bodies = sum(row.body_bytes + row.reply_bytes for row in rows)
+    assert bodies + 1024 * len(rows) == jobs.store.taken_bytes()
