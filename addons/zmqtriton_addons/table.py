@@ -21,6 +21,7 @@ TABLES: dict[str, dict[str, str]] = {
         "doctor": "zmqtriton_addons.tools.doctor.command:doctor",
         "explain": "zmqtriton_addons.tools.explaining.command:explain",
         "fleet": "zmqtriton_addons.fleet.ctl.command:fleet",
+        "jobs": "zmqtriton_addons.jobs.ctl:jobs",
         "proxy": "zmqtriton_addons.fleet.proxies.command:proxy",
         "replay": "zmqtriton_addons.capture.command:replay",
     },

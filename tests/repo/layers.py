@@ -159,6 +159,12 @@ LAYERS = (
         "gives requests to the process of jobs, and keeps nothing",
     ),
     Layer(
+        "zmqtriton_addons.jobs.ctl",
+        (_FLOOR, "zmqtriton.ctl", "zmqtriton_addons.jobs.messages"),
+        ("click",),
+        "asks the process of jobs",
+    ),
+    Layer(
         "zmqtriton_addons.jobs.process",
         (
             _FLOOR,

@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 53_350,
     "tests": 77_570,
-    "tests/addons": 14_660,
+    "tests/addons": 14_910,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,
     f"{ADDONS}door": 1_370,
@@ -30,7 +30,7 @@ STATEMENTS = {
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 2_770,
     f"{ADDONS}web_sockets": 470,
-    f"{ADDONS}jobs": 980,
+    f"{ADDONS}jobs": 1_150,
 }
 #: The modules of core and add-ons.
 FILES = 1_060

@@ -14,6 +14,7 @@ from zmqtriton.ctl.main import cli
 _CHANGES_A_FLEET = (
     "addons/fleet/system/test_fleet.py::test_each_server_is_shown_changed_and_drained"
 )
+_CHANGES_JOBS = "addons/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
 #: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
     "bench": "operations/test_ctl_results.py::test_a_benchmark_counts_failures_with_their_text",
@@ -45,6 +46,7 @@ TESTED = {
     "fleet undrain": _CHANGES_A_FLEET,
     "fleet unload": _CHANGES_A_FLEET,
     "infer": "operations/test_ctl_infer.py::test_inputs_are_words_files_and_json",
+    **dict.fromkeys(("jobs purge", "jobs retry"), _CHANGES_JOBS),
     "load": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "log-settings": "protocols/test_settings.py"
     "::test_log_settings_are_shown_and_changed_by_the_command",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -25,6 +26,20 @@ def head(document: Document, size: int) -> bytes:
     """Return the beginning of a message, up to its bytes."""
     text = json.dumps(document).encode()
     return _LENGTHS.pack(len(text), size) + text
+
+
+def ask(path: str, document: Document, within_s: float) -> Document:
+    """Ask in a program that waits for the answer, and return it. Raises OSError."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(within_s)
+        line.connect(path)
+        line.sendall(head(document, 0))
+        with line.makefile("rb") as file:
+            start = file.read(_LENGTHS.size)
+            if len(start) < _LENGTHS.size:
+                raise ConnectionResetError("the connection ended before the answer")
+            answer: Document = json.loads(file.read(_LENGTHS.unpack(start)[0]))
+    return answer
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[Document, int]:

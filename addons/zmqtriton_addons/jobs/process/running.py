@@ -90,7 +90,7 @@ class Running:
                 continue
 
     async def _try(self, work: Callable[[Store], _T]) -> _T | None:
-        """Perform what is done again soon; None if the disk does not allow it now."""
+        """Perform work that is repeated soon; return None if the disk does not allow it now."""
         try:
             return await self._store.do(work)
         except Exception as error:  # noqa: BLE001 - whatever it is, jobs go on when it is over
@@ -132,7 +132,8 @@ class Running:
                 # in one transaction with the end of this one
                 next_job = None if self.is_leaving else self._store.do(claim)
                 await saving
-                self._store.do(partial(Store.forget_request, job=job.id))
+                if outcome.state != FAILED:  # which may be retried
+                    self._store.do(partial(Store.forget_request, job=job.id))
                 job = None if next_job is None else await next_job
         finally:
             self._workers[model] -= 1

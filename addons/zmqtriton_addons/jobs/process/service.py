@@ -175,8 +175,21 @@ class JobsService(Service):
     async def _perform(self, document: Document) -> tuple[Document, Job | None]:
         verb, owner = document["verb"], document["owner"]
         if verb == "list":
-            jobs = await self._store.do(partial(Store.newest, owner=owner))
-            return {"jobs": [_described(job, 0) for job in jobs]}, None
+            state, limit = document.get("state", ""), document.get("limit", 100)
+            newest = partial(Store.newest, owner=owner, state=state, limit=limit)
+            jobs = await self._store.do(newest)
+            shown = [_described(job, 0) for job in jobs]
+            if owner is None:  # the operator's
+                for document, job in zip(shown, jobs, strict=True):
+                    document["token"], document["bytes"] = (
+                        job.owner,
+                        job.body_bytes + job.reply_bytes,
+                    )
+            return {"jobs": shown}, None
+        if verb in ("retry", "purge"):
+            reply = await self._store.do(partial(_change, document=document))
+            self._running.wake()
+            return reply, None
         if verb == "cancel":
             job = await self._store.do(partial(Store.cancel, job=document["id"], owner=owner))
             self._running.cancel(job.id)
@@ -197,6 +210,13 @@ class JobsService(Service):
             while part := await loop.run_in_executor(None, file.read, PART_BYTES):
                 writer.write(part)
                 await writer.drain()
+
+
+def _change(store: Store, document: Document) -> Document:
+    """Retry or purge jobs for the operator: those with ids, or some in states."""
+    jobs = document["ids"] or store.some(document["states"])
+    change = store.retry if document["verb"] == "retry" else store.purge
+    return {"count": change(jobs)}
 
 
 def _placed(store: Store, job: str, owner: str | None) -> tuple[Job, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,13 +58,15 @@ CREATE TRIGGER IF NOT EXISTS another AFTER UPDATE OF state, body_bytes, reply_by
   INSERT INTO counts VALUES(new.model, new.state, 1, new.body_bytes + new.reply_bytes)
     ON CONFLICT DO UPDATE SET jobs = jobs + 1, bytes = bytes + excluded.bytes; END;
 """
-#: What a job takes beside its bodies, about.
+#: The size of a job's row beside its bodies, about.
 _ROW_BYTES = 1024
 _SWEPT_AT_ONCE = 200
 _ROW = (
     "id, owner, model, path, query, headers, body, body_bytes, state, tries, submitted, started, "
     "ended, status, reply_headers, reply, reply_bytes, reason, number"
 )
+#: The same without the contents.
+_LISTED = _ROW.replace(" body,", " NULL,").replace(" reply,", " NULL,")
 
 
 class Refused(Exception):
@@ -240,7 +242,7 @@ class Store:
     def newest(self, owner: str | None, state: str = "", limit: int = 100) -> list[Job]:
         where = "WHERE (? IS NULL OR owner=?) AND (?='' OR state=?)"
         rows = self._database.execute(
-            f"SELECT {_ROW} FROM jobs {where} ORDER BY number DESC LIMIT ?",
+            f"SELECT {_LISTED} FROM jobs {where} ORDER BY number DESC LIMIT ?",
             (owner, owner, state, state, limit),
         )
         return [Job(*row) for row in rows]
@@ -295,12 +297,14 @@ class Store:
             reply = None
         change = self._database.execute(
             "UPDATE jobs SET state=?, ended=?, status=?, reply_headers=?, reply=?, reply_bytes=?, "
-            "reason=?, body=NULL WHERE id=? AND state='running'",
+            "reason=? WHERE id=? AND state='running'",
             (
                 *(outcome.state, self._clock(), outcome.status, outcome.headers),
                 *(reply, len(outcome.reply), outcome.reason, job),
             ),
         )
+        if outcome.state != FAILED:  # which may be retried
+            self._forget_body(job)
         if not change.rowcount:
             self._remove_files(job, "reply")  # it was cancelled meanwhile
 
@@ -316,16 +320,17 @@ class Store:
         ).fetchall()
         for (job,) in late:
             change(
-                "UPDATE jobs SET state='failed', ended=?, reason=?, body=NULL WHERE id=?",
+                "UPDATE jobs SET state='failed', ended=?, reason=? WHERE id=?",
                 (now_s, _EXPIRED.format(keep_s), job),
             )
-            self._remove_files(job, "request")
         over = change("SELECT id FROM jobs WHERE ended<? LIMIT ?", before).fetchall()
         for (job,) in over:
-            change("DELETE FROM jobs WHERE id=?", (job,))
-            self._remove_files(job, "request", "reply")
+            self._remove(job)
         change("DELETE FROM counts WHERE jobs=0")
         return _SWEPT_AT_ONCE in (len(late), len(over))
+
+    def _forget_body(self, job: str) -> None:
+        self._database.execute("UPDATE jobs SET body=NULL, body_bytes=0 WHERE id=?", (job,))
 
     def forget_request(self, job: str) -> None:
         """Remove the file of a request; its job has ended, and that is durable."""
@@ -336,14 +341,46 @@ class Store:
         row = self.find(job, owner)
         if row.state in (QUEUED, RUNNING):
             self._database.execute(
-                "UPDATE jobs SET state='cancelled', ended=?, body=NULL WHERE id=?",
-                (self._clock(), job),
+                "UPDATE jobs SET state='cancelled', ended=? WHERE id=?", (self._clock(), job)
             )
+            self._forget_body(job)
             self._remove_files(job, "request")
             return self.find(job, owner)
+        self._remove(job)
+        return row
+
+    def _remove(self, job: str) -> None:
         self._database.execute("DELETE FROM jobs WHERE id=?", (job,))
         self._remove_files(job, "request", "reply")
-        return row
+
+    def retry(self, jobs: Sequence[str]) -> int:
+        """Queue failed jobs again, as new ones at their old places; return how many there are."""
+        failed = [job for job in jobs if self.find(job, None).state == FAILED]
+        for job in failed:
+            self._database.execute(
+                "UPDATE jobs SET state='queued', submitted=?, started=NULL, ended=NULL, tries=0, "
+                "not_before=0, status=NULL, reply_headers=NULL, reply=NULL, reply_bytes=0, "
+                "reason=NULL WHERE id=?",
+                (self._clock(), job),
+            )
+            self._remove_files(job, "reply")
+        return len(failed)
+
+    def purge(self, jobs: Sequence[str]) -> int:
+        """Remove those of the jobs that have ended; return how many there are."""
+        ended = [job for job in jobs if self.find(job, None).state not in (QUEUED, RUNNING)]
+        for job in ended:
+            self._remove(job)
+        return len(ended)
+
+    def some(self, states: Sequence[str]) -> list[str]:
+        """Return the ids of some jobs in these states, the oldest."""
+        marks = ",".join("?" * len(states))
+        rows = self._database.execute(
+            f"SELECT id FROM jobs WHERE state IN ({marks}) ORDER BY number LIMIT ?",
+            (*states, _SWEPT_AT_ONCE),
+        )
+        return [row[0] for row in rows]
 
 
 def write_file(path: Path, content: bytes) -> None:
