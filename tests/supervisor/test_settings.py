@@ -45,7 +45,7 @@ _OWN = frozenset(
     """.split()
 )
 #: Options of the local services of add-ons, which nobody reads without these.
-_OF_ADD_ONS = frozenset("jobs zmq_door zmq_door_restricted".split())
+_OF_ADD_ONS = frozenset("capture_byte_size capture_to jobs zmq_door zmq_door_restricted".split())
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)
 #: Values for options of which not every value of the kind means something, or nothing alone.
 _VALUES: dict[str, Any] = {

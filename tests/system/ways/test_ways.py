@@ -99,7 +99,14 @@ _NO_TYPE = [Known((*_GRPC, "stream"), 400, "data-type is '<invalid>'")]
 _NOT_READY = [Known(("bls",), 503, "Failed for execute the inference request. Model '")]
 #: By case; the rest answers as HTTP does.
 KNOWN: Mapping[str, list[Known]] = {
-    "wrong tensors: an unknown type": _NO_TYPE,
+    # the words of a JSON document's error name the type that may be meant
+    "wrong tensors: an unknown type": [
+        *_NO_TYPE,
+        Known(("door",), 400, "invalid datatype for input FLOATS"),
+    ],
+    # numpy's arrays become those of the model where no value changes its kind
+    "wrong tensors: another type": [Known(("guest",), 200, "")],
+    "wrong tensors: another type of another size": [Known(("guest",), 200, "")],
     "wrong tensors: a type in small letters": _NO_TYPE,
     "wrong tensors: no type": _NO_TYPE,
     # a set, as in Triton
