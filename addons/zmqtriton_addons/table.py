@@ -33,6 +33,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",
+        "access_log": "zmqtriton_addons.access_log.process",
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
@@ -62,6 +63,12 @@ LOCAL_SERVICES = {
         "title": "Jobs",
         "switch": "jobs",
         "options": ("state_directory", "jobs_keep_secs", "jobs_max_bytes"),
+    },
+    "access_log": {
+        "title": "AccessLog",
+        "switch": "access_log",
+        "step": "zmqtriton_addons.access_log.step:access_log",
+        "check": "zmqtriton_addons.access_log.options:problem",
     },
     "capture": {
         "title": "Capture",

@@ -133,6 +133,21 @@ LAYERS = (
         "is a frontend of a protocol of its own",
     ),
     Layer(
+        "zmqtriton_addons.access_log",
+        (
+            _FLOOR,
+            "zmqtriton_addons.access_log",
+            "zmqtriton_addons.capture.frames",
+            "zmqtriton_addons.capture.line",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.serving",
+        ),
+        ("orjson",),
+        "is a step of requests, and a file",
+    ),
+    Layer(
         "zmqtriton_addons.capture",
         (
             _FLOOR,

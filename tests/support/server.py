@@ -46,6 +46,7 @@ _ROLE_PATTERNS = (
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
     ("door", re.compile(r"zmqtriton_addons[./]door")),
     ("jobs", re.compile(r"zmqtriton_addons[./]jobs")),
+    ("access_log", re.compile(r"zmqtriton_addons[./]access_log")),
     ("capture", re.compile(r"zmqtriton_addons[./]capture")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),

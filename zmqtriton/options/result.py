@@ -107,6 +107,8 @@ class Options:
     allow_web_page: bool = True
     allow_openai: bool = False
     jobs: bool = False
+    #: A file; empty: none.
+    access_log: str = ""
     capture: str = ""
     capture_to: str = ""
     #: The limit of all records; 0: none.

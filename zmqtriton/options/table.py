@@ -422,6 +422,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     ),
     "Capture": (
         a.text(
+            "access-log",
+            "File that gets a line of JSON for each request: model, status, times, bytes, token.",
+        ),
+        a.text(
             "capture",
             "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'.",
         ),

@@ -130,7 +130,7 @@ class _Record:
         details = {
             "error": self._error,
             "duration_ms": self._ms(),
-            "stages": self._stages.write(),
+            "stages": self._stages.durations(),
             "is_cut": self._is_cut,
         }
         self._send(encode(Frame(END, self._id, details)))

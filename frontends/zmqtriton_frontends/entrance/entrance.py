@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.process import references
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Step, TakesLong
@@ -47,11 +48,15 @@ class _Shared(NamedTuple):
     canaries: Canaries
     #: Those that packages declare.
     steps: tuple[Step, ...]
+    #: Methods of these that are told of requests that do not enter.
+    refusals: tuple[Callable[[Ask, ZmqTritonError], None], ...]
 
     @classmethod
     def make(cls, gateway: Gateway) -> _Shared:
         makers = map(references.load, gateway.settings.steps)
-        return cls(Canaries(gateway), tuple(make(gateway) for make in makers))
+        steps = tuple(make(gateway) for make in makers)
+        refusals = tuple(step.refused for step in steps if hasattr(step, "refused"))
+        return cls(Canaries(gateway), steps, refusals)
 
 
 class Entrance:
@@ -101,20 +106,26 @@ class Entrance:
         Raises the client's errors, and where it has to wait before it enters, NotLoaded for a
         model that is to be loaded and TakesLong for a body that is to be read aside.
         """
-        if ask.grant is not None:
-            check_model(ask.grant, ask.target[0])
-        model = self._catalogue.find(*ask.target)
-        content = ask.read(model)
-        for choice in self._choices:
-            model, content = choice(ask, model, content)
-        body, options, places, classes = content
-        if ask.deadline_ns:
-            options = options._replace(deadline_ns=ask.deadline_ns)
-        checked = prepare(self._catalogue, model, body, options, places)
-        if classes:
-            checked = checked._replace(classes=classes)
-        for step in self._steps + ask.steps:
-            checked = step(ask, checked)
+        try:
+            if ask.grant is not None:
+                check_model(ask.grant, ask.target[0])
+            model = self._catalogue.find(*ask.target)
+            content = ask.read(model)
+            for choice in self._choices:
+                model, content = choice(ask, model, content)
+            body, options, places, classes = content
+            if ask.deadline_ns:
+                options = options._replace(deadline_ns=ask.deadline_ns)
+            checked = prepare(self._catalogue, model, body, options, places)
+            if classes:
+                checked = checked._replace(classes=classes)
+            for step in self._steps + ask.steps:
+                checked = step(ask, checked)
+        except ZmqTritonError as error:
+            if not isinstance(error, NotLoaded):
+                for refused in self._shared.refusals:
+                    refused(ask, error)
+            raise
         return checked
 
     # ------------------------------------------------------ three ways to it

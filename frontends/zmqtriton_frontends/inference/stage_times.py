@@ -27,19 +27,21 @@ class Stages:
         """Take what the broker tells before each reply."""
         self._times = times
 
+    def durations(self) -> dict[str, int]:
+        """Return the nanoseconds of each stage; empty without an execution."""
+        if self._times is None:
+            return {}
+        _, queue_ns, input_ns, infer_ns, output_ns = self._times
+        durations = {"queue": queue_ns, "compute_input": input_ns, "compute": infer_ns}
+        durations["compute_output"] = output_ns
+        if not (input_ns or output_ns):
+            del durations["compute_input"], durations["compute_output"]
+        return durations
+
     def write(self) -> str:
         """Return the value of the header, up to now."""
-        parts = []
-        if self._times is not None:
-            _, queue_ns, input_ns, infer_ns, output_ns = self._times
-            parts.append(_part("queue", queue_ns))
-            if input_ns or output_ns:
-                parts.append(_part("compute_input", input_ns))
-            parts.append(_part("compute", infer_ns))
-            if input_ns or output_ns:
-                parts.append(_part("compute_output", output_ns))
-        parts.append(_part("total", time.monotonic_ns() - self._begun_ns))
-        return ", ".join(parts)
+        durations = {**self.durations(), "total": time.monotonic_ns() - self._begun_ns}
+        return ", ".join(_part(name, ns) for name, ns in durations.items())
 
 
 class StageReceivers:

@@ -45,7 +45,7 @@ def capture(*inputs: Tensor, **details: Any) -> Capture:
     }
     answer = {"parameters": {}, "after_ms": 1.5, "omitted": []}
     output = tensor("Y", "FP32", np.ones(2, np.float32))
-    end = {"error": None, "duration_ms": 2.0, "stages": "queue;dur=0.5, total;dur=2.0"}
+    end = {"error": None, "duration_ms": 2.0, "stages": {"queue": 500_000}}
     frames = Frame(REQUEST, 1, request, inputs), [Frame(RESPONSE, 1, answer, [output])]
     return Capture(*frames, end, 100)
 

@@ -146,7 +146,7 @@ class Segments:
             "responses": responses,
             "error": None if error is None else {"code": error[0], "text": error[1]},
             "duration_ms": end["duration_ms"],
-            "stages_ms": _stages(end["stages"]),
+            "stages_ms": {name: ns / 1e6 for name, ns in end["stages"].items()},
         }
         return document, files
 
@@ -186,13 +186,3 @@ def _size_of(segment: Path) -> int:
 def _iso(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1_000_000):06}Z"
-
-
-def _stages(text: str) -> dict[str, float]:
-    """Return the milliseconds of each stage of a Server-Timing header, without the total."""
-    stages = {}
-    for part in text.split(", "):
-        name, _, duration = part.partition(";dur=")
-        if duration and name != "total":
-            stages[name] = float(duration)
-    return stages

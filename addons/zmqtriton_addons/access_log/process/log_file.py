@@ -1,0 +1,99 @@
+"""The file of the access log, written by a thread: a slow disk does not hold up the process.
+
+A file that was moved away, as logrotate does, is made anew within a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from contextlib import suppress
+
+_log = logging.getLogger(__name__)
+
+#: The limit of bytes that wait for the disk.
+MAX_BYTES = 32 << 20
+_LOOK_EVERY_S = 0.5
+_LOG_EVERY_S = 60.0
+
+
+class LogFile:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = -1
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        #: Lines that were dropped.
+        self.dropped = 0
+        self._logged_s = float("-inf")
+        # a disk that hangs must not keep the process
+        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def write(self, lines: bytes) -> None:
+        """Write whole lines; drop them if the disk does not keep up."""
+        with self._lock:
+            has_room = self._waiting + len(lines) <= MAX_BYTES
+            self._waiting += len(lines) * has_room
+        if has_room:
+            self._queue.put(lines)
+        else:
+            self._drop(lines, "the disk does not keep up")
+
+    def end(self) -> None:
+        """End once everything so far is written."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        looked_s = float("-inf")
+        while True:
+            lines = self._queue.get()
+            if lines is None:
+                break
+            try:
+                if time.monotonic() - looked_s >= _LOOK_EVERY_S:
+                    self._open()
+                    looked_s = time.monotonic()
+                self._append(lines)
+            except OSError as error:
+                self._drop(lines, str(error))
+            with self._lock:
+                self._waiting -= len(lines)
+        if self._file >= 0:
+            os.close(self._file)
+
+    def _open(self) -> None:
+        """Open the file if it is not the one that is open."""
+        if self._file >= 0:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._file), os.stat(self._path)):
+                    return
+            os.close(self._file)
+            self._file = -1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, 0o640)
+
+    def _append(self, lines: bytes) -> None:
+        size, view = os.fstat(self._file).st_size, memoryview(lines)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            with suppress(OSError):  # it is no plain file
+                os.ftruncate(self._file, size)
+            raise
+
+    def _drop(self, lines: bytes, reason: str) -> None:
+        self.dropped += lines.count(b"\n")
+        now_s = time.monotonic()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
+            _log.warning("lines of the access log are dropped, %d so far: %s", self.dropped, reason)

@@ -1,0 +1,105 @@
+"""The step that makes a line of the access log of each request."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+
+from zmqtriton_addons.access_log.options import SERVICE
+from zmqtriton_addons.capture.frames import size_of
+from zmqtriton_addons.capture.line import Line
+from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.entrance import Ask
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.inference import CheckedRequest, Stages, now_ns
+
+
+class AccessLog:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        stages = checked.stages
+        if stages is None:
+            stages = Stages(ask.begun_ns)
+            checked = checked.with_stages(stages)
+        document = _document(ask, checked.model.version)
+        document["request_id"] = checked.body.request_id
+        document["request_bytes"] = sum(len(tensor.data) for tensor in checked.body.inputs)
+        return checked.with_observer(_Entry(self._line, ask.begun_ns, stages, document))
+
+    def refused(self, ask: Ask, error: ZmqTritonError) -> None:
+        """Write the line of a request that does not enter."""
+        document = _document(ask, ask.target[1])
+        document.update(status=error.code, error=error.text)
+        _send(self._line, document, ask.begun_ns)
+
+
+class _Entry:
+    """An observer, which sends one line at the end."""
+
+    context = ""
+
+    def __init__(self, line: Line, begun_ns: int, stages: Stages, document: dict[str, Any]) -> None:
+        self._line = line
+        self._begun_ns = begun_ns
+        self._stages = stages
+        self._document = document
+        self._responses = self._bytes = 0
+        self._error: Exception | None = None
+        self._has_ended = False
+
+    def take(self, response: ResponseBody) -> None:
+        self._responses += 1
+        self._bytes += size_of(response.outputs)
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+
+    def end(self, sending: str) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        document, error = self._document, self._error
+        document["responses"] = self._responses
+        document["response_bytes"] = self._bytes
+        for name, ns in self._stages.durations().items():
+            document[f"{name}_ms"] = ns / 1e6
+        document["status"] = "OK"
+        if error is not None:
+            document["status"] = getattr(error, "code", ZmqTritonError.code)
+            document["error"] = str(error)
+        _send(self._line, document, self._begun_ns)
+
+
+def access_log(gateway: Gateway) -> AccessLog:
+    """Make the step of a process."""
+    return AccessLog(Line(local_service_path(gateway.settings.server.runtime_directory, SERVICE)))
+
+
+def _document(ask: Ask, version: int | str) -> dict[str, Any]:
+    document: dict[str, Any] = {"model": ask.target[0], "version": str(version)}
+    if ask.grant is not None:
+        document["token"] = ask.grant.name
+    return document
+
+
+def _send(line: Line, document: dict[str, Any], begun_ns: int) -> None:
+    now_s, waited_ns = time.time(), now_ns() - begun_ns if begun_ns else 0
+    begun_s = now_s - waited_ns / 1e9
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun_s))
+    document = {
+        "time": f"{whole}.{int(begun_s % 1 * 1_000_000):06}Z",
+        **document,
+        "duration_ms": waited_ns / 1e6,
+    }
+    if not line.has_room(0):
+        line.dropped += 1
+        return
+    if line.dropped:
+        document["dropped"], line.dropped = line.dropped, 0
+    line.send(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
