@@ -45,7 +45,10 @@ _OWN = frozenset(
     """.split()
 )
 #: Options of the local services of add-ons, which nobody reads without these.
-_OF_ADD_ONS = frozenset("capture_byte_size capture_to jobs zmq_door zmq_door_restricted".split())
+_OF_ADD_ONS = frozenset(
+    "capture capture_byte_size capture_to jobs jobs_keep_secs jobs_max_bytes zmq_door "
+    "zmq_door_restricted".split()
+)
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)
 #: Values for options of which not every value of the kind means something, or nothing alone.
 _VALUES: dict[str, Any] = {
@@ -72,6 +75,8 @@ _BESIDE |= {
     f"{service}_use_ssl_mutual": {f"{service}_use_ssl": True, f"{service}_root_cert": "/root"}
     for service in ("http", "grpc")
 }
+_BESIDE |= {name: {"capture": "1"} for name in ("capture_to", "capture_byte_size")}
+_BESIDE |= {name: {"jobs": True} for name in ("jobs_keep_secs", "jobs_max_bytes")}
 
 
 def _other(option: str, default: Any) -> Any:
