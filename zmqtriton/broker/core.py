@@ -305,8 +305,7 @@ class Core:
         try:
             self.limits.tokens.admit(serial, request.row, self.peers, now_ns)
         except ZmqTritonError as error:
-            counters = request.generation.statistics
-            counters.record_rejection(statistics.TOKEN, error.text, now_ns)
+            request.generation.statistics.record_rejection(statistics.TOKEN, error.text, now_ns)
             self.answers.reject(serial, request.row.id, error)
             return False
         return True
@@ -415,14 +414,12 @@ class Core:
                 if not self._dispatch.delay(timer.request):
                     scheduler = self.generations.schedulers[timer.request.generation.number]
                     error = scheduler.refusal(_EXPIRED)
-                    counters = scheduler.generation.statistics
-                    counters.record_refusal(statistics.QUEUE_TIMEOUT)
+                    scheduler.generation.statistics.record_refusal(statistics.QUEUE_TIMEOUT)
                     self._lifecycle.refuse(timer.request, error, statistics.REJECTED, now_ns)
             elif timer.request is not None:
                 self._lifecycle.expire(timer.request, now_ns)
             elif timer.instance is not None:
-                generation = self.generations[timer.instance.generation]
-                self._dispatch.run_out(timer.instance, generation)
+                self._dispatch.run_out(timer.instance, self.generations[timer.instance.generation])
             elif timer.scheduler is not None:
                 timer.scheduler.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.scheduler, now_ns)
@@ -442,5 +439,6 @@ class Core:
             if request.steps is not None:
                 self.ensembles.acknowledge_responses(request, ack.responses, ack.passed)
             elif request.stub:
-                acks = self.outbox.stream_acks.setdefault(request.stub, [])
-                acks.append(ack._replace(peer=serial))
+                self.outbox.stream_acks.setdefault(request.stub, []).append(
+                    ack._replace(peer=serial)
+                )

@@ -129,8 +129,7 @@ def _gpu_problems(
     if not group.gpus:
         problem = "specifies no GPUs" if gpus else "no GPUs are available"
         text = f"{where} has kind KIND_GPU but {problem}"
-        where_at = (*field, "kind")
-        yield Problem(text, where_at, kind=Kind.GPU_MISSING, is_host_specific=True)
+        yield Problem(text, (*field, "kind"), kind=Kind.GPU_MISSING, is_host_specific=True)
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
             yield Problem(

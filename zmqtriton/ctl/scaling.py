@@ -30,8 +30,7 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     instance_group is configured. If another number is asked for before the instances are ready, the
     answer says so.
     """
-    change = {} if count is None else {"count": count, "group": group}
-    arguments = {"model": model, **change}
+    arguments = {"model": model, **({} if count is None else {"count": count, "group": group})}
     answer = run_with_client(context, lambda client: _scale(client, arguments), to_change=True)
     if form != "table":
         print_document(form, {"model": model, **answer})

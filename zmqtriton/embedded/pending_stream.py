@@ -66,8 +66,7 @@ def _integer(value: Any, what: str) -> int:
     try:
         return int(operator.index(value))
     except TypeError:
-        kind = type(value).__name__
-        raise InvalidArgument(f"{what} must be an integer, got {kind}") from None
+        raise InvalidArgument(f"{what} must be an integer, got {type(value).__name__}") from None
 
 
 def _parameters(parameters: Any) -> dict[str, Any]:

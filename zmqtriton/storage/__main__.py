@@ -85,8 +85,7 @@ class StorageProcess:
 
 
 async def _run(descriptor: int) -> None:
-    line = Lifeline.inherited(descriptor)
-    await StorageProcess(line, asyncio.get_running_loop()).ended
+    await StorageProcess(Lifeline.inherited(descriptor), asyncio.get_running_loop()).ended
 
 
 def main(arguments: list[str]) -> int:

@@ -125,8 +125,7 @@ def _s3_profile(name: str, variables: EnvironmentVariables) -> dict[str, Any]:
     """Return what `aws configure` has written, for this profile or the default one."""
     home = os.path.join(variables.get("HOME", "/"), ".aws")
     keys = _section(variables.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/credentials"), name)
-    rest = _section(variables.get("AWS_CONFIG_FILE", f"{home}/config"), name)
-    merged = {**rest, **keys}
+    merged = {**_section(variables.get("AWS_CONFIG_FILE", f"{home}/config"), name), **keys}
     if name and not merged:
         raise InvalidArgument(f"there is no AWS profile '{name}'")
     return {

@@ -188,8 +188,7 @@ class EventRouter:
             self._regions.stub_confirmed(serial, message.number)
         elif isinstance(message, wire.CallResult):
             self.succession.take_answer(serial, message)
-            is_helpers = any(helper.handle_result(serial, message) for helper in self._helpers)
-            if not is_helpers:
+            if not any(helper.handle_result(serial, message) for helper in self._helpers):
                 self._readiness.handle_result(serial, message)
         elif isinstance(message, wire.PreparationProgress):
             for helper in self._helpers:

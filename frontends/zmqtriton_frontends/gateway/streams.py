@@ -269,8 +269,7 @@ class ResponseStream:
         if not body:
             return StreamItem(None, None, is_final)
         try:
-            response = read_response(body, has_places=self._has_places)
-            return StreamItem(response, None, is_final)
+            return StreamItem(read_response(body, has_places=self._has_places), None, is_final)
         except ProtocolError as error:
             return StreamItem(None, error, is_final)
 

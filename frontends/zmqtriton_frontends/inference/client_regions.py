@@ -218,8 +218,9 @@ class Regions:
             )
         inputs = []
         for tensor in body.inputs:
-            is_filled = type(tensor.data) is not RegionSlice
-            inputs.append(tensor if is_filled else self._filled(tensor))
+            inputs.append(
+                tensor if (type(tensor.data) is not RegionSlice) else self._filled(tensor)
+            )
         request_id, parameters, outputs, _, places = body
         return make(RequestBody, (request_id, parameters, outputs, inputs, places))
 
@@ -295,8 +296,7 @@ class RegionContents:
             lent = before[1]
             if type(lent) is Reference and lent.offset <= position < lent.offset + lent.size + PAGE:
                 block = lent.block
-        row = owner, REGIONS_FROM + region.number, block, position, size, b""
-        return make(Reference, row)
+        return make(Reference, (owner, REGIONS_FROM + region.number, block, position, size, b""))
 
     def read(self) -> bytearray:
         data = bytearray(self._size)
@@ -364,8 +364,7 @@ class Claim:
             if not (region.can_be_mapped and (is_large or region.is_on_gpu)):
                 continue
             start = region.offset + place.offset
-            fields = output, owner, REGIONS_FROM + region.number, start, place.size
-            row = make(Place, fields)
+            row = make(Place, (output, owner, REGIONS_FROM + region.number, start, place.size))
             if not region.is_on_gpu and _overlaps(region, row, inputs):
                 continue
             region.claims += 1

@@ -154,5 +154,4 @@ def _state(text: str) -> str:
 def _choice(sampling: Sampling, *, has_tensors: bool) -> _Choice:
     flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in sampling.levels else 0
     numbers = sampling.rate, sampling.max_traces, sampling.log_frequency
-    is_on = bool(sampling.levels)
-    return _Choice(sampling.model, sampling.counter, is_on, flags, *numbers)
+    return _Choice(sampling.model, sampling.counter, bool(sampling.levels), flags, *numbers)

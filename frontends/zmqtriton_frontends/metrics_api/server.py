@@ -160,13 +160,11 @@ class Page:
             try:
                 page = await self._scrape()
             except ZmqTritonError as error:
-                status = HTTPStatus(error.http_status)
-                await answers.refuse(status, keep_alive, text=error.text)
+                await answers.refuse(HTTPStatus(error.http_status), keep_alive, text=error.text)
             else:
                 coding = codecs.choose(",".join(_values(head, "accept-encoding")))
                 data, headers = await _encode(page.encode(), coding)
-                kind = self._content_type
-                await answers.write(HTTPStatus.OK, kind, data, keep_alive, headers)
+                await answers.write(HTTPStatus.OK, self._content_type, data, keep_alive, headers)
 
 
 async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:

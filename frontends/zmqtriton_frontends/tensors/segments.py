@@ -64,8 +64,9 @@ class Segments:
             created, descriptor = await self._await_created(request)
             try:
                 if descriptor is None:
-                    reason = _NO_ANSWER if created is None else created.text
-                    raise self._arena.refuse(request, reason)
+                    raise self._arena.refuse(
+                        request, _NO_ANSWER if created is None else created.text
+                    )
                 self._arena.add(request, descriptor)
                 break
             except Unavailable:
@@ -121,8 +122,7 @@ class Segments:
             opened, _ = await asyncio.wait_for(asyncio.shield(answer), _ANSWER_TIMEOUT_S)
         except asyncio.TimeoutError:
             self._answers.pop(key, None)
-            text = f"the tensors of the response cannot be read: {_NO_ANSWER}"
-            raise Unavailable(text) from None
+            raise Unavailable(f"the tensors of the response cannot be read: {_NO_ANSWER}") from None
         if isinstance(opened, str):
             # Not an error in the future: raised here, it would know that, and so itself. With all
             # that its frames have it would stay until a collection.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import gzip
+import hashlib
 import json
 import os
+import random
 import signal
 import socket
+import subprocess
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +23,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
+from tests.conftest import find_tool
 from tests.faults import frontend_death
 from tests.support import scripted
 from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
@@ -42,6 +48,28 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 5 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
 dynamic_batching { max_queue_delay_microseconds: 50000 }
 """
+DETECTOR = """
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [ { name: "PICTURE" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "FOUND" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
+DETECTOR_CODE = """
+import hashlib
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            picture = pb_utils.get_input_tensor_by_name(request, "PICTURE").as_numpy()[0]
+            for found in (str(len(picture)), hashlib.sha256(picture).hexdigest()):
+                output = pb_utils.Tensor("FOUND", np.array([found.encode()], np.object_))
+                request.get_response_sender().send(pb_utils.InferenceResponse([output]))
+            request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 
 
 MODELS = ["identity_fp32", "journal"]
@@ -52,6 +80,9 @@ def prepare(server: Server) -> None:
     scripted.add_model(server, "scripted", "decoupled", scripted.DECOUPLED)
     rows = server.add_model("identity_fp32", "rows")
     (rows / "config.pbtxt").write_text(ROWS)
+    detector = server.add_model("identity_fp32", "detector")
+    (detector / "config.pbtxt").write_text(DETECTOR)
+    (detector / "1" / "model.py").write_text(DETECTOR_CODE)
 
 
 def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
@@ -82,6 +113,28 @@ def test_infer_and_generate_answer_with_and_without_a_version(server: Server) ->
             assert (200, "a") == (status, json.loads(body)["TEXT"])
             status, body = _post(server, f"{prefix}/generate_stream", json.dumps(document).encode())
             assert (200, True) == (status, body.startswith(b'data: {"TEXT":"a"'))
+
+
+@pytest.mark.parametrize("size", [0, 1000, 3 << 20])
+def test_a_stream_is_asked_with_a_picture(server: Server, tmp_path: Path, size: int) -> None:
+    picture = tmp_path / "street.jpg"
+    picture.write_bytes(random.Random(size).randbytes(size))
+    path = "/v2/models/detector/generate_stream"
+    kind = "Content-Type: image/jpeg"
+    curl = [find_tool("curl"), "-sN", f"{server.url}{path}", "-H", kind, "--data-binary"]
+    document = {"PICTURE": {"b64": base64.b64encode(picture.read_bytes()).decode()}}
+    as_json = json.dumps(document).encode()
+
+    answers = [
+        subprocess.run([*curl, f"@{picture}"], check=True, capture_output=True).stdout,
+        _post(server, path, picture.read_bytes(), Content_Type="image/png", Origin=server.url)[1],
+        _post(server, path, as_json, Content_Type="text/plain;charset=UTF-8")[1],
+    ]
+
+    expected = [str(size), hashlib.sha256(picture.read_bytes()).hexdigest()]
+    for answer in answers:
+        events = [json.loads(line[5:]) for line in answer.decode().splitlines() if line]
+        assert expected == [event["FOUND"] for event in events]
 
 
 @pytest.mark.row("C34")

@@ -122,11 +122,11 @@ class Blocks:
         `send` is the way that the answer takes: by another one the owner might hear of the lease
         after it has reused the block.
         """
-        if self.epoch == 1:
-            kept = [*holder.open_requests.values()]
-            if not self._provenance.has(holder.serial, kept, blocks):
-                self.forged += 1
-                return
+        if self.epoch == 1 and not self._provenance.has(
+            holder.serial, [*holder.open_requests.values()], blocks
+        ):
+            self.forged += 1
+            return
         for block in blocks:
             if block.owner in self._living and send(block.owner, Lease([block]), []):
                 self.leases.lease(holder.serial, [block])

@@ -187,8 +187,7 @@ class ModelMetrics:
     def _add(self, _: int, process: Process, number: int, value: float) -> None:
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == COUNTER:
-            series = holder.series
-            series.value += max(0.0, float(value)) if value == value else value
+            holder.series.value += max(0.0, float(value)) if value == value else value
         elif holder is not None and holder.family.kind == GAUGE:
             holder.series.more += float(value)
 

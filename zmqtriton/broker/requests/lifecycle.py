@@ -155,8 +155,7 @@ class Lifecycle:
     def expire(self, request: InflightRequest, now_ns: int) -> None:
         """End a request whose deadline has passed."""
         if not (request.is_abandoned or request.state is RequestState.ANSWERED):
-            counters = request.generation.statistics
-            counters.deadlines += 1
+            request.generation.statistics.deadlines += 1
             error = overdue(request, self._instances, now_ns)
             if request.state is RequestState.QUEUED:
                 error = self._schedulers[request.generation.number].refusal(error)

@@ -79,8 +79,7 @@ class Retirement:
     def check(self, instance: Instance) -> None:
         """Check whether a generation or instance has answered its last request."""
         if instance.has_left:
-            message = wire.Drained(instance.generation, instance.serial)
-            self._outbox.supervisor.append(message)
+            self._outbox.supervisor.append(wire.Drained(instance.generation, instance.serial))
             self.tell_settled(self._generations[instance.generation], instance.serial)
 
     def tell_settled(self, generation: Generation, serial: int = 0) -> None:
@@ -100,5 +99,4 @@ class Retirement:
             calls = self._generations[instance.generation].calls
             if callee.model not in calls:
                 calls.add(callee.model)
-                called = wire.ModelCalled(instance.generation, callee.model)
-                self._outbox.supervisor.append(called)
+                self._outbox.supervisor.append(wire.ModelCalled(instance.generation, callee.model))

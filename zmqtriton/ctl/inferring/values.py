@@ -189,8 +189,7 @@ def _random(info: TensorInfo) -> Any:
     empty = _zeros(info)
     if empty.dtype == np.object_:
         letters = chance.integers(ord("a"), ord("z") + 1, (empty.size, 8), np.uint8)
-        texts = np.array([each.tobytes() for each in letters], np.object_)
-        return texts.reshape(empty.shape)
+        return np.array([each.tobytes() for each in letters], np.object_).reshape(empty.shape)
     if empty.dtype.kind in "iub":
         return chance.integers(0, 2 if empty.dtype.kind == "b" else 10, empty.shape).astype(
             empty.dtype

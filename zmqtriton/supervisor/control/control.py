@@ -67,8 +67,9 @@ class ControlCallHandler:
             if verb.changes(arguments):
                 client = f"model '{model}'" if model else message.client
                 text = _describe(message.verb, arguments, client)
-                name = str(arguments.get("model") or "")
-                self._plan.log("I", text, model=name, is_of_client=True)
+                self._plan.log(
+                    "I", text, model=str(arguments.get("model") or ""), is_of_client=True
+                )
             call = ControlCall(caller, arguments, answer, message.id)
             self._perform(message.verb, verb, call, is_models=bool(model))
         except ZmqTritonError as error:
@@ -116,8 +117,7 @@ class ControlCallHandler:
     def _responder(self, caller: int, call_id: int) -> Callable[[Any], None]:
         def answer(result: Any) -> None:
             if isinstance(result, ZmqTritonError):
-                text = result.text[:_MAX_TEXT]
-                result = wire.CallResult(call_id, result.number, text, "null")
+                result = wire.CallResult(call_id, result.number, result.text[:_MAX_TEXT], "null")
             elif not isinstance(result, wire.CallResult):
                 result = wire.CallResult(call_id, 0, "", json.dumps(result))
             self._plan.enqueue(Send(caller, result._replace(id=call_id)))

@@ -203,8 +203,7 @@ class Autoscaler(Feature):
             generation = by_version.get(entry["version"])
             if generation is not None:
                 target = scaled.targets[generation.number]
-                reading = Reading.of(entry, self._plan.now_s)
-                chosen = target.decide(reading, _count(generation))
+                chosen = target.decide(Reading.of(entry, self._plan.now_s), _count(generation))
                 if chosen > instances:
                     instances, reason = chosen, target.reason
         present = max(map(_count, serving))

@@ -132,8 +132,7 @@ class ActionRunner:
     def _open_region(self, action: actions.OpenRegion) -> None:
         opened: ZmqTritonError | bool = True
         if action.handle:
-            segments = self._children.segments
-            segments.add_region_on_gpu(action.number, action.size, action.handle)
+            self._children.segments.add_region_on_gpu(action.number, action.size, action.handle)
         else:
             opened = self._region_files.open(action)
         self._core.plan.answer(action.ticket, opened)

@@ -140,8 +140,7 @@ class SegmentRegistry:
                 if error.errno == errno.EFBIG:
                     reason += " (see ulimit -f)"
         if reason:
-            code = Unavailable.number
-            self._send(serial, wire.SegmentCreated(number, size, code, reason), None)
+            self._send(serial, wire.SegmentCreated(number, size, Unavailable.number, reason), None)
             return
         # what a limited model has is counted in full, whatever its processes say
         is_gradual = is_gradual and not (handle or quota.max_segment_bytes)

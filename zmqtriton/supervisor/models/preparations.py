@@ -204,8 +204,7 @@ class ModelReadings:
         def read(copy: LocalCopy | None) -> None:
             self._plan.enqueue(ReadModel(ticket, model, override, copy, selection))
 
-        has_files = override is not None and bool(override.directory)
-        if self._source is None or has_files:
+        if self._source is None or (override is not None and bool(override.directory)):
             read(None)
         else:
             self._source.fetch(ticket, model, read, is_patient=is_patient, is_poll=is_poll)
@@ -249,5 +248,4 @@ class ModelReadings:
         if isinstance(remote, ZmqTritonError):
             then(remote)
         else:
-            ticket = self._plan.expect(then)
-            self._plan.enqueue(ListRepository(ticket, remote, *patience))
+            self._plan.enqueue(ListRepository(self._plan.expect(then), remote, *patience))

@@ -76,8 +76,7 @@ class ShutdownSequence:
             self.phase = ShutdownPhase.SEQUENCES
             self._peers.leave()
             # until then clients hear that they are to go, and those connect who had begun to
-            is_short = not (self._peers.port_sharing.is_shared or self._has_sequences)
-            if is_short:
+            if not (self._peers.port_sharing.is_shared or self._has_sequences):
                 self._end_sequences()
             else:
                 self._plan.call_later(SETTLE_S, self._end_sequences)

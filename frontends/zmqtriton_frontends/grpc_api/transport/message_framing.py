@@ -265,8 +265,7 @@ async def inflate(
     limit = unfinished.max_message
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
-    hold = holder(held)
-    whole = await inflating.inflate(data, encoding, limit, client, hold=hold)
+    whole = await inflating.inflate(data, encoding, limit, client, hold=holder(held))
     if whole is None:
         raise InternalError(f"the message is not compressed with {encoding}")
     if len(whole) > limit:

@@ -81,8 +81,7 @@ class Description:
         paths: dict[str, dict[str, Any]] = {}
         for route in self._table:
             path = _PARAMETER.sub(r"{\1}", route.path)
-            operation = self._operation(route, path, grant)
-            paths.setdefault(path, {})[route.method.lower()] = operation
+            paths.setdefault(path, {})[route.method.lower()] = self._operation(route, path, grant)
         return {
             "openapi": "3.1.0",
             "info": {

@@ -121,10 +121,12 @@ OPERATIONS = {
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
     "Generate.generate": _answers(
-        "Run a model with flat JSON; exactly one response", "Generated", "GenerateRequest"
+        "Run a model with flat JSON, or bytes for its one such input; exactly one response",
+        "Generated",
+        "GenerateRequest",
     ),
     "Generate.generate_stream": Operation(
-        "Run a model with flat JSON; responses as server-sent events, as they come",
+        "Run a model with flat JSON, or bytes for its one such input; responses as events (SSE)",
         "GenerateRequest",
         media="text/event-stream",
     ),

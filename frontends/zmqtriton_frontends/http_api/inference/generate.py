@@ -1,11 +1,13 @@
 """POST /v2/models/{model}/generate and /generate_stream: flat JSON in, flat JSON or events out.
 
+A body of another type, such as a picture, is the value of the model's one BYTES input.
 For decoupled models and others alike. The first response decides the status; later errors are part
 of the body. When a client goes away, the connection cancels the task, and that cancels the request.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
@@ -33,6 +35,9 @@ _NOT_ONE = InternalError(
     "generate expects model to produce exactly 1 response, use generate stream for model that "
     "generates various number of responses"
 )
+
+#: Types of bodies that are JSON, whatever clients call it: curl a form, browsers a text.
+_JSON = re.compile(r"\s*($|;|text/|application/x-www-form-urlencoded|[^\s;,]+[+/]json\b)", re.I)
 
 
 class Generate:
@@ -120,6 +125,13 @@ def _parse(req: Request, text: bytes, model: ModelVersion) -> Content:
     coding = req.header(b"content-encoding")
     if coding is not None and coding.strip().lower() not in ("", "identity"):
         raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+    kind = req.header(b"content-type") or ""
+    if kind.startswith("multipart/"):
+        raise InvalidArgument(
+            "Send the file alone, with its own content-type: multipart is not read."
+        )
+    if not _JSON.match(kind):
+        return Content(generate_request.read_bytes(text, model.signature.inputs))
     return json_documents.read_now(len(text), _read_text, text or b"{}", model)
 
 

@@ -1,16 +1,18 @@
 """The flat JSON of generate: keys that name inputs are tensors, all others are parameters.
 
 The document has no shapes; they are deduced from the model's. Whether the request fits its model is
-checked by admission.prepare. Texts are Triton's.
+checked by admission.prepare. Texts are Triton's, which takes neither nested lists nor bytes.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
-from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
@@ -24,6 +26,24 @@ from zmqtriton_frontends.inference.admission import MAX_NAME, check_parameter_na
 
 #: The key whose members are read as if they stood at the top.
 _NESTED = "parameters"
+#: The one key of an object that stands for bytes.
+_BASE64 = "b64"
+
+
+def read_bytes(data: bytes, inputs: dict[str, Input]) -> RequestBody:
+    """Read a body that is the element of the one BYTES input that the model has, or needs.
+
+    Raises InvalidArgument.
+    """
+    of_bytes = [each for each in inputs.values() if each.datatype == BYTES]
+    declarations = [each for each in of_bytes if not each.optional] or of_bytes
+    if len(declarations) != 1:
+        names = ", ".join(each.name for each in declarations) or "none"
+        raise InvalidArgument(
+            "a body that is not JSON is the value of the model's one input of TYPE_STRING; this "
+            f"model's are: {names}"
+        )
+    return RequestBody("", {}, [], [_tensor(declarations[0], data)])
 
 
 def read_text(text: bytes, inputs: dict[str, Input]) -> RequestBody:
@@ -114,10 +134,52 @@ def _take(
 
 def _tensor(declaration: Input, value: Any) -> Tensor:
     name, datatype = declaration.name, BY_NUMBER[declaration.datatype]
+    if declaration.datatype == BYTES:
+        value = _with_bytes(name, value)
     elements = value if type(value) is list else [value]
-    shape = _shape(name, declaration.dims, len(elements))
-    data = json_to_bytes(name, datatype, count_elements(shape), elements)
+    try:
+        shape = _shape(name, declaration.dims, len(elements))
+        data = json_to_bytes(name, datatype, count_elements(shape), elements)
+    except InvalidArgument:
+        shape, elements = _unnested(value, len(declaration.dims))
+        # a dimension of any length has the list's
+        if shape != [
+            own if dim < 0 else dim for dim, own in zip(declaration.dims, shape, strict=False)
+        ]:
+            raise
+        data = json_to_bytes(name, datatype, len(elements), elements)
     return Tensor(name, datatype.number, shape, data)
+
+
+def _with_bytes(name: str, value: Any) -> Any:
+    """Return a value with bytes in place of the objects that have them in base64."""
+    if type(value) is list:
+        return [_with_bytes(name, element) for element in value]
+    members = dict(value) if type(value) in (dict, tuple) else {}
+    text = members.get(_BASE64)
+    if type(text) is not str or len(members) > 1:
+        return value
+    try:
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"input '{name}' has invalid base64 in '{_BASE64}': {error}"
+        ) from None
+
+
+def _unnested(value: Any, rank: int) -> tuple[list[int], list[Any]]:
+    """Return the shape of nested lists and their elements.
+
+    As in Triton, dimensions that are not there are 1. Lists of no shape have one too many.
+    """
+    shape: list[int] = []
+    elements = [value]
+    while list in (kinds := set(map(type, elements))):
+        if len(kinds) > 1 or len(set(map(len, elements))) > 1:
+            return [0] * (rank + 1), []
+        shape.append(len(elements[0]))
+        elements = list(chain.from_iterable(elements))
+    return [1] * (rank - len(shape)) + shape, elements
 
 
 def _shape(name: str, dims: tuple[int, ...], count: int) -> list[int]:

@@ -46,7 +46,9 @@ def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes
         )
     code = _CODES.get(number)
     if code is None:
-        if not set(map(type, data)) <= {bool if number == _BOOL else str}:
+        if not set(map(type, data)) <= (
+            {bool} if number == _BOOL else {str, bytes}
+        ):  # bytes are generate's
             raise _other_kind(name, datatype, "'data'" if number == _BOOL else "JSON bytes array")
         return bytes(data) if number == _BOOL else _strings(data)
     try:
@@ -102,7 +104,7 @@ def _walk(data: list[Any]) -> Iterator[Any]:
 def _strings(data: list[Any]) -> bytes:
     pieces: list[bytes] = []
     for element in data:
-        encoded = element.encode()
+        encoded = element if type(element) is bytes else element.encode()
         pieces.append(len(encoded).to_bytes(4, "little"))
         pieces.append(encoded)
     return b"".join(pieces)

@@ -264,3 +264,32 @@ def test_parameters_reach_the_model(verb: str) -> None:
     (request,) = gateway.requests
     assert request.body.request_id == "7"
     assert request.body.parameters == {"id": "7", "temperature": 0.5}
+
+
+# ------------------------------------------------------------------ other bodies
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "status", "said"),
+    [
+        ("image/jpeg", b"\xff\xd8", 200, "hi"),
+        ("Audio/WAV", b'{"INPUT0": "x"}', 200, "hi"),
+        ("application/octet-stream", b"", 200, "hi"),
+        ("", b'{"INPUT0": "x"}', 200, "hi"),
+        ("text/plain;charset=UTF-8", b'{"INPUT0": "x"}', 200, "hi"),
+        ("application/x-www-form-urlencoded", b'{"INPUT0": "x"}', 200, "hi"),
+        ("application/vnd.app+json; v=1", b'{"INPUT0": "x"}', 200, "hi"),
+        ("application/json", b"\xff\xd8", 400, "failed to parse"),
+        ("text/html", b"\xff\xd8", 400, "failed to parse"),
+        ("multipart/form-data; boundary=b", b"--b", 400, "multipart is not read"),
+    ],
+)
+def test_a_body_is_json_or_bytes_by_its_type(
+    kind: str, data: bytes, status: int, said: str
+) -> None:
+    answer = item(b"hi", is_final=True)
+    result, _ = ask(
+        "generate", answer, document=data, model="strings", headers={"content-type": kind}
+    )
+
+    assert (status, True) == (result.status_code, said in result.text)

@@ -9,8 +9,9 @@ from tests.frontends.http_api.fakes import tensor_config
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Signature
+from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api.inference.generate_request import read, read_text
+from zmqtriton_frontends.http_api.inference.generate_request import read, read_bytes, read_text
 
 FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
 
@@ -83,12 +84,47 @@ def test_a_batch_has_one_row_unless_all_other_dimensions_are_fixed() -> None:
     assert [2, 2] == shape([1, 2, 3, 4], [2], max_batch_size=8)
 
 
-@pytest.mark.parametrize(("value", "dims"), [([1, 2], [1]), ([1, 2, 3], [2]), ([1, 2], [-1, 3])])
+@pytest.mark.parametrize(
+    ("value", "dims", "expected"),
+    [
+        # of what Triton takes the shape is Triton's
+        ([[1], [2]], [-1, -1], [1, 2]),
+        ([[1, 2], [3, 4]], [-1, -1], [2, 2]),
+        ([[1, 2, 3], [4, 5, 6]], [-1, 3], [2, 3]),
+        ([[1, 2], [3, 4]], [-1, 2, -1], [1, 2, 2]),
+        ([[[1, 2]]], [1, 1, 2], [1, 1, 2]),
+        ([[], []], [2, -1], [2, 0]),
+    ],
+)
+def test_nested_lists_have_a_shape(value: Any, dims: list[int], expected: list[int]) -> None:
+    assert expected == shape(value, dims)
+
+
+@pytest.mark.parametrize(
+    ("value", "dims"),
+    [
+        ([1, 2], [1]),
+        ([1, 2, 3], [2]),
+        ([1, 2], [-1, 3]),
+        ([[1, 2], [3, 4]], [3, -1]),
+        ([[1, 2], [3, 4]], [3, 2, 2]),
+        ([[1, 2], [3]], [2, 3]),
+        ([[1, 2], 3], [3, 3]),
+        ([[[1, 2]]], [2, 3]),
+    ],
+)
 @pytest.mark.row("C61")
 def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: list[int]) -> None:
     text = refusal({"X": value}, inputs(tensor_config("X", "FP32", dims)))
 
     assert text == "The schema can not convert input 'X' to tensor with proper shape"
+
+
+@pytest.mark.parametrize("dims", [[-1], [-1, -1]])
+def test_rows_that_differ_in_length_are_refused(dims: list[int]) -> None:
+    text = refusal({"X": [[1, 2], [3]]}, inputs(tensor_config("X", "FP32", dims)))
+
+    assert "input 'X' has 3 elements in 'data' and 2 in 'shape'" in text
 
 
 @pytest.mark.row("C61")
@@ -210,3 +246,67 @@ def test_a_value_of_another_type_than_the_inputs_is_refused(
     key: str, value: Any, part: str
 ) -> None:
     assert part in refusal({key: value})
+
+
+PICTURE = b"\xff\xd8\0\x80"
+IN_BASE64 = {"b64": "/9gAgA=="}
+
+
+@pytest.mark.parametrize(
+    ("value", "dims", "expected_shape", "elements"),
+    [
+        (IN_BASE64, [1], [1], [PICTURE]),
+        ([IN_BASE64, "text"], [-1], [2], [PICTURE, b"text"]),
+        ([[IN_BASE64], [IN_BASE64]], [2, 1], [2, 1], [PICTURE, PICTURE]),
+        ({"b64": ""}, [1], [1], [b""]),
+    ],
+)
+def test_base64_is_the_bytes_of_a_string_input(
+    value: Any, dims: list[int], expected_shape: list[int], elements: list[bytes]
+) -> None:
+    (tensor,) = read({"X": value}, inputs(tensor_config("X", "STRING", dims))).inputs
+
+    assert (expected_shape, elements) == (tensor.shape, decode_bytes(tensor.data))
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ({"b64": "/9gAgA"}, "input 'text_input' has invalid base64 in 'b64': Incorrect padding"),
+        ({"b64": "/9gA gA="}, "input 'text_input' has invalid base64 in 'b64'"),
+        ({"b64": 1}, "non-string"),
+        ({"b64": "", "x": 1}, "non-string"),
+        ({}, "non-string"),
+    ],
+)
+def test_what_is_no_base64_is_refused(value: Any, part: str) -> None:
+    assert part in refusal({"text_input": value})
+
+
+def test_an_input_of_numbers_takes_no_base64() -> None:
+    assert "non-signed-integer" in refusal({"N": IN_BASE64})
+
+
+def test_base64_that_is_there_twice_is_one_input_too_many() -> None:
+    with pytest.raises(InvalidArgument, match="already exists"):
+        read_text(b'{"text_input": {"b64": "AA=="}, "text_input": {"b64": "AA=="}}', TEXT)
+
+
+@pytest.mark.parametrize("more", [(), (tensor_config("O", "STRING", [1], optional=True),)])
+def test_a_body_is_the_one_input_of_bytes(more: tuple[dict[str, Any], ...]) -> None:
+    picture, number = tensor_config("text_input", "STRING", [1]), tensor_config("N", "INT32", [1])
+
+    body = read_bytes(PICTURE, inputs(*more, number, picture))
+
+    assert [Tensor("text_input", STRING, [1], b"\4\0\0\0" + PICTURE)] == body.inputs
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [((), "this model's are: none"), (("A", "B"), "this model's are: A, B")]
+)
+def test_a_body_needs_one_input_of_bytes(names: tuple[str, ...], said: str) -> None:
+    number = tensor_config("N", "INT32", [1])
+    declarations = inputs(*(tensor_config(name, "STRING", [1]) for name in names), number)
+
+    with pytest.raises(InvalidArgument, match=said):
+        read_bytes(PICTURE, declarations)

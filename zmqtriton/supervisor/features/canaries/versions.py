@@ -60,8 +60,7 @@ def why_not_serving(model: Model, canary: Canary) -> str:
 
 def why_unlike(model: Model, canary: Canary) -> str:
     """Return why the canary cannot take what the stable version takes, or ""."""
-    stable = _config(model, canary.stable)
-    problem = find_difference(stable, _config(model, canary.version))
+    problem = find_difference(_config(model, canary.stable), _config(model, canary.version))
     return problem or why_not_copied(model, canary.stable, canary.settings)
 
 

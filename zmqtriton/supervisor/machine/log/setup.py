@@ -66,8 +66,9 @@ class ServerLog:
             try:
                 descriptor = _open_log(self._path)
             except OSError as error:
-                text = f"cannot open the log file '{self._path}': {error.strerror}"
-                raise OSError(text) from error
+                raise OSError(
+                    f"cannot open the log file '{self._path}': {error.strerror}"
+                ) from error
             self.outlet = _outlet(descriptor, to_stderr.write)
         logs.configure(log_options(options), self.outlet, _LINES_A_SECOND)
 

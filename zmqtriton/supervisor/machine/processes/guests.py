@@ -64,8 +64,7 @@ class Guests:
         try:
             guest.pidfd = os.pidfd_open(guest.pid)
         except OSError as error:  # it is dead, or in a namespace that is not seen from here
-            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}")
-            self._remove(guest, reason)
+            self._remove(guest, Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}"))
             return
         # a fork of it may hold its lifeline open
         self._selector.register(guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest))

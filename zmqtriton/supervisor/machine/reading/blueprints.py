@@ -89,8 +89,7 @@ class _Configuration:
         return finished_config(complete, self.files._replace(labels=labels))
 
     def refuse_step(self, index: int, text: str) -> ConfigError:
-        field = ("ensemble_scheduling", "step", index, "model_name")
-        return self._located(Problem(text, field))
+        return self._located(Problem(text, ("ensemble_scheduling", "step", index, "model_name")))
 
     def _located(self, problem: Problem) -> ConfigError:
         """Return the error with the line of the file as it was read."""

@@ -93,8 +93,9 @@ class ModelLookups:
         lookup.gathering = gathering = Gathering(places, partial(self._decide, lookup))
         for place, where in places.items():
             arguments = action.model, where, action.override, action.selection
-            take = partial(gathering.take, place)
-            lookup.tasks[place] = place.find(action.model, arguments, take)
+            lookup.tasks[place] = place.find(
+                action.model, arguments, partial(gathering.take, place)
+            )
         gathering.begin(self._call_later, PATIENCE_S)
 
     def _decide(self, lookup: _Lookup, gathering: Gathering[Place]) -> bool:
@@ -102,8 +103,7 @@ class ModelLookups:
         for place in self._repositories.places:  # of two names of one place the first counts
             answer = gathering.answers.get(place)
             if isinstance(answer, ZmqTritonError):
-                failure = ReadFailure(answer.reason, "unreadable")
-                answer = FoundModel(str(place.path), failure)
+                answer = FoundModel(str(place.path), ReadFailure(answer.reason, "unreadable"))
             if answer is not None:
                 models.setdefault(answer.place, answer)
         if gathering.pending and not self._can_do_without(lookup, gathering, bool(models)):

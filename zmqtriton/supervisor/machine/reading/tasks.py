@@ -47,8 +47,7 @@ class ReaderTasks:
         where = _existing(place)
         if where is None:
             return None
-        reading = self._reader.read(name, where, override, selection)
-        return FoundModel(_identity(where), reading)
+        return FoundModel(_identity(where), self._reader.read(name, where, override, selection))
 
     def read_model(
         self,
