@@ -24,6 +24,8 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _VALID_CODES = frozenset({*range(1000, 1004), *range(1007, 1015)})
 _MAX_CONTROL_BYTES = 125
 _MAX_HEAD_BYTES = 14
+#: The smallest frame for each size of a head.
+_LEAST = {4: 126, 10: 1 << 16}
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
@@ -133,7 +135,9 @@ class FrameReader:
             return False
         if size > _MAX_CONTROL_BYTES:
             size = int.from_bytes(head[2:begin], "big")
-        if size + len(self._message) > self._max_bytes:
+            if not _LEAST[begin] <= size < 1 << 63:
+                raise Violation(PROTOCOL_ERROR, "a length has not the fewest bytes that it needs")
+        if first & 0x0F < CLOSE and size + len(self._message) > self._max_bytes:
             text = f"a message has more than the {self._max_bytes} bytes of --http-max-input-size"
             raise Violation(TOO_LARGE, text)
         self._opcode, self._is_last = first & 0x0F, bool(first & 0x80)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from wsproto import events
 from wsproto.connection import Connection, ConnectionType
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from tests.addons.web_sockets import conversations
+from tests.addons.web_sockets.conversations import client_frame
 from zmqtriton_addons.web_sockets.frames import (
     BINARY,
     CLOSE,
@@ -31,17 +33,6 @@ from zmqtriton_addons.web_sockets.frames import (
 )
 
 MAX_BYTES = 1 << 20
-
-
-def client_frame(
-    opcode: int, data: bytes, *, is_last: bool = True, mask: bytes = b"\1\2\3\4", bits: int = 0
-) -> bytes:
-    """Return a frame as a client sends it."""
-    head = bytearray(frame(opcode, len(data)))
-    head[0] = (head[0] & 0x0F) | (0x80 if is_last else 0) | bits
-    head[1] |= 0x80
-    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
-    return bytes(head) + mask + masked
 
 
 def read_all(reader: FrameReader, data: bytes) -> list[Message]:
@@ -122,35 +113,49 @@ def test_a_message_is_refused_as_soon_as_it_says_that_it_is_too_large() -> None:
     assert TOO_LARGE == violation_of(parts[:-600], 1000)
 
 
+def test_a_ping_between_the_parts_of_a_message_is_no_part_of_its_size() -> None:
+    parts = (
+        client_frame(BINARY, bytes(950), is_last=False),
+        client_frame(PING, bytes(100)),
+        client_frame(CONTINUATION, bytes(50)),
+    )
+
+    messages = read_all(FrameReader(1000), b"".join(parts))
+
+    assert [Message(PING, bytes(100)), Message(BINARY, bytes(1000))] == messages
+
+
+@pytest.mark.parametrize(("width", "size"), [(2, 125), (8, 65_535), (8, 1 << 63)])
+def test_a_length_has_the_fewest_bytes_that_it_needs(width: int, size: int) -> None:
+    first = bytes((0x80 | BINARY, 0x80 | {2: 126, 8: 127}[width]))
+
+    assert PROTOCOL_ERROR == violation_of(first + size.to_bytes(width, "big") + bytes(4))
+
+
 def test_a_closing_frame_has_a_code_and_a_reason_that_fits() -> None:
     assert closing(1000, "bye") == frame(CLOSE, 5) + (1000).to_bytes(2, "big") + b"bye"
     assert closing(NO_CODE) == frame(CLOSE, 0)
     assert len(closing(1000, "ü" * 100)) == 2 + 2 + 122
 
 
-FRAMES = st.lists(
-    st.tuples(
-        st.sampled_from([CONTINUATION, TEXT, BINARY, 3, CLOSE, PING, 10, 11]),
-        st.one_of(
-            st.binary(max_size=8),
-            st.text(max_size=4).map(str.encode),
-            st.integers(0, 5000).map(lambda code: code.to_bytes(2, "big")),
-            st.just(bytes(126)),
-        ),
-        st.booleans(),
-        st.sampled_from([0] * 8 + [0x40]),
-    ),
-    max_size=6,
-)
+@pytest.mark.parametrize("seed", range(4))
+def test_conversations_are_read_as_by_wsproto(seed: int) -> None:
+    counts = Counter[str]()
+    for number in range(500):
+        conversation = conversations.make(Random(f"{seed} {number}"), counts)
+        step = Random(number).choice([1, 3, 40, 1 << 20]) if len(conversation) < 4096 else 1000
+
+        expected = _by_wsproto(conversation, step)
+
+        assert expected == _by_ours(conversation, step), (seed, number)
+        counts["closed"] += expected[-1:] != [] and _is_closing(expected[-1])
+
+    assert set(conversations.FAULTS) < counts.keys()
+    assert 300 < counts["closed"] < 490
 
 
-@given(FRAMES, st.integers(1, 40))
-def test_frames_are_read_as_by_wsproto(rows: list[tuple[int, bytes, bool, int]], step: int) -> None:
-    data = b"".join(
-        client_frame(opcode, body, is_last=last, bits=bits) for opcode, body, last, bits in rows
-    )
-
-    assert _by_wsproto(data, step) == _by_ours(data, step)
+def _is_closing(seen: object) -> bool:
+    return isinstance(seen, tuple) and seen[0] == CLOSE
 
 
 def _by_ours(data: bytes, step: int) -> list[object]:

@@ -7,21 +7,36 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from websockets import exceptions
 from websockets.sync.client import ClientConnection, connect
+from wsproto import events
+from wsproto.connection import Connection, ConnectionType
 
+from tests.addons.web_sockets import conversations
+from tests.addons.web_sockets.conversations import client_frame
 from tests.support.journal import read_journal
 from tests.support.scraping import pending_requests
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_addons.web_sockets.frames import BINARY, frame
+from zmqtriton_addons.web_sockets.frames import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    FrameReader,
+    Violation,
+)
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
 
@@ -39,6 +54,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def open_socket(server: Server, model: str, **how: Any) -> ClientConnection:
     return connect(f"ws://127.0.0.1:{server.http_port}/v2/models/{model}/stream", **how)
+
+
+def raw_socket(server: Server, model: str) -> socket.socket:
+    """Return a connection whose handshake is sent, and which takes little at once."""
+    client = socket.create_connection(("127.0.0.1", server.http_port))
+    client.settimeout(60)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.sendall(
+        f"GET /v2/models/{model}/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    return client
 
 
 def tokens(own_id: str, count: int, delay_us: int = 0) -> str:
@@ -216,17 +244,9 @@ def test_a_page_of_the_same_origin_is_let_in(server: Server) -> None:
 
 
 def test_a_client_that_reads_nothing_holds_its_model_back_and_no_others(server: Server) -> None:
-    slow = socket.create_connection(("127.0.0.1", server.http_port))
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.sendall(
-        b"GET /v2/models/tokens/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-        b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    )
+    slow = raw_socket(server, "tokens")
     text = tokens("slow", 1_000_000).encode()
-    head = bytearray(frame(BINARY - 1, len(text)))
-    head[1] |= 0x80
-    slow.sendall(bytes(head) + bytes(4) + text)
+    slow.sendall(client_frame(TEXT, text))
     [http_pid] = server.pids()["http"][-1:]
 
     with open_socket(server, "add_sub") as client:
@@ -254,6 +274,70 @@ def test_a_violation_ends_one_connection_with_its_code(
             client.recv(timeout=30)
 
     assert code == client.close_code
+
+
+def test_whatever_a_client_sends_it_gets_what_is_due(server: Server) -> None:
+    counts = Counter[str]()
+    for number in range(150):
+        conversation = conversations.make(Random(f"server {number}"), counts)
+        conversation += client_frame(CLOSE, b"\x0f\xa0")
+        due = _due(conversation)
+        client = raw_socket(server, "add_sub")
+        # more may be sent than the server reads
+        sending = threading.Thread(target=_send_all, args=(client, conversation))
+        sending.start()
+        answers = _read_answers(client)
+        sending.join()
+        client.close()
+        with open_socket(server, "add_sub") as other:
+            other.send(json.dumps(sums(number)))
+            assert [2.0 * number] * 16 == receive(other)["outputs"][0]["data"]
+
+        assert due == answers, number
+    assert set(conversations.FAULTS) < counts.keys()
+
+
+def _due(conversation: bytes) -> list[tuple[int, bytes | int]]:
+    """Return what the server must send: an error for each message, pongs, and how it closes."""
+    reader, due = FrameReader(1 << 20), list[tuple[int, bytes | int]]()
+    reader.feed(conversation)
+    try:
+        while (message := reader.read()) is not None:
+            if message.opcode == CLOSE:
+                return [*due, (CLOSE, message.code)]
+            if message.opcode == PING:
+                due.append((PONG, message.data))
+            elif message.opcode in (TEXT, BINARY):
+                due.append((TEXT, 400))
+    except Violation as violation:
+        return [*due, (CLOSE, violation.code)]
+    raise AssertionError("it ends with a closing frame")
+
+
+def _send_all(client: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        client.sendall(data)
+
+
+def _read_answers(client: socket.socket) -> list[tuple[int, bytes | int]]:
+    """Read to the end of a connection."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while data := client.recv(1 << 16):
+            received += data
+    head, frames = received.split(b"\r\n\r\n", 1)
+    assert head.startswith(b"HTTP/1.1 101 ")
+    peer = Connection(ConnectionType.CLIENT)
+    peer.receive_data(frames)
+    answers = list[tuple[int, bytes | int]]()
+    for event in peer.events():
+        if isinstance(event, events.TextMessage):
+            answers.append((TEXT, json.loads(event.data)["status"]))
+        elif isinstance(event, events.Pong):
+            answers.append((PONG, bytes(event.payload)))
+        elif isinstance(event, events.CloseConnection):
+            answers.append((CLOSE, int(event.code)))
+    return answers
 
 
 def test_an_instance_that_dies_ends_its_requests_with_an_error(server: Server) -> None:
