@@ -51,6 +51,14 @@ export async function ask(method, path, { body, signal } = {}) {
   throw new Refused(response, (response.status === 401 && rejection) || text);
 }
 
+/** A WebSocket of this server; null where its handshake would need a header, which no page can give it. */
+export function socketTo(path) {
+  if (keys.size) return null;
+  const token = sessionStorage.getItem(TOKEN);
+  const protocols = ["zmqtriton", ...(token ? [`bearer.${token}`] : [])];
+  return new WebSocket(location.origin.replace("http", "ws") + path, protocols);
+}
+
 /** Forgets a token that is not valid: asking again and again would only make its address wait. */
 function drop(token, text) {
   if (sessionStorage.getItem(TOKEN) !== token) return;

@@ -2,6 +2,7 @@
 
 import { Refused, ask, curlCommand, element, setText } from "./api.js";
 import { eventsOf, fold } from "./events.js";
+import { openSocket, responsesOf } from "./sockets.js";
 import { modelPath } from "./sources.js";
 import * as tensors from "./tensors.js";
 
@@ -31,7 +32,7 @@ export function instancesOf(config) {
 
 /** One input: its label, its field, and for a free shape a field for that. */
 class Field {
-  constructor(input, isOptional, isStream) {
+  constructor(input, isOptional) {
     this.input = input;
     const id = `field${++unique}`;
     this.text = element("textarea", { id, spellcheck: "false", rows: 1, "aria-describedby": `${id}h` });
@@ -52,7 +53,7 @@ class Field {
     this.rest = element("div", {}, this.text);
     this.element = element("div", { class: "field" }, head, this.rest);
     const isFree = input.shape.includes(-1);
-    if (isFree && !isStream) {
+    if (isFree) {
       this.rest.append(element("div", { class: "shape" },
         element("label", { for: this.shape.id, class: "hint" }, "shape"), this.shape));
     }
@@ -107,7 +108,7 @@ export class Trial {
     this.isStream = Boolean(config?.model_transaction_policy?.decoupled);
     const optional = new Set((config?.input ?? []).filter((i) => i.optional).map((i) => i.name));
     const inputs = metadata.inputs ?? [];
-    this.fields = inputs.map((input) => new Field(input, optional.has(input.name), this.isStream));
+    this.fields = inputs.map((input) => new Field(input, optional.has(input.name)));
     this.parameters = element("textarea", {
       rows: 1, spellcheck: "false", "aria-label": "Parameters, a JSON object",
       placeholder: '{"key": "value"}',
@@ -156,15 +157,11 @@ export class Trial {
     return element("div", {}, form, this.answer);
   }
 
-  /** The JSON of the request, made as text: numbers stay as they were typed. */
-  #body() {
-    const parts = this.fields.filter((field) => field.isWanted).map((field) => {
-      const name = JSON.stringify(field.input.name);
+  /** The JSON of the request, and that for `generate_stream`, made as text: numbers stay as they were typed. */
+  #bodies() {
+    const read = this.fields.filter((field) => field.isWanted).map((field) => {
       try {
-        const { elements, shape } = field.read();
-        return this.isStream
-          ? `${name}: ${elements}`
-          : `{"name": ${name}, "datatype": "${field.input.datatype}", "shape": ${tensors.write(shape)}, "data": ${elements}}`;
+        return { ...field.read(), name: JSON.stringify(field.input.name), datatype: field.input.datatype };
       } catch (error) {
         field.text.focus();
         throw error;
@@ -172,8 +169,13 @@ export class Trial {
     });
     const typed = this.#readParameters();
     const parameters = typed ? [`"parameters": ${typed}`] : [];
-    if (this.isStream) return `{${[...parts, ...parameters].join(", ")}}`;
-    return `{${[`"inputs": [${parts.join(", ")}]`, ...parameters].join(", ")}}`;
+    const inputs = read.map(({ name, datatype, shape, elements }) =>
+      `{"name": ${name}, "datatype": "${datatype}", "shape": ${tensors.write(shape)}, "data": ${elements}}`);
+    const members = read.map(({ name, elements }) => `${name}: ${elements}`);
+    return {
+      infer: [`"inputs": [${inputs.join(", ")}]`, ...parameters].join(", "),
+      generate: `{${[...members, ...parameters].join(", ")}}`,
+    };
   }
 
   /** The text of the parameters; throws, and says so at their field, what is no JSON object. */
@@ -195,25 +197,32 @@ export class Trial {
 
   async #start() {
     this.answer.replaceChildren();
-    let body;
+    let bodies;
     try {
-      body = this.#body();
+      bodies = this.#bodies();
     } catch {
       // What is wrong stands at its field.
       return this.#say("bad", "Not sent.");
     }
     const url = `${this.path}/${this.isStream ? "generate_stream" : "infer"}`;
+    const body = this.isStream ? bodies.generate : `{${bodies.infer}}`;
     this.controller = new AbortController();
+    const { signal } = this.controller;
     this.run.disabled = true;
     this.halt.hidden = false;
     this.#say("busy", "under way");
     const began = performance.now();
     const since = () => performance.now() - began;
     try {
-      const response = await ask("POST", url, { body, signal: this.controller.signal });
-      const line = `${response.status} ${response.statusText}`.trim();
-      if (this.isStream) await this.#follow(response, line, since);
-      else await this.#take(response, line, since);
+      const socket = this.isStream ? await openSocket(`${this.path}/stream`) : null;
+      if (socket) await this.#follow(responsesOf(socket, bodies.infer, signal), "WebSocket", since);
+      else {
+        // Without a socket the answer says why, or comes where a proxy lets no sockets through.
+        const response = await ask("POST", url, { body, signal });
+        const line = `${response.status} ${response.statusText}`.trim();
+        if (this.isStream) await this.#follow(generated(response), line, since);
+        else await this.#take(response, line, since);
+      }
     } catch (error) {
       this.#fail(error, since());
     } finally {
@@ -236,16 +245,16 @@ export class Trial {
     this.answer.append(fold("Answer as JSON", text));
   }
 
-  async #follow(response, line, since) {
+  /** Shows each response as it comes: its error, or its outputs by their names. */
+  async #follow(items, line, since) {
     const list = element("ol", { class: "events box mono", tabindex: 0, "aria-label": "Responses" });
     this.answer.append(list);
     let number = 0, failed = false;
-    for await (const data of eventsOf(response)) {
+    for await (const { error, outputs } of items) {
       number += 1;
-      const { model_name, model_version, ...outputs } = JSON.parse(data);
-      failed ||= "error" in outputs;
-      list.append(element("li", { class: outputs.error === undefined ? "" : "wrong" },
-        element("time", {}, `+${milliseconds(since())}`), element("span", {}, fieldsOf(outputs))));
+      failed ||= error !== undefined;
+      list.append(element("li", { class: error === undefined ? "" : "wrong" },
+        element("time", {}, `+${milliseconds(since())}`), element("span", {}, error ?? fieldsOf(outputs))));
       if (list.children.length > MAX_EVENTS) list.firstChild.remove();
       list.scrollTop = list.scrollHeight;
       this.#say("busy", `${line} · ${responses(number)}`);
@@ -270,6 +279,14 @@ export class Trial {
 
 const fieldsOf = (outputs) =>
   Object.entries(outputs).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join("  ");
+
+/** What the events of `generate_stream` say. */
+async function* generated(response) {
+  for await (const data of eventsOf(response)) {
+    const { model_name, model_version, error, ...outputs } = JSON.parse(data);
+    yield { error, outputs };
+  }
+}
 
 const responses = (number) => `${number} ${number === 1 ? "response" : "responses"}`;
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import Browser
+from tests.support.journal import read_journal
 from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.protocols.front_page import choose
 
 pytestmark = pytest.mark.system
 
@@ -36,3 +39,25 @@ def test_a_page_of_the_server_streams_from_a_model(
 
         assert "token0,token1,token2" == tokens
         assert browser.evaluate("answers[2].parameters.triton_final_response") is True
+
+        # The form of the model does so, too: what is stopped is cancelled, and the rest not shown
+        choose(browser, "tokens")
+        browser.fill("#try .field:nth-of-type(1) textarea", "1000000")
+        browser.click("#try .field input[type=checkbox]")
+        browser.fill("#try .field:nth-of-type(2) textarea", "1000")
+        browser.click("#try button[title='Ctrl+Enter']")
+        browser.wait_for("document.querySelectorAll('#try .events li').length > 3")
+        browser.click("#try .actions button[type=button]")
+        browser.wait_for("document.querySelector('#try .state').innerText.startsWith('stopped')")
+        eventually(lambda: ("cancelled", "page") in _events(server), 30)
+
+        # An error is its response
+        browser.fill("#try .field:nth-of-type(1) textarea", "[1, 2]")
+        browser.click("#try button[title='Ctrl+Enter']")
+        error = browser.wait_for("document.querySelector('#try .events .wrong')?.innerText")
+        assert "shape" in error
+        assert [] == browser.complaints
+
+
+def _events(server: Server) -> list[tuple[str, str]]:
+    return [(entry.event, entry.id) for entry in read_journal(server.journal)]
