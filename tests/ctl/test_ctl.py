@@ -412,7 +412,7 @@ def test_who_is_told_of_one_server_among_several_is_told_which(several: list[Fak
     ) == shown.stderr
 
 
-@pytest.mark.parametrize("name", ["old", "71", "8001", ":8001"])
+@pytest.mark.parametrize("name", ["old", "71", "pid:71", "8001", ":8001"])
 def test_one_of_several_servers_is_named_by_id_pid_or_port(
     several: list[FakeServer], name: str
 ) -> None:
@@ -443,6 +443,19 @@ def test_nothing_is_changed_where_several_servers_could_be_meant(
         "(pid 70, http 0.0.0.0:8000), 'old' (pid 71, http 0.0.0.0:8001)\n"
     ) == refused.stderr
     assert {"identity"} == {verb for server in several for verb, _ in server.calls}
+
+
+@pytest.mark.parametrize(("name", "meant"), [("pid:8001", "'new'"), (":8001", "'old'")])
+def test_a_pid_that_is_another_servers_port_is_told_apart(
+    several: list[FakeServer], name: str, meant: str
+) -> None:
+    several[0].answers["status"]["processes"][0]["pid"] = 8001
+
+    refused, shown = run("--server", "8001", "status"), run("--server", name, "status")
+
+    assert refused.exit_code == 2
+    assert "2 servers are called '8001', so write 'pid:8001' or ':8001' for the" in refused.stderr
+    assert (shown.exit_code, shown.stdout[:5]) == (0, meant)
 
 
 def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:
@@ -637,11 +650,12 @@ def test_the_server_may_stand_behind_the_command(words: str, expected: str) -> N
     [
         ("alpha", "alpha"),
         ("8000", "8000"),
-        (":8000", "8000"),
-        ("localhost:8000", "8000"),
-        ("http://127.0.0.1:8000/", "8000"),
-        ("http://[::1]:8001", "8001"),
-        (f"http://{socket.gethostname()}:8002/v2", "8002"),
+        ("pid:8000", "pid:8000"),
+        (":8000", ":8000"),
+        ("localhost:8000", ":8000"),
+        ("http://127.0.0.1:8000/", ":8000"),
+        ("http://[::1]:8001", ":8001"),
+        (f"http://{socket.gethostname()}:8002/v2", ":8002"),
     ],
 )
 def test_a_url_names_a_server_by_its_port(text: str, expected: str) -> None:

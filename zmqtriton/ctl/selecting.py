@@ -61,8 +61,8 @@ def move_to_front(words: Sequence[str]) -> list[str]:
 
 
 def parse_server(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return an id, pid or port; an address has the port. Raises BadParameter."""
-    if ":" not in value:
+    """Return an id, a pid or a port; of an address its port. Raises BadParameter."""
+    if ":" not in value or value.startswith("pid:"):
         return value
     try:
         parts = urlsplit(value if "://" in value else f"//{value}")
@@ -73,7 +73,7 @@ def parse_server(context: click.Context, parameter: click.Parameter, value: str)
         raise click.BadParameter(f"'{host}' is another machine; run zmqtriton-ctl there")
     if port is None:
         raise click.BadParameter(f"'{value}' has no port")
-    return str(port)
+    return f":{port}"
 
 
 class _ModelName(click.ParamType):  # type: ignore[type-arg, unused-ignore]

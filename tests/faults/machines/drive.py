@@ -149,7 +149,7 @@ class Drive:
 
     def _run_ctl(self, *words: str) -> str:
         server = self._server
-        choice = ["--server", str(server.http_port)]
+        choice = ["--server", f":{server.http_port}"]
         prefix = server.wrapper
         if self._has_namespaces:
             # as `docker exec` does

@@ -245,7 +245,7 @@ def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_p
         config = server.repository / MODEL / "config.pbtxt"
         config.write_text(config.read_text().replace("count: 1", "count: 40"))
 
-        said = _ctl(server, "--server", str(server.http_port), "reload", MODEL)
+        said = _ctl(server, "--server", f":{server.http_port}", "reload", MODEL)
 
         assert 1 == said.returncode
         assert "ulimit -u of the user allows 40 processes and threads" in said.stderr

@@ -68,7 +68,7 @@ def ask_grpc(server: Server, version: str = "", **headers: str) -> int:
 
 
 def ctl(server: Server, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
     done = subprocess.run(
         [*command, "canary", *words], capture_output=True, text=True, timeout=60, check=False
     )
@@ -194,7 +194,7 @@ def test_requests_that_are_not_copied_count_as_skipped(server: Server) -> None:
     assert shown in ctl(server, "status")[1]
     labels = f'model="{MODEL}",result="skipped",version="{tried}"'
     assert f"zmqtriton_canary_comparisons_total{{{labels}}} 23" in server.metrics_text()
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
     explained = subprocess.run(
         [*command, "explain", MODEL], capture_output=True, text=True, check=True
     )

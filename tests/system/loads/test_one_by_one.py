@@ -90,7 +90,7 @@ def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies
     imports.touch()
 
     def begin() -> Any:
-        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
+        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{way.http_port}"]
         return subprocess.Popen(
             [*command, "replace", "--one-by-one", "-o", "json"],
             stdout=subprocess.PIPE,

@@ -33,7 +33,7 @@ def test_instances_come_and_go_without_a_failed_request(server: Server) -> None:
 
 @pytest.mark.row("L06")
 def test_the_operator_scales_a_model(server: Server) -> None:
-    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
 
     done = subprocess.run(
         [*ctl, "scale", MODEL, "3"], capture_output=True, text=True, timeout=60, check=False

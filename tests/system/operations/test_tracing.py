@@ -237,7 +237,7 @@ def test_a_program_is_traced_and_keeps_no_way_to_the_tracing_process(server: Ser
     count = len(spans(path))
 
     for _ in range(3):
-        with zmqtriton.connect(str(server.http_port)) as program:
+        with zmqtriton.connect(f":{server.http_port}") as program:
             assert next(program.model(_IDENTITY).infer(inputs=inputs)).outputs
 
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # of modules that are imported meanwhile

@@ -166,7 +166,7 @@ def test_a_changed_model_is_loaded_anew(server: Server) -> None:
 
 
 def test_ctl_finds_the_server(server: Server, python: str) -> None:
-    ctl = [python, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    ctl = [python, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
 
     status = run([*ctl, "status"])
 

@@ -91,7 +91,7 @@ def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
 
 
 def _replace(way: ByTakeOver, *words: str) -> Any:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(way.http_port)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{way.http_port}"]
     return subprocess.run(
         [*command, "replace", *words], capture_output=True, text=True, timeout=300, check=False
     )

@@ -57,7 +57,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def operate(server: Server) -> Client:
-    return connect(ServerSelector(name=str(server.http_port)))
+    return connect(ServerSelector(name=f":{server.http_port}"))
 
 
 def test_each_change_of_a_server_is_announced(
