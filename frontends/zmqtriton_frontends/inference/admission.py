@@ -134,6 +134,8 @@ class CheckedRequest(NamedTuple):
         is_early = self.options.deadline_ns or self.copy is not None or self.model.is_hashed
         claim.lends_files = lends_files and not is_early
         if claim.is_on_gpu:
+            if self.copy is not None:
+                self.copy.skip()
             return self._replace(claim=claim, copy=None, cache_key=b"")
         if not claim.lends_files:
             return self

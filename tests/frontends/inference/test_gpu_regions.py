@@ -139,11 +139,13 @@ async def test_what_lies_on_a_gpu_has_no_key(world: World, /, regions: Regions) 
 
 def test_the_answer_to_a_request_on_a_gpu_is_nobody_else_s(regions: Regions) -> None:
     claim = regions.claim({"O": RegionSlice("c", 0, 4)})
-    copied: Any = object()
+    skipped: list[bool] = []
+    copied: Any = SimpleNamespace(skip=lambda: skipped.append(True))
     request = unchecked()._replace(options=Options(deadline_ns=1), copy=copied, cache_key=b"key")
 
     lending = request.with_claim(claim)
 
     assert (claim, None, b"") == (lending.claim, lending.copy, lending.cache_key)
     assert not claim.lends_files
+    assert [True] == skipped  # which the canary's counts say
     claim.give_back()
