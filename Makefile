@@ -230,5 +230,5 @@ $(uv):
 	$(PYTHON) $(peer) .venv-clients/perf_analyzer $(peer_pythons) --no-deps tritonclient==2.50.0 \
 		nvidia-cuda-runtime-cu12==12.9.79
 	if command -v npm > /dev/null; then \
-		npm install --silent --prefix .venv-clients/node @grpc/grpc-js@1 @grpc/proto-loader@0; fi
+		npm install --silent --prefix .venv-clients/node @grpc/grpc-js@1 @grpc/proto-loader@0 ws@8; fi
 	test -e .venv-clients/kserve/left_out || touch $@
