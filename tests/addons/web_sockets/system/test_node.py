@@ -53,4 +53,6 @@ def test_the_node_client_of_the_guide_streams_audio(tmp_path: Path) -> None:
     lines = [line.split() for line in finished.stdout.decode().splitlines()]
     heard = [sum((100 * k) ** 2 for k in range(1, n + 1)) / n for n in range(1, 40)]
     assert [str(number) for number in range(39)] == [own_id for own_id, _ in lines]
-    assert [round(mean**0.5) for mean in heard[:-1]] == [int(found) for _, found in lines[:-1]]
+    assert [round(mean**0.5) for mean in heard[:-1]] == [
+        int(loudness) for _, loudness in lines[:-1]
+    ]
