@@ -80,9 +80,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     for file in _FILES:
         assert {"http"} == hears(f"/http/{file}")
         assert {"grpc"} == hears(f"/grpc/{file}")
-    assert {"http", "grpc", "metrics"} | ({"capture", "jobs"} & LOCAL_SERVICES) == hears(
-        "/of/tokens"
-    )
+    assert {"http", "grpc", "metrics"} | (LOCAL_SERVICES - {"door"}) == hears("/of/tokens")
     clients, models = (settings.cache_secrets[role] for role in ("http", "stub"))
     assert {"http", "grpc", *LOCAL_SERVICES} == hears(clients)
     assert {"broker", "stub"} == hears(models)
