@@ -107,14 +107,3 @@ def test_uses_of_the_mark_are_found() -> None:
         (6, ("d.py::test_d",)),
     ] == sorted(held_by(tree))
     assert {"test_long"} == long_tests(tree)
-
-
-def test_marks_of_a_file_are_read_from_its_text(tmp_path: Path) -> None:
-    file = tmp_path / "test_it.py"
-    file.write_text(
-        "import pytest\n\npytestmark = [\n    pytest.mark.system,\n"
-        '    pytest.mark.long("a.py::test_a"),\n]\n\n\n'
-        "@pytest.mark.slow\ndef test_it(): ...\n"
-    )
-
-    assert {"system", "long"} == tiers.file_marks(file)

@@ -139,15 +139,6 @@ def test_models_are_found_by_name_and_by_state(
     assert expected == shown(browser)
 
 
-@pytest.mark.long("system/protocols/test_pages.py::test_models_are_shown_with_their_states")
-def test_a_long_name_is_broken_between_its_words(browser: Browser) -> None:
-    name = f"{row('team1_customer_churn_predictor_v1')}.querySelector('a')"
-
-    assert "team1_<wbr>customer_<wbr>churn_<wbr>predictor_<wbr>v1" == browser.evaluate(
-        f"{name}.innerHTML"
-    )
-
-
 def test_models_are_shown_with_their_states(browser: Browser) -> None:
     assert "READY" == browser.evaluate(state("add_sub"))
     assert "v1" in browser.evaluate(f"{row('add_sub')}.innerText")
