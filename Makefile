@@ -19,7 +19,7 @@ peer_pythons := '>=3.10,<3.13'
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb \
+.PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb release \
 	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
@@ -143,6 +143,11 @@ deb: $(uv)
 	rm -rf build/deb
 	$(uv) build --quiet --out-dir build/deb
 	deploy/debian/build.sh build/deb/zmqtriton-*.whl build/deb
+
+# All files of a release below build/release, built twice, and tried in a bare root of Debian (RELEASE_DEBIAN);
+# signed where RELEASE_KEY is an SSH key's file or a key of GnuPG. Needs root and mmdebstrap for the trial.
+release: $(uv)
+	python3 tools/release.py $(VERSION)
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as both tiers.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.

@@ -74,6 +74,8 @@ def reason_against() -> str | None:
 
 def mirror() -> str:
     lines = subprocess.run(_MIRROR, check=True, capture_output=True, text=True).stdout.split("\n")
+    if named := os.environ.get("DEBIAN_MIRROR"):
+        return named
     mirrors = [line.split(" ")[2] for line in lines if line.startswith("Debian main ")]
     return mirrors[0] if mirrors else ""
 

@@ -1,0 +1,404 @@
+"""`python3 tools/release.py VERSION [DIRECTORY]`: everything that a release consists of.
+
+The version and the entry of CHANGELOG.md are written into the checkout, if they are not there yet,
+to be committed and tagged. What is built is the tracked files, in a copy: wheel and sdist of the
+server and of packages/, each twice and compared byte by byte; the context of the image; the bill of
+materials; and, in a bare root of Debian (see bare_roots.py), its package. In that root everything
+is installed and tried. SHA256SUMS has all files, and is signed where RELEASE_KEY names a key.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tools import bare_roots
+
+ROOT = Path(__file__).resolve().parent.parent
+UV = ROOT / ".venv-uv" / "bin" / "uv"
+_VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
+#: Each file with the version, and the patterns of which the second group is it.
+WITH_VERSION = {
+    "stub/zmqtriton_floor/__init__.py": (r'^(__version__ = ")([^"]+)',),
+    **{
+        f"packages/{name}/pyproject.toml": (r'^(version = ")([^"]+)', r'("zmqtriton==)([^"]+)')
+        for name in ("pytriton", "tritonserver")
+    },
+}
+_SHIMS = ("pytriton", "tritonserver")
+_IMAGE_FILES = ("Dockerfile", "compose.yaml", "compose.gpu.yaml", "README.md")
+#: The release of Debian that the package is for, and in which everything is tried.
+_DEBIAN = os.environ.get("RELEASE_DEBIAN", "trixie")
+#: Typed in the bare root, where /src/dist has the files; each line must succeed.
+_TRIED = """
+python3 -m venv /tmp/wheel
+/tmp/wheel/bin/pip install --quiet dist/zmqtriton-{v}-py3-none-any.whl
+/tmp/wheel/bin/zmqtriton --version | grep -Fx 'zmqtriton {v}'
+cd /tmp && /tmp/wheel/bin/zmqtriton new scale > /dev/null && /tmp/wheel/bin/zmqtriton check models
+/tmp/wheel/bin/python /src/dist/ask.py /tmp/wheel/bin/zmqtriton models
+cd /src
+for shim in tritonserver pytriton; do
+    /tmp/wheel/bin/pip install --quiet --no-deps dist/zmqtriton_$shim-{v}-*.whl
+done
+/tmp/wheel/bin/python -c 'import tritonserver, pytriton.triton'
+python3 -m venv /tmp/sdist
+/tmp/sdist/bin/pip install --quiet dist/zmqtriton-{v}.tar.gz
+/tmp/sdist/bin/python dist/ask.py /tmp/sdist/bin/zmqtriton /tmp/models
+cd /tmp && sh /src/deploy/debian/build.sh /src/dist/zmqtriton-{v}-py3-none-any.whl /src/dist
+apt-get -qq update
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq -y --no-install-recommends install /src/dist/zmqtriton_*.deb > /dev/null
+/usr/bin/python3 /src/dist/ask.py /usr/bin/zmqtriton /tmp/models
+apt-get -qq -y purge zmqtriton > /dev/null
+test ! -e /usr/bin/zmqtriton
+"""
+#: Serves the model scale and asks it: the standard library is enough.
+_ASK = """
+import json, subprocess, sys, time, urllib.request
+program, models = sys.argv[1:]
+server = subprocess.Popen([program, f"--model-repository={models}", "--http-address=127.0.0.1",
+                           "--grpc-address=127.0.0.1", "--log-info=false"])
+body = {"inputs": [{"name": "X", "shape": [3], "datatype": "FP32", "data": [1, 1, 1]}]}
+url = "http://127.0.0.1:8000/v2/models/scale/infer"
+until = time.monotonic() + 120
+while True:
+    try:
+        with urllib.request.urlopen(url, json.dumps(body).encode()) as answer:
+            outputs = json.load(answer)["outputs"]
+        break
+    except OSError:
+        assert time.monotonic() < until and server.poll() is None, "it does not answer"
+        time.sleep(0.2)
+assert outputs[0]["data"] == [2, 2, 2], outputs
+server.terminate()
+assert server.wait(60) == 0
+"""
+#: Prints what is installed, as JSON.
+_INSTALLED = """
+import importlib.metadata, json
+listed = []
+for each in importlib.metadata.distributions():
+    data = each.metadata
+    listed.append({"name": data["Name"], "version": each.version,
+        "license": data["License-Expression"] or data["License"] or "",
+        "requires": each.requires or []})
+print(json.dumps(listed))
+"""
+
+
+class ReleaseError(Exception):
+    """Raised if there is no release; the text says why."""
+
+
+def write_version(root: Path, version: str) -> list[str]:
+    """Write the version where it stands; return the files that had another one."""
+    changed = []
+    for name, patterns in WITH_VERSION.items():
+        path = root / name
+        before = text = path.read_text("utf-8")
+        for pattern in patterns:
+            text, count = re.subn(
+                pattern, lambda match: match[1] + version, text, flags=re.MULTILINE
+            )
+            if not count:
+                raise ReleaseError(f"{name} names no version")
+        if text != before:
+            path.write_text(text, "utf-8")
+            changed.append(name)
+    return changed
+
+
+def write_entry(root: Path, version: str, day: str) -> list[str]:
+    """Give what is unreleased in CHANGELOG.md to the version; return the file if it is changed."""
+    path = root / "CHANGELOG.md"
+    text = path.read_text("utf-8")
+    if f"\n## [{version}]" in text:
+        return []
+    head = "## [Unreleased]\n"
+    if head not in text:
+        raise ReleaseError("CHANGELOG.md has no heading [Unreleased]")
+    path.write_text(text.replace(head, f"{head}\n## [{version}] - {day}\n", 1), "utf-8")
+    return [path.name]
+
+
+def entry_of(root: Path, version: str) -> str:
+    """Return what CHANGELOG.md says of the version."""
+    text = (root / "CHANGELOG.md").read_text("utf-8")
+    entry = re.search(
+        rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    if entry is None or not entry[1].strip():
+        raise ReleaseError(f"CHANGELOG.md says nothing of {version}")
+    return entry[1].strip() + "\n"
+
+
+def copy_tracked(directory: Path, mode: int) -> None:
+    """Copy the tracked files, all with the same rights."""
+    names = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True, text=True
+    ).stdout.split("\0")
+    for name in filter(None, names):
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, target)
+        target.chmod(mode | (0o111 if os.access(ROOT / name, os.X_OK) else 0))
+
+
+def repacked_sdist(data: bytes, epoch: int) -> bytes:
+    """Return an sdist without what depends on the day, the machine and the user."""
+    packed = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(data)) as source,
+        gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=epoch) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as target,
+    ):
+        for member in sorted(source.getmembers(), key=lambda one: one.name):
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime = epoch
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            target.addfile(member, source.extractfile(member) if member.isfile() else None)
+    return packed.getvalue()
+
+
+def repacked_wheel(data: bytes, epoch: int) -> bytes:
+    """Return a wheel likewise; the names and contents of its files stay, and so does RECORD."""
+    packed = io.BytesIO()
+    moment = datetime.fromtimestamp(max(epoch, 315532800), timezone.utc).timetuple()[:6]
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as source,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        # RECORD is the last, as the format wants it
+        for name in sorted(source.namelist(), key=lambda one: (one.endswith("/RECORD"), one)):
+            info = zipfile.ZipInfo(name, moment)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            is_program = source.getinfo(name).external_attr >> 16 & 0o100
+            info.external_attr = (0o100755 if is_program else 0o100644) << 16
+            target.writestr(info, source.read(name))
+    return packed.getvalue()
+
+
+def build(source: Path, out: Path, epoch: int, *, umask: int) -> None:
+    """Build the sdists and the wheels of a copy of the tree."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"}
+    for place in (source, *(source / "packages" / name for name in _SHIMS)):
+        with tempfile.TemporaryDirectory() as scratch:
+            subprocess.run(
+                [str(UV), "build", "--quiet", "--out-dir", scratch, str(place)],
+                check=True,
+                env=environment,
+                umask=umask,
+            )
+            for path in Path(scratch).iterdir():
+                if path.name.endswith(".tar.gz"):
+                    (out / path.name).write_bytes(repacked_sdist(path.read_bytes(), epoch))
+                elif path.suffix == ".whl":
+                    (out / path.name).write_bytes(repacked_wheel(path.read_bytes(), epoch))
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.iterdir())
+        if path.is_file()
+    }
+
+
+def build_twice(out: Path, epoch: int) -> None:
+    """Build in two places with different rights. Raises ReleaseError if the bytes differ."""
+    results = []
+    for number, (mode, umask) in enumerate(((0o644, 0o022), (0o640, 0o077))):
+        with tempfile.TemporaryDirectory(prefix=f"release-{'x' * number}") as scratch:
+            source, made = Path(scratch) / "source", Path(scratch) / "made"
+            made.mkdir()
+            copy_tracked(source, mode)
+            build(source, made, epoch, umask=umask)
+            results.append(digests(made))
+            if not number:
+                shutil.copytree(made, out, dirs_exist_ok=True)
+    first, second = results
+    if first != second:
+        names = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
+        raise ReleaseError(f"built twice, {', '.join(names)} had different bytes")
+    print(f"built twice with the same bytes: {', '.join(first)}", flush=True)
+
+
+def write_image_context(out: Path, version: str, epoch: int) -> None:
+    """Write what `docker build` needs: the Dockerfile, and the wheel in place of a checkout."""
+    wheel = f"zmqtriton-{version}-py3-none-any.whl"
+    text = (ROOT / "deploy" / "docker" / "Dockerfile").read_text("utf-8")
+    files = {name: (ROOT / "deploy" / "docker" / name).read_bytes() for name in _IMAGE_FILES} | {
+        "Dockerfile": text.replace(
+            "ARG ZMQTRITON=/src\n", f"ARG ZMQTRITON=/src/{wheel}\n"
+        ).encode(),
+        wheel: (out / wheel).read_bytes(),
+    }
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"zmqtriton-{version}-image/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    compressed = gzip.compress(raw.getvalue(), mtime=epoch)
+    path = out / f"zmqtriton-{version}-image.tar.gz"
+    path.write_bytes(repacked_sdist(compressed, epoch))
+
+
+def _name(text: str) -> str:
+    """Return the name in a requirement, as the index has it."""
+    return re.split(r"[^\w.-]", text, maxsplit=1)[0].lower().replace("_", "-").replace(".", "-")
+
+
+def write_bill(out: Path, version: str, epoch: int) -> None:
+    """Write what an installation consists of, in the form of CycloneDX 1.6."""
+    with tempfile.TemporaryDirectory() as scratch:
+        python = Path(scratch) / "venv" / "bin" / "python"
+        subprocess.run([str(UV), "venv", "--quiet", str(python.parent.parent)], check=True)
+        wheel = out / f"zmqtriton-{version}-py3-none-any.whl"
+        install = [str(UV), "pip", "install", "--quiet", "--python", str(python), str(wheel)]
+        subprocess.run(install, check=True)
+        printed = subprocess.run(
+            [str(python), "-I", "-c", _INSTALLED], check=True, capture_output=True, text=True
+        ).stdout
+    distributions = sorted(json.loads(printed), key=lambda one: _name(one["name"]))
+    references = {
+        _name(one["name"]): f"pkg:pypi/{_name(one['name'])}@{one['version']}"
+        for one in distributions
+    }
+
+    def component(one: dict[str, str]) -> dict[str, object]:
+        reference = references[_name(one["name"])]
+        entry: dict[str, object] = {
+            "type": "application" if _name(one["name"]) == "zmqtriton" else "library",
+            "bom-ref": reference,
+            "name": one["name"],
+            "version": one["version"],
+            "purl": reference,
+        }
+        words = one["license"].strip().split("\n")[0]
+        if words:
+            is_expression = re.fullmatch(r"[\w.+-]+( (AND|OR|WITH) [\w.+-]+)*", words)
+            entry["licenses"] = (
+                [{"expression": words}] if is_expression else [{"license": {"name": words}}]
+            )
+        return entry
+
+    components = [component(one) for one in distributions]
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "timestamp": datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "component": next(one for one in components if one["name"] == "zmqtriton"),
+        },
+        "components": [one for one in components if one["name"] != "zmqtriton"],
+        "dependencies": [
+            {
+                "ref": references[_name(one["name"])],
+                "dependsOn": sorted(
+                    references[name]
+                    for name in {_name(text) for text in one["requires"] if "extra ==" not in text}
+                    if name in references
+                ),
+            }
+            for one in distributions
+        ],
+    }
+    path = out / f"zmqtriton-{version}.cdx.json"
+    path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    print(f"bill of materials: {len(components)} components", flush=True)
+
+
+def try_in_bare_root(out: Path, version: str) -> None:
+    """Build Debian's package in a root that has Python alone; install and ask everything there."""
+    if reason := bare_roots.reason_against():
+        if os.environ.get("ZT_CI"):
+            raise ReleaseError(f"no bare root: {reason}")
+        print(f"not tried, and without Debian's package: {reason}", flush=True)
+        return
+    root = ROOT / "build" / "roots" / _DEBIAN
+    bare_roots.make_root(_DEBIAN, root)
+    shutil.copytree(out, root / "src" / "dist", dirs_exist_ok=True)
+    (root / "src" / "dist" / "ask.py").write_text(_ASK)
+    for name in ("tmp/wheel", "tmp/sdist", "tmp/models"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    for name in ("test_scale.py", "client_scale.py"):
+        (root / "tmp" / name).unlink(missing_ok=True)
+    script = "set -ex\n" + _TRIED.format(v=version)
+    (root / "src" / "try.sh").write_text(script)
+    if bare_roots.start(root, "sh", "/src/try.sh").wait():
+        raise ReleaseError("what is installed in a bare root does not do what it should")
+    for path in (root / "src" / "dist").glob("*.deb"):
+        shutil.copy(path, out)
+    print(f"installed, asked and removed in a bare {_DEBIAN}", flush=True)
+
+
+def sign(out: Path) -> None:
+    """Write SHA256SUMS; sign it where RELEASE_KEY is a file with an SSH key, or a key of GnuPG."""
+    sums = out / "SHA256SUMS"
+    lines = [f"{digest}  {name}\n" for name, digest in digests(out).items()]
+    sums.write_text("".join(lines), "utf-8")
+    key = os.environ.get("RELEASE_KEY", "")
+    if not key:
+        print("not signed: RELEASE_KEY names no key", flush=True)
+        return
+    if Path(key).is_file():
+        command = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", key, str(sums)]
+    else:
+        command = ["gpg", "--batch", "--yes", "--armor", "--local-user", key]
+        command += ["--detach-sign", str(sums)]
+    subprocess.run(command, check=True)
+
+
+def release(version: str, out: Path) -> None:
+    if not _VERSION.fullmatch(version):
+        raise ReleaseError(f"'{version}' is no version such as 1.2.3 or 1.2.3rc1")
+    git = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    epoch = int(subprocess.run(git, check=True, capture_output=True, text=True).stdout)
+    day = datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%d")
+    changed = write_version(ROOT, version) + write_entry(ROOT, version, day)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    build_twice(out, epoch)
+    (out / f"zmqtriton-{version}-changes.md").write_text(entry_of(ROOT, version), "utf-8")
+    write_image_context(out, version, epoch)
+    write_bill(out, version, epoch)
+    try_in_bare_root(out, version)
+    sign(out)
+    print(f"\n{out}:")
+    for path in sorted(out.iterdir()):
+        print(f"  {path.stat().st_size:>10,}  {path.name}")
+    if changed:
+        print(f"\nChanged: {', '.join(changed)}. Commit them, and tag the commit v{version}.")
+
+
+def main(words: list[str]) -> int:
+    if len(words) not in (1, 2):
+        print("usage: make release VERSION=1.2.3")
+        return 2
+    try:
+        release(words[0], Path(words[1]) if words[1:] else ROOT / "build" / "release")
+    except (ReleaseError, subprocess.CalledProcessError) as error:
+        print(f"error: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
