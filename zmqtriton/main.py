@@ -13,13 +13,6 @@ from zmqtriton.command_line import read_options
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process import references
 
-#: The core's subcommands. A module is imported with its command: the others need not wait for it.
-_COMMANDS = {
-    "completion": "zmqtriton.completion_command:run_completion",
-    "deploy": "zmqtriton.deploy_command:run_deploy",
-    "token": "zmqtriton.token_command:run_token",
-    "protos": "zmqtriton.protos_command:run_protos",
-}
 #: What follows the image in `docker run IMAGE tritonserver --model-repository=…` and in KServe's
 #: runtime: Triton's image has no program of its own, and ours has this one.
 _PROGRAM = "tritonserver"
@@ -31,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     if words[:1] == [_PROGRAM]:
         words = words[1:]
     if words and not words[0].startswith("-"):
-        reference = _COMMANDS.get(words[0]) or addons.find(addons.COMMANDS, words[0])
+        reference = addons.find(addons.COMMANDS, words[0])
         if reference is not None:
             return _run(references.load(reference), words[1:])
     options = read_options(words)

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.commands": {
+        "completion": "zmqtriton_addons.commands.completion:run_completion",
+        "deploy": "zmqtriton_addons.commands.deploy:run_deploy",
+        "protos": "zmqtriton_addons.commands.protos:run_protos",
+        "token": "zmqtriton_addons.commands.token:run_token",
         "check": "zmqtriton_addons.tools.checking.command:run_check",
         "demo": "zmqtriton_addons.tools.demo:run_demo",
         "example": "zmqtriton_addons.tools.examples:run_example",
@@ -16,14 +20,24 @@ TABLES: dict[str, dict[str, str]] = {
         "simulate": "zmqtriton_addons.tools.simulation.command:run_simulate",
     },
     "zmqtriton.ctl": {
-        "capture": "zmqtriton_addons.capture.showing:capture",
         "bench": "zmqtriton_addons.tools.benching.command:bench",
+        "canary": "zmqtriton_addons.ctl.canaries:canary",
+        "capture": "zmqtriton_addons.capture.showing:capture",
+        "completion": "zmqtriton_addons.ctl.completion:completion",
         "doctor": "zmqtriton_addons.tools.doctor.command:doctor",
         "explain": "zmqtriton_addons.tools.explaining.command:explain",
         "fleet": "zmqtriton_addons.fleet.ctl.command:fleet",
+        "infer": "zmqtriton_addons.ctl.inferring.command:infer",
         "jobs": "zmqtriton_addons.jobs.ctl:jobs",
+        "log-settings": "zmqtriton_addons.ctl.log_settings:log_settings",
+        "logs": "zmqtriton_addons.ctl.logs.command:logs",
         "proxy": "zmqtriton_addons.fleet.proxies.command:proxy",
         "replay": "zmqtriton_addons.capture.command:replay",
+        "repository": "zmqtriton_addons.ctl.repositories:repository",
+        "scale": "zmqtriton_addons.ctl.scaling:scale",
+        "stacks": "zmqtriton_addons.ctl.stacks:stacks",
+        "stats": "zmqtriton_addons.ctl.statistics:stats",
+        "top": "zmqtriton_addons.ctl.statistics:top",
     },
     "zmqtriton.http": {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
@@ -99,4 +113,8 @@ USAGES = {
     "check": "check directory ... [options]   find errors in models",
     "simulate": "simulate directory ...          simulate batching settings under load",
     "fleet": "fleet up file                   run servers on a cluster of Ray",
+    "completion": "completion bash|zsh|fish         complete commands and options in a shell",
+    "deploy": "deploy [kind [directory]]        write units, configurations and manifests",
+    "protos": "protos directory                write the .proto files of the gRPC API",
+    "token": "token new|list|remove ...       make tokens for clients of a server",
 }

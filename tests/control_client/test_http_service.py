@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ctl.inferring.answering import answering
+from tests.control_client.answering import answering
 from zmqtriton.control_client.client import NoServerError
 from zmqtriton.control_client.http_service import (
     Answer,

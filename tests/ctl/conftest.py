@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ctl.fake_server import FakeServer
+from tests.ctl.fake_server import STATUS, FakeServer
 
 
 @pytest.fixture
@@ -29,6 +30,25 @@ def server(temporary: Path) -> Iterator[FakeServer]:
     server = FakeServer(temporary / "zmqtriton-1")
     yield server
     server.close()
+
+
+@pytest.fixture
+def several(temporary: Path) -> Iterator[list[FakeServer]]:
+    """The newest first; their ids are their names."""
+    servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("new", "old")]
+    for number, (name, server) in enumerate(zip(("new", "old"), servers, strict=True)):
+        supervisor = {**STATUS["processes"][0], "pid": 70 + number}
+        place = {"http": f"0.0.0.0:800{number}"}
+        identity = {**STATUS["server"], "id": name, "addresses": place}
+        server.answers["status"] = {**STATUS, "server": identity, "processes": [supervisor]}
+        server.answers["index"] = [{"name": "m"}]
+    os.utime(temporary / "zmqtriton-old" / "ctl", (100, 100))
+    # Its directory changes with each of its stubs.
+    os.utime(temporary / "zmqtriton-new", (50, 50))
+    (temporary / "zmqtriton-dead").mkdir()
+    yield servers
+    for server in servers:
+        server.close()
 
 
 @pytest.fixture

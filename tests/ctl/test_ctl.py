@@ -6,11 +6,9 @@ import errno
 import json
 import os
 import pwd
-import re
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,62 +138,6 @@ def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
 
     assert table.exit_code == 0
     assert "the broker has not answered in time" in table.stderr
-
-
-def a_line(number: int, text: str) -> dict[str, Any]:
-    origin = {"pid": 9, "file": "m_0_0", "line": 3, "model": "m", "instance": "m_0_0"}
-    return {"number": number, "time_s": 0.0, "level": "W", **origin, "text": text}
-
-
-def test_logs_look_as_they_do_in_the_log(server: FakeServer) -> None:
-    server.answers["logs"] = {"lines": [a_line(7, 'said "x"\n')], "last": 7, "lost": 0}
-
-    shown, document = run("logs", "m", "--lines", "5"), run("logs", "--json")
-
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert re.fullmatch(r'W\d{4} [\d:.]+ 9 m_0_0:3\] "said \\"x\\"\\n"\n', shown.stdout)
-    assert a_line(7, 'said "x"\n') == json.loads(document.stdout)
-    assert [
-        ("logs", {"model": "m", "after": 0, "lines": 5}),
-        ("logs", {"model": "", "after": 0, "lines": 100}),
-    ] == server.calls
-
-
-def test_followed_logs_go_on_from_the_last_line_until_the_server_ends(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 1:
-            server.answers["logs"] = {"lines": [a_line(30, "second")], "last": 30, "lost": 22}
-        else:
-            server.answers["logs"] = "hang up"
-
-    monkeypatch.setattr(time, "sleep", pause)
-    server.answers["logs"] = {"lines": [a_line(7, "first")], "last": 7, "lost": 0}
-
-    followed = run("logs", "--follow", "--json")
-
-    assert ["first", "second"] == [
-        json.loads(line)["text"] for line in followed.stdout.split("\n")[:2]
-    ]
-    assert [0, 7, 30] == [arguments["after"] for _, arguments in server.calls]
-    assert "... 22 lines were lost" in followed.stderr
-    assert followed.exit_code == 2
-
-
-def test_following_ends_well_when_it_is_interrupted(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", interrupt)
-    server.answers["logs"] = {"lines": [], "last": 0, "lost": 0}
-
-    assert run("logs", "-f").exit_code == 0
 
 
 def test_models_are_listed(server: FakeServer) -> None:
@@ -377,25 +319,6 @@ def test_an_unknown_command_is_status_2() -> None:
     assert run("dance").exit_code == 2
 
 
-@pytest.fixture
-def several(temporary: Path) -> Iterator[list[FakeServer]]:
-    """The newest first; their ids are their names."""
-    servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("new", "old")]
-    for number, (name, server) in enumerate(zip(("new", "old"), servers, strict=True)):
-        supervisor = {**STATUS["processes"][0], "pid": 70 + number}
-        place = {"http": f"0.0.0.0:800{number}"}
-        identity = {**STATUS["server"], "id": name, "addresses": place}
-        server.answers["status"] = {**STATUS, "server": identity, "processes": [supervisor]}
-        server.answers["index"] = [{"name": "m"}]
-    os.utime(temporary / "zmqtriton-old" / "ctl", (100, 100))
-    # Its directory changes with each of its stubs.
-    os.utime(temporary / "zmqtriton-new", (50, 50))
-    (temporary / "zmqtriton-dead").mkdir()
-    yield servers
-    for server in servers:
-        server.close()
-
-
 def test_the_newest_server_that_lives_is_asked(temporary: Path, several: list[FakeServer]) -> None:
     with connect() as client:
         assert client.directory == temporary / "zmqtriton-new"
@@ -421,28 +344,6 @@ def test_one_of_several_servers_is_named_by_id_pid_or_port(
     assert (shown.stdout[:5], shown.stderr) == ("'old'", "")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "unload" in [verb for verb, _ in several[1].calls]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["load", "m"],
-        ["unload", "m"],
-        ["repository", "register", "/x"],
-        ["log-settings", "--no-info"],
-    ],
-)
-def test_nothing_is_changed_where_several_servers_could_be_meant(
-    several: list[FakeServer], words: list[str]
-) -> None:
-    refused = run(*words)
-
-    assert refused.exit_code == 2
-    assert (
-        "error: 2 servers run, so say which is meant, --server ID, PID or PORT; running: 'new' "
-        "(pid 70, http 0.0.0.0:8000), 'old' (pid 71, http 0.0.0.0:8001)\n"
-    ) == refused.stderr
-    assert {"identity"} == {verb for server in several for verb, _ in server.calls}
 
 
 @pytest.mark.parametrize(("name", "meant"), [("pid:8001", "'new'"), (":8001", "'old'")])
@@ -616,16 +517,6 @@ def test_no_color_is_respected(
     result = CliRunner().invoke(cli, ["models"], color=True)
 
     assert is_coloured is ("\x1b[" in result.output)
-
-
-def test_a_scale_that_was_overtaken_says_so(server: FakeServer) -> None:
-    versions = {"1": {"instances": 2, "ready": 2}}
-    server.answers["scale"] = {"model": "m", "versions": versions, "overtaken_by": 4}
-    server.answers["index"] = [{"name": "m"}]
-
-    result = run("scale", "m", "2")
-
-    assert "superseded: 4 instances were requested meanwhile" in result.stdout
 
 
 # ------------------------------------------------------------------- selecting

@@ -57,6 +57,7 @@ def test_help_is_about_a_word(words: list[str], text: str) -> None:
     assert len(said) < len(text) / 10
 
 
+@pytest.mark.addons
 def test_help_is_about_a_group_or_a_command(text: str) -> None:
     grpc = about("--help", "grpc")
 

@@ -426,6 +426,7 @@ LAYERS = (
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton.ctl",
+            "zmqtriton_addons.ctl.stacks",
             "zmqtriton.findings",
             "zmqtriton_addons.tools.checking",
             "zmqtriton_addons.tools.explaining",
@@ -535,8 +536,26 @@ LAYERS = (
             "zmqtriton.systemd",
             "zmqtriton.yaml_text",
         ),
-        ("click", "numpy", "rich"),
+        ("click", "rich"),
         "asks a running server and must not need one to be imported",
+    ),
+    Layer(
+        "zmqtriton_addons.ctl",
+        (
+            _FLOOR,
+            "zmqtriton.control_client",
+            "zmqtriton.ctl",
+            "zmqtriton.standard_output",
+            "zmqtriton_addons.ctl",
+        ),
+        ("click", "numpy"),
+        "asks a running server, and must not need one to be imported",
+    ),
+    Layer(
+        "zmqtriton_addons.commands",
+        (_FLOOR, "zmqtriton.console", "zmqtriton.options", "zmqtriton_addons.commands"),
+        (),
+        "writes files, and needs no server",
     ),
     Layer(
         "zmqtriton_addons.tools.benching",
@@ -545,6 +564,7 @@ LAYERS = (
             "zmqtriton_addons.tools.benching",
             "zmqtriton.control_client",
             "zmqtriton.ctl",
+            "zmqtriton_addons.ctl.inferring",
             "zmqtriton_protos",
         ),
         ("click", "grpc"),
@@ -618,7 +638,13 @@ LAYERS = (
     *(
         Layer(
             f"{_FLEET}.{name}",
-            (_FLOOR, _FLEET, "zmqtriton.control_client", "zmqtriton.ctl"),
+            (
+                _FLOOR,
+                _FLEET,
+                "zmqtriton.control_client",
+                "zmqtriton.ctl",
+                "zmqtriton_addons.ctl.inferring",
+            ),
             ("click",),
             "asks servers, and must not need one to be imported",
         )

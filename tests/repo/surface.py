@@ -11,6 +11,7 @@ SURFACE = {
     "zmqtriton.broker.core": "the simulation runs the broker's own decisions",
     "zmqtriton.command_line": "a whole command line, with files of options and the environment",
     "zmqtriton.options": "options of the server, parsed and described",
+    "zmqtriton.options.help": "the commands, which a shell completes",
     "zmqtriton.supervisor": "to start the server in this process; GPUs, ports, the kernel, pauses",
     "zmqtriton.runtime_places": "where runtime directories lie",
     # models on disk
@@ -19,10 +20,12 @@ SURFACE = {
     "zmqtriton.repository": "models and versions in directories; their agents",
     "zmqtriton.storage.places": "whether a repository is in an object store",
     # programs that ask a server
+    "zmqtriton.console": "tables for people",
     "zmqtriton.control_client": "servers on this machine: their control socket and their HTTP",
     "zmqtriton.ctl": "commands of zmqtriton-ctl: how they ask, print and fail",
     "zmqtriton.findings": "the form of what check, doctor and explain say",
     "zmqtriton.posting": "messages to a URL",
+    "zmqtriton.standard_output": "an output that its reader has closed",
     "zmqtriton.yaml_text": "documents as YAML",
     # models in the user's process
     "zmqtriton.embedded": "a server, or a connection to one, in a script",

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tools.screenshots import COLUMNS, GUIDES, PICTURES, svg_of
-from zmqtriton.ctl.statistics import _HEADER
+from zmqtriton_addons.ctl.statistics import _HEADER
 
 TOP = GUIDES / "top.svg"
 

@@ -9,7 +9,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "client": "Client NoServerError QUICK_TIMEOUT_S ServerSelector connect find_directories",
-    "http_service": "Answer HttpService RefusedRequest find_address parse_headers",
+    "http_service": "Answer HttpService RefusedRequest find_address find_url parse_headers",
 }
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         HttpService,
         RefusedRequest,
         find_address,
+        find_url,
         parse_headers,
     )
 else:

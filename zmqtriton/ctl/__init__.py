@@ -14,35 +14,30 @@ _NAMES = {
     "asking": "check_name run_with_client",
     "explanations": "explain",
     "failing": "EXIT_REFUSED exit_on_error",
-    "inferring.options": "RequestOptions with_request_options",
-    "inferring.requests": "PreparedRequest",
-    "output": "form_option print_document print_error print_note with_format",
-    "process_use": "format_bytes",
     "live_line": "LiveLine",
+    "output": "form_option print_document print_error print_note print_result with_format",
+    "process_use": "format_bytes use_of_models",
     "selecting": "MODEL CommandGroup",
-    "stacks": "read_stacks",
     "status": "describe_log needs_attention",
-    "tables": "format_duration print_table",
+    "tables": "format_duration print_table shorten terminal_width",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.ctl.asking import check_name, run_with_client
     from zmqtriton.ctl.explanations import explain
     from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-    from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
-    from zmqtriton.ctl.inferring.requests import PreparedRequest
     from zmqtriton.ctl.live_line import LiveLine
     from zmqtriton.ctl.output import (
         form_option,
         print_document,
         print_error,
         print_note,
+        print_result,
         with_format,
     )
-    from zmqtriton.ctl.process_use import format_bytes
+    from zmqtriton.ctl.process_use import format_bytes, use_of_models
     from zmqtriton.ctl.selecting import MODEL, CommandGroup
-    from zmqtriton.ctl.stacks import read_stacks
     from zmqtriton.ctl.status import describe_log, needs_attention
-    from zmqtriton.ctl.tables import format_duration, print_table
+    from zmqtriton.ctl.tables import format_duration, print_table, shorten, terminal_width
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -16,6 +16,7 @@ from zmqtriton.options.report import describe_options
 from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.options.result import Options
 from zmqtriton.options.sources import COMMAND
+from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
 from zmqtriton.options.values import (
     BadValue,
@@ -29,6 +30,7 @@ __all__ = [
     "CATEGORIES",
     "COMMAND",
     "OPENTELEMETRY",
+    "OPTIONS_BY_NAME",
     "BadValue",
     "HelpRequested",
     "OptionError",

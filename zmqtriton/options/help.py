@@ -26,21 +26,14 @@ _SUPPORT_NOTES = {
     OptionSupport.PLANNED: " (No effect yet.)",
     OptionSupport.IGNORED: " (Ignored.)",
 }
-#: The subcommands of the core, each with its usage; `--help` after one says more.
-_COMMANDS = {
-    "completion": "completion bash|zsh|fish         complete commands and options in a shell",
-    "deploy": "deploy [kind [directory]]        write units, configurations and manifests",
-    "protos": "protos directory                write the .proto files of the gRPC API",
-    "token": "token new|list|remove ...       make tokens for clients of a server",
-}
 #: Their defaults depend on addresses, which their help says.
 _DERIVED = ("allow-client-shm", "grpc-reflection")
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
 def commands() -> dict[str, str]:
-    """Return the usage of each subcommand, those of add-ons, too."""
-    return {**addons.own_usages(), **_COMMANDS, **addons.usages_of_others()}
+    """Return the usage of each subcommand; all are add-ons."""
+    return {**addons.own_usages(), **addons.usages_of_others()}
 
 
 def help_text(about: str = "") -> str:

@@ -15,8 +15,6 @@ from zmqtriton.control_client import parse_headers
 from zmqtriton.ctl import (
     EXIT_REFUSED,
     CommandGroup,
-    PreparedRequest,
-    RequestOptions,
     exit_on_error,
     print_document,
     print_error,
@@ -24,6 +22,8 @@ from zmqtriton.ctl import (
     print_table,
     with_format,
 )
+from zmqtriton_addons.ctl.inferring.options import RequestOptions
+from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
 from zmqtriton_addons.fleet.ctl import report
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all

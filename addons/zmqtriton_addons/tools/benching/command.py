@@ -21,16 +21,15 @@ from zmqtriton.control_client import (
 from zmqtriton.ctl import (
     EXIT_REFUSED,
     LiveLine,
-    PreparedRequest,
-    RequestOptions,
     check_name,
     form_option,
     print_document,
     print_note,
     print_table,
     run_with_client,
-    with_request_options,
 )
+from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
+from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
 from zmqtriton_addons.tools.benching import judgement
 from zmqtriton_addons.tools.benching.clients import Clients
 from zmqtriton_addons.tools.benching.results import make_row, server_totals

@@ -18,11 +18,11 @@ from zmqtriton.ctl import (
     needs_attention,
     print_document,
     print_note,
-    read_stacks,
     run_with_client,
     with_format,
 )
 from zmqtriton.findings import Finding, Severity
+from zmqtriton_addons.ctl.stacks import read_stacks
 from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models

@@ -14,10 +14,15 @@ from typing import Any
 import click
 
 from zmqtriton import standard_output
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_document, print_note, with_format
-from zmqtriton.ctl.selecting import MODEL
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl import (
+    MODEL,
+    check_name,
+    print_document,
+    print_note,
+    run_with_client,
+    with_format,
+)
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.logs import line as format_line
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from zmqtriton.options import OPTIONS_BY_NAME
 from zmqtriton.options.help import commands
-from zmqtriton.options.table import OPTIONS_BY_NAME
 
 _BASH = """\
 _zmqtriton() {{

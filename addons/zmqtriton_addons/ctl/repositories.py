@@ -6,10 +6,8 @@ import os
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S
-from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.selecting import CommandGroup
+from zmqtriton.control_client import QUICK_TIMEOUT_S
+from zmqtriton.ctl import CommandGroup, print_result, run_with_client, with_format
 
 
 @click.group(cls=CommandGroup)

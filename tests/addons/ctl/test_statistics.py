@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.ctl.fake_server import run
-from zmqtriton.ctl.statistics import Rates, compute_rates
+from zmqtriton_addons.ctl.statistics import Rates, compute_rates
 
 
 def reading(**figures: int) -> dict[str, Any]:

@@ -6,10 +6,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import Client
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_document, with_format
-from zmqtriton.ctl.selecting import MODEL
+from zmqtriton.control_client import Client
+from zmqtriton.ctl import MODEL, check_name, print_document, run_with_client, with_format
 
 
 @click.command()

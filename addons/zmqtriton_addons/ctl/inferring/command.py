@@ -8,13 +8,10 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import Client
-from zmqtriton.control_client.http_service import Answer, HttpService, RefusedRequest
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
-from zmqtriton.ctl.inferring.requests import HEADER_LENGTH, PreparedRequest
-from zmqtriton.ctl.output import form_option, print_document
-from zmqtriton.ctl.tables import terminal_width
+from zmqtriton.control_client import Answer, Client, HttpService, RefusedRequest
+from zmqtriton.ctl import check_name, form_option, print_document, run_with_client, terminal_width
+from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
+from zmqtriton_addons.ctl.inferring.requests import HEADER_LENGTH, PreparedRequest
 from zmqtriton_floor.errors import DeadlineExceeded
 
 _USUAL_WIDTH = 100
@@ -63,7 +60,7 @@ def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str,
 def _read_answer(answer: Answer) -> dict[str, Any]:
     import numpy as np
 
-    from zmqtriton.ctl.inferring import values
+    from zmqtriton_addons.ctl.inferring import values
 
     length = int(answer.headers.get(HEADER_LENGTH.lower(), len(answer.body)))
     document: dict[str, Any] = json.loads(answer.body[:length])
@@ -81,7 +78,7 @@ def _read_answer(answer: Answer) -> dict[str, Any]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    from zmqtriton.ctl.inferring import values
+    from zmqtriton_addons.ctl.inferring import values
 
     width = terminal_width() or _USUAL_WIDTH
     version = f" version {answer['model_version']}" if answer.get("model_version") else ""
@@ -93,7 +90,7 @@ def _print(answer: dict[str, Any]) -> None:
 
 
 def _to_document(answer: dict[str, Any]) -> dict[str, Any]:
-    from zmqtriton.ctl.inferring import values
+    from zmqtriton_addons.ctl.inferring import values
 
     outputs = [
         {key: each[key] for key in ("name", "datatype", "shape")}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from zmqtriton.deploy_command import kinds, opening, terminal_text
 from zmqtriton.main import main
+from zmqtriton_addons.commands.deploy import kinds, opening, terminal_text
 
 DEPLOY = ROOT / "deploy"
 ALL_KINDS = sorted(path.parent.name for path in DEPLOY.glob("*/README.md"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S
-from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.output import print_result, with_format
+from zmqtriton.control_client import QUICK_TIMEOUT_S
+from zmqtriton.ctl import print_result, run_with_client, with_format
 
 
 @click.command("log-settings")

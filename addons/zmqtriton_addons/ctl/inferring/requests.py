@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from zmqtriton.control_client.http_service import HttpService
+from zmqtriton.control_client import HttpService
 from zmqtriton_floor.errors import InvalidArgument
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -51,7 +51,7 @@ def prepare(
     The model's metadata has the types and shapes. Raises InvalidArgument.
     """
     # only now: the other commands do without numpy
-    from zmqtriton.ctl.inferring import values
+    from zmqtriton_addons.ctl.inferring import values
 
     if isinstance(document, dict) and isinstance(document.get("inputs"), list):
         if words or fill:

@@ -7,11 +7,15 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S
-from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.selecting import MODEL, CommandGroup
-from zmqtriton.ctl.tables import print_table
+from zmqtriton.control_client import QUICK_TIMEOUT_S
+from zmqtriton.ctl import (
+    MODEL,
+    CommandGroup,
+    print_result,
+    print_table,
+    run_with_client,
+    with_format,
+)
 
 _HEADER = ("Model", "Stable", "Canary", "Phase", "Share", "Requests", "Failed", "Mean", "Since")
 #: The percentage of a canary that is not running.

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.selecting import MODEL
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl import MODEL, check_name, print_result, run_with_client, with_format
 from zmqtriton_floor.errors import NotFound
 
 #: The form in which Python writes them.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.control_client.answering import answering
 from tests.ctl.fake_server import FakeServer, run
-from tests.ctl.inferring.answering import answering
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from tests.conftest import skip_missing
-from zmqtriton.completion_command import script
 from zmqtriton.main import main
+from zmqtriton_addons.commands.completion import script
 
 
 def completed(*words: str) -> list[str]:

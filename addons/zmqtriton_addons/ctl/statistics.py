@@ -15,12 +15,18 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_document, with_format
-from zmqtriton.ctl.process_use import format_bytes, use_of_models
-from zmqtriton.ctl.selecting import MODEL
-from zmqtriton.ctl.tables import print_table, shorten
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl import (
+    MODEL,
+    check_name,
+    format_bytes,
+    print_document,
+    print_table,
+    run_with_client,
+    shorten,
+    use_of_models,
+    with_format,
+)
 from zmqtriton_floor.errors import NotFound, Unavailable
 
 _HEADER = (

@@ -1,0 +1,1 @@
+"""Commands of `zmqtriton` that write files for people who run servers."""

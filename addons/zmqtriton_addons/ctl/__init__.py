@@ -1,0 +1,1 @@
+"""Commands of `zmqtriton-ctl` that show, steer and ask; a server runs without them."""
