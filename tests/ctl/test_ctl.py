@@ -355,7 +355,7 @@ def test_a_pid_that_is_another_servers_port_is_told_apart(
     refused, shown = run("--server", "8001", "status"), run("--server", name, "status")
 
     assert refused.exit_code == 2
-    assert "2 servers are called '8001', so write 'pid:8001' or ':8001' for the" in refused.stderr
+    assert "2 servers are called '8001', so name a pid or port, as pid:N or :N" in refused.stderr
     assert (shown.exit_code, shown.stdout[:5]) == (0, meant)
 
 

@@ -86,8 +86,7 @@ class ServerIdentity(NamedTuple):
 
     def matches(self, name: str) -> bool:
         ports = {address.rpartition(":")[2] for address in self.addresses.values()}
-        pids = {str(self.pid), f"pid:{self.pid}"}
-        return name in {self.id} | pids | ports | {f":{port}" for port in ports}
+        return name in {self.id, str(self.pid), f"pid:{self.pid}", *ports, *map(":".__add__, ports)}
 
     def describe(self) -> str:
         where = "".join(f", {service} {place}" for service, place in self.addresses.items())
@@ -220,9 +219,10 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
         whom = "server that has answered" if any(one.is_unknown for one in clients) else "server"
         return f"no {whom} is called '{name}'; running: {running}"
     if name:
-        plain = name.isdecimal()
-        how = f"write 'pid:{name}' or ':{name}' for the port" if plain else "name a pid or port"
-        return f"{meant} servers are called '{name}', so {how}; running: {running}"
+        return (
+            f"{meant} servers are called '{name}', so name a pid or port, as pid:N or :N; "
+            f"running: {running}"
+        )
     return (
         f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {running}"
     )
