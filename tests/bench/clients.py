@@ -284,6 +284,32 @@ class TokenConnection(_CallingConnection):
         super().__init__(read_stream)
 
 
+def web_socket(port: int, floats: int = 16) -> Plan:
+    """identity_fp32 with binary messages over a WebSocket."""
+    return _plan(_of_this_module(SocketConnection), port, floats=floats)
+
+
+class SocketConnection(_CallingConnection):
+    def __init__(self, plan: Plan) -> None:
+        from websockets.sync.client import connect
+
+        shape = {"datatype": "FP32", "shape": [plan["floats"]]}
+        tensor = {"name": "INPUT0", **shape, "parameters": {"binary_data_size": plan["floats"] * 4}}
+        document = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+        head = json.dumps(document).encode()
+        data = struct.pack("<f", 0.5) * plan["floats"]
+        request = struct.pack("<I", len(head)) + head + data
+        socket = connect(f"ws://{plan['address']}/v2/models/identity_fp32/stream", max_size=None)
+
+        def ask() -> None:
+            socket.send(request)
+            answer = socket.recv(timeout=plan["timeout_s"])
+            if not (isinstance(answer, bytes) and answer.endswith(data)):
+                raise RuntimeError(f"no such tensor: {answer!r}")
+
+        super().__init__(ask)
+
+
 def in_turns(plan: Plan, connections: int) -> Plan:
     """The same load, in which each client has so many connections and takes them in turns."""
     return {**plan, "kind": _of_this_module(Turns), "of": plan, "connections": connections}

@@ -28,6 +28,7 @@ WORKLOADS: dict[str, tuple[clients.MakePlan, str, tuple[int, ...]]] = {
     "http binary 16 x FP32": (clients.http_binary, "http", (1, 8, 32)),
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
     "grpc stream 16 x FP32": (clients.grpc_stream, "grpc", (1, 8, 32)),
+    "websocket 16 x FP32": (clients.web_socket, "http", (1, 8, 32)),
     "python 16 x FP32": (clients.python, "http", (1, 8, 32)),
     "door 16 x FP32": (clients.door, "http", (1, 8, 32)),
     "door 100 tokens": (clients.door_tokens, "http", (1, 8)),
