@@ -31,7 +31,7 @@ drops it. `python -m tools.protocol_page` prints the tables as Markdown: docs/pr
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Iterable, List, Tuple, Type, TypeVar, Union
 
 import msgpack
 
@@ -909,6 +909,15 @@ def decode_request(packed: bytes) -> RequestBody:
         return make(RequestBody, (request_id, parameters, outputs, _tensors(inputs), places))
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("body is not a request") from None
+
+
+def references_in(tensors: Iterable[Tensor]) -> list[Reference]:
+    """Return those of tensors whose data lie elsewhere."""
+    references = []
+    for tensor in tensors:
+        if type(tensor.data) is Reference:
+            references.append(tensor.data)
+    return references
 
 
 def decode_response(

@@ -80,10 +80,6 @@ class FakePeer:
             self.send(message)
 
 
-def _references(tensors: list[wire.Tensor]) -> list[wire.Reference]:
-    return [t.data for t in tensors if type(t.data) is wire.Reference]
-
-
 class _FakeLoop:
     """The loop of a frontend, which the test flushes itself."""
 
@@ -167,7 +163,7 @@ class FakeFrontend(FakePeer):
             self.handle_block_message(message)
             return
         for row, body in zip(message.replies, bodies, strict=True):
-            references = _references(wire.decode_response(body).outputs) if body else []
+            references = wire.references_in(wire.decode_response(body).outputs) if body else []
             if row.flags & wire.FORWARDED:
                 self._take_forwarded(row, references)
                 continue
@@ -250,7 +246,7 @@ class FakeStub(FakePeer):
                     self.batches.append((work.batch, []))
                 self.batches[-1][1].append(route)
                 decoded = wire.decode_request(body)
-                self.pending[route] = _references(decoded.inputs)
+                self.pending[route] = wire.references_in(decoded.inputs)
                 self._names[route] = decoded.request_id
         elif type(message) is not wire.CancelExecution:
             self.handle_block_message(message)

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
+from websockets import exceptions
+from websockets.sync.client import ClientConnection, connect
 
 from tests.faults.days.judging import Failure, Timeline
 from tests.support.server import Server
@@ -300,6 +302,85 @@ class StreamClient(GrpcClient):
                 return RIGHT
 
 
+class SocketClient(Client):
+    """Requests on one WebSocket, one after the other."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        super().__init__(server, number)
+        self._socket: ClientConnection | None = None
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close_socket()
+            self._socket = None
+
+    def ask(self) -> str:
+        try:
+            return self._ask()
+        except exceptions.InvalidStatus as error:
+            self.reason = f"{error.response.status_code} {error.response.body.decode()}"
+            return str(error.response.status_code)
+        except (exceptions.ConnectionClosed, exceptions.InvalidHandshake, EOFError) as error:
+            raise ConnectionResetError(repr(error)) from error
+
+    def _ask(self) -> str:
+        own_id = self.new_id()
+        answer = self.send(own_id, {"ID": ("BYTES", [1, 1], own_id), "MS": ("INT32", [1, 1], 5)})
+        if answer is None:
+            return self.reason.split()[0]
+        got = {output["name"]: output["data"] for output in answer["outputs"]}
+        if got.get("ID") != [own_id]:
+            raise WrongAnswerError(f"{got} for {own_id}")
+        [stamp] = got.get("STAMP", [None])
+        self.check_stamp(stamp)
+        return RIGHT
+
+    def send(self, own_id: str, inputs: dict[str, tuple[str, list[int], Any]]) -> Any:
+        """Send a request; return its first response, None for an error."""
+        if self._socket is None:
+            url = f"ws://127.0.0.1:{self.server.http_port}/v2/models/{self.model}/stream"
+            self._socket = connect(url, additional_headers=self.headers, open_timeout=_WITHIN_S)
+        tensors = [
+            {"name": name, "datatype": datatype, "shape": shape, "data": [value]}
+            for name, (datatype, shape, value) in inputs.items()
+        ]
+        self._socket.send(json.dumps({"id": own_id, "inputs": tensors}))
+        return self.receive(own_id)
+
+    def receive(self, own_id: str) -> Any:
+        assert self._socket is not None
+        answer = json.loads(self._socket.recv(timeout=_WITHIN_S))
+        # one that has come twice, or late, is found here, too
+        if answer.get("id") != own_id:
+            raise WrongAnswerError(f"{answer} for {own_id}")
+        if "error" in answer:
+            self.reason = f"{answer['status']} {answer['error']}"
+            return None
+        return answer
+
+
+class SocketStreamClient(SocketClient):
+    """One stream after the other on one WebSocket."""
+
+    model = "tokens"
+
+    def _ask(self) -> str:
+        self.own_id = own_id = f"{self.prefix}-{next(self.numbers)}"
+        inputs = {"COUNT": ("INT32", [1], _TOKENS), "DELAY_US": ("INT32", [1], 1000)}
+        answer, count = self.send(own_id, inputs), 0
+        while answer is not None:
+            for output in answer.get("outputs", []):
+                if output["name"] == "INDEX" and output["data"] != [count]:
+                    raise WrongAnswerError(f"{output} at {count}")
+            count += bool(answer.get("outputs"))
+            if answer["parameters"]["triton_final_response"]:
+                if count != _TOKENS:
+                    raise WrongAnswerError(f"the stream has ended after {count}")
+                return RIGHT
+            answer = self.receive(own_id)
+        return self.reason.split()[0]
+
+
 class ReloadClient(HttpClient):
     """Loads a model again and again; whoever asks it meanwhile is answered."""
 
@@ -333,6 +414,8 @@ KINDS: tuple[tuple[type[Client], int], ...] = (
     (HttpClient, 4),
     (GrpcClient, 3),
     (StreamClient, 2),
+    (SocketClient, 2),
+    (SocketStreamClient, 1),
     (SequenceClient, 2),
     (EnsembleClient, 2),
     (BlsClient, 2),

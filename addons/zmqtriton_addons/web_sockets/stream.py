@@ -127,6 +127,7 @@ class _Conversation:
 
     async def run(self) -> None:
         watching = self._loop.create_task(self._watch(asyncio.current_task()))
+        self._socket.rest(True)
         try:
             await self._read()
         except Violation as violation:
@@ -214,6 +215,7 @@ class _Conversation:
         # without a turn of its own: tasks begin, and so send, in the order in which they were made
         answering = self._loop.create_task(self._answer(items, arrivals, share, written, before))
         self._requests[answering] = _Request(answering, own_id, size)
+        self._socket.rest(False)
         self._bytes += size
         answering.add_done_callback(self._have_answered)
         if not is_decoupled:
@@ -224,6 +226,7 @@ class _Conversation:
 
     def _have_answered(self, answering: asyncio.Task[None]) -> None:
         request = self._requests.pop(answering)
+        self._socket.rest(not self._requests)
         self._bytes -= request.size
         self._req.hold(-request.size)
         if self._latest is answering:

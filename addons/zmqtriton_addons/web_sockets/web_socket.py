@@ -106,6 +106,10 @@ class WebSocket:
     async def _send(self, opcode: int, parts: Sequence[bytes | memoryview]) -> None:
         await self._upgraded.write((frame(opcode, sum(map(len, parts))), *parts))
 
+    def rest(self, is_resting: bool) -> None:
+        """Say whether nothing is under way, so that others may need its connection more."""
+        self._upgraded.rest(is_resting)
+
     async def ask(self) -> None:
         """Ask the client whether it is there."""
         await self.send(PING, (b"",))

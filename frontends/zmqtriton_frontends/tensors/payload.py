@@ -24,7 +24,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_frontends.tensors.placement import COPY_BYTES, KeptBlocks, Placement, copy
-from zmqtriton_frontends.tensors.references import blocks_of, references_of
+from zmqtriton_frontends.tensors.references import blocks_of
 from zmqtriton_frontends.tensors.releases import Releases
 from zmqtriton_frontends.tensors.segments import Segments
 
@@ -202,12 +202,12 @@ class Payload:
         Or let go of what was kept for it. None if their memory has to be requested first: then
         nothing was done.
         """
-        references = references_of(response)
+        references = wire.references_in(response.outputs)
         return None if self.mappings.missing(references) else self._open(response, references, kept)
 
     async def open(self, response: ResponseBody, kept: KeptBlocks | None = None) -> ResponseBody:
         """Return the response, however long it takes. Raises Unavailable if the memory is gone."""
-        references = references_of(response)
+        references = wire.references_in(response.outputs)
         if self.mappings.missing(references):
             await self._map_all(references, kept)
         return self._open(response, references, kept)

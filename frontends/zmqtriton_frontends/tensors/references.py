@@ -44,14 +44,6 @@ def read_response(body: bytes, *, has_places: bool = False) -> ResponseBody:
     return wire.decode_response(body, may_refer=may_refer, has_places=has_places)
 
 
-def references_of(response: ResponseBody) -> list[Reference]:
-    references = []
-    for tensor in response.outputs:
-        if type(tensor.data) is Reference:
-            references.append(tensor.data)
-    return references
-
-
 def size_of(body: bytes) -> int:
     """Return the memory that a response takes: that of its body and of what it refers to."""
     size = len(body)
@@ -67,4 +59,4 @@ def blocks_of(data: bytes) -> list[Block]:
 
 
 def _references_in(body: bytes) -> list[Reference]:
-    return references_of(wire.decode_response(body, has_places=True))
+    return wire.references_in(wire.decode_response(body, has_places=True).outputs)

@@ -10,10 +10,16 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.faults.attacks import at_the_door, frames, over_grpc, over_http, strongest
+from tests.faults.attacks import at_the_door, frames, over_grpc, over_http, over_sockets, strongest
 from tests.faults.attacks.target import Attacker, Target
 
-ATTACKS = over_http.ATTACKS | over_grpc.ATTACKS | frames.ATTACKS | at_the_door.ATTACKS
+ATTACKS = (
+    over_http.ATTACKS
+    | over_grpc.ATTACKS
+    | frames.ATTACKS
+    | over_sockets.ATTACKS
+    | at_the_door.ATTACKS
+)
 _ALL: dict[str, Callable[[Attacker], str | None]] = {**ATTACKS, **strongest.ATTACKS}
 #: Attackers have machines of their own, and here they have what others leave.
 _NICENESS = 10

@@ -15,7 +15,7 @@ from tests.supervisor.settings import frontend_settings
 from tests.support.streams import FakeStreams
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
+from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body, references_in
 from zmqtriton_frontends.entrance.steps.reports import HEADERS as REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -29,7 +29,7 @@ from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.process.peer_user import Place
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
-from zmqtriton_frontends.tensors.references import PlacedBody, references_of
+from zmqtriton_frontends.tensors.references import PlacedBody
 from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {
@@ -151,7 +151,7 @@ class FakeGateway(Gateway):
             try:
                 response = await self.respond_late(request)
                 body = encode_body(response)
-                reply.set_result(PlacedBody(body) if references_of(response) else body)
+                reply.set_result(PlacedBody(body) if references_in(response.outputs) else body)
             except ZmqTritonError as error:
                 reply.set_exception(error)
             except ZeroDivisionError as mistake:

@@ -13,7 +13,13 @@ from zmqtriton.broker.memory.leases import Leases
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import Block, Reference, Tensor, decode_request, decode_response
+from zmqtriton_floor.wire import (
+    Block,
+    Reference,
+    decode_request,
+    decode_response,
+    references_in,
+)
 
 #: The bytes of a block that a stub was given: where they begin and end. A Block is found by a
 #: plain tuple, too.
@@ -65,7 +71,7 @@ class Provenance:
     def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
         """True if a stub that has these requests may make this request of another model."""
         try:
-            references = _references(decode_request(body).inputs)
+            references = references_in(decode_request(body).inputs)
         except ProtocolError:
             return False
         if all(reference.owner == stub for reference in references):
@@ -96,15 +102,7 @@ def extent_of(reference: Reference) -> tuple[Block, int, int]:
 
 def references_in_response(body: bytes) -> list[Reference]:
     """Return the memory that a response refers to. Raises ProtocolError if it is malformed."""
-    return _references(decode_response(body, has_places=True).outputs) if body else []
-
-
-def _references(tensors: Iterable[Tensor]) -> list[Reference]:
-    references = []
-    for tensor in tensors:
-        if type(tensor.data) is Reference:
-            references.append(tensor.data)
-    return references
+    return references_in(decode_response(body, has_places=True).outputs) if body else []
 
 
 def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
@@ -112,7 +110,7 @@ def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
     extents: _Extents = {}
     for request in requests:
         try:
-            references = _references(decode_request(request.body).inputs) if request.body else []
+            references = references_in(decode_request(request.body).inputs) if request.body else []
         except ProtocolError:
             continue
         for reference in references:

@@ -86,7 +86,8 @@ class Connection(asyncio.Protocol):
         self._body_receiver: BodyReceiver | None = None
         #: The answer that is being written is the last.
         self._is_last = False
-        self.is_closed = self._is_leaving = False
+        #: `is_resting` is set by a protocol that has taken over, while nothing is under way.
+        self.is_closed = self._is_leaving = self.is_resting = False
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
         #: Since when nothing of an announced body has come, while the process ends.
@@ -288,6 +289,7 @@ class Connection(asyncio.Protocol):
     def hand_over(self, protocol: asyncio.Protocol) -> None:
         """Give the socket to another protocol: no HTTP follows."""
         begun, self._reader.held = self._reader.held, b""
+        self.answered_at = self._host.now()
         self.channel.set_protocol(protocol)
         self.channel.resume_reading()
         protocol.data_received(begun)
@@ -321,7 +323,12 @@ class Connection(asyncio.Protocol):
         since = max(self._head_since, self._idle_since)
         if self.sequences:
             still_s = max(still_s, _BETWEEN_REQUESTS_S)
-        if self.is_idle and not self._has_place and now - since > still_s:
+        if (
+            self._exchange is None
+            and self.is_idle
+            and not self._has_place
+            and now - since > still_s
+        ):
             self.close()
 
     def _say(self, status: int, body: bytes) -> None:
@@ -370,9 +377,10 @@ class Connection(asyncio.Protocol):
     def is_idle(self) -> bool:
         """True if nothing is in flight here.
 
-        At most the beginning of a request's headers has come, and all answers have gone.
+        At most the beginning of a request's headers has come, and all answers have gone; or the
+        protocol that has taken over says so.
         """
-        return self._exchange is None and not self.channel.unsent_bytes
+        return (self._exchange is None or self.is_resting) and not self.channel.unsent_bytes
 
     def check(self, now: float) -> None:
         """End the connection if its client stalls. To be called once a second."""

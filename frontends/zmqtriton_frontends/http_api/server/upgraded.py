@@ -58,6 +58,10 @@ class Upgraded(asyncio.Protocol):
         self._channel.resume_reading()
         return data
 
+    def rest(self, is_resting: bool) -> None:
+        """Say whether nothing is under way: such a connection makes room for others."""
+        self._connection.is_resting = is_resting
+
     def close(self) -> None:
         """Close it once all bytes were sent; the client can read them, whatever it sends."""
         self._is_closed = True

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,6 +24,7 @@ from wsproto.connection import Connection, ConnectionType
 
 from tests.addons.web_sockets import conversations
 from tests.addons.web_sockets.conversations import client_frame
+from tests.conftest import find_tool
 from tests.support.journal import read_journal
 from tests.support.scraping import pending_requests
 from tests.support.server import Server
@@ -44,6 +45,11 @@ pytestmark = pytest.mark.system
 
 MODELS = ["tokens", "add_sub", "identity_fp32", "sequences", "raising"]
 FINAL = "triton_final_response"
+HANDSHAKE = (
+    "GET /v2/models/{model}/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +67,7 @@ def raw_socket(server: Server, model: str) -> socket.socket:
     client = socket.create_connection(("127.0.0.1", server.http_port))
     client.settimeout(60)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.sendall(
-        f"GET /v2/models/{model}/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-    )
+    client.sendall(HANDSHAKE.format(model=model).encode())
     return client
 
 
@@ -416,3 +418,22 @@ def test_the_time_that_a_handshake_names_is_that_of_each_request(server: Server)
                 answers.append(receive(client))
 
             assert (own_id, 504) == (answers[-1]["id"], answers[-1]["status"])
+
+
+def test_sockets_that_say_nothing_make_room_for_others(tmp_path: Path) -> None:
+    server = Server(tmp_path, models=["add_sub"], frontends=())
+    prlimit = find_tool("prlimit", package="util-linux")
+    server.wrapper = (prlimit, "--nofile=250:250")
+    with server, ExitStack() as stack:
+        for _ in range(300):
+            client = socket.socket()
+            stack.callback(client.close)
+            client.settimeout(60)
+            client.bind(("127.0.0.2", 0))
+            client.connect(("127.0.0.1", server.http_port))
+            client.sendall(HANDSHAKE.format(model="add_sub").encode())
+
+        for number in range(10):
+            with open_socket(server, "add_sub", open_timeout=60) as honest:
+                honest.send(json.dumps(sums(number)))
+                assert [2.0 * number] * 16 == receive(honest)["outputs"][0]["data"]

@@ -1,0 +1,138 @@
+"""Attacks over WebSockets: on the handshake, on frames, and on what is answered."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+
+from tests.addons.web_sockets import conversations
+from tests.addons.web_sockets.conversations import client_frame
+from tests.faults.attacks.target import ECHO, STREAMED, Attacker, send_quietly
+from zmqtriton_addons.web_sockets.frames import BINARY, CONTINUATION, PING, TEXT
+
+MIB = 1 << 20
+
+
+def handshake(attack: Attacker, model: str = ECHO) -> bytes:
+    """Return a handshake of somebody who may ask."""
+    headers = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    return attack.request(f"/v2/models/{model}/stream", b"", **headers)
+
+
+def _open(
+    attack: Attacker, count: int, data: bytes = b"", model: str = ECHO
+) -> list[socket.socket]:
+    """Open sockets that take little at once, and send behind the handshake."""
+    whole = handshake(attack, model) + data
+    made = [attack.connect(whole, 4096) for _ in range(count) if not attack.is_over]
+    return [connection for connection in made if connection is not None]
+
+
+def handshakes(attack: Attacker) -> None:
+    """Handshakes without end: of clients that leave at once, that stay, and half ones."""
+    whole = handshake(attack)
+    while not attack.is_over:
+        connection = attack.connect(whole[: attack.chance.choice((len(whole), len(whole) - 2))])
+        if connection is not None and attack.chance.random() < 0.8:
+            connection.close()
+
+
+def idle(attack: Attacker) -> None:
+    """More sockets than there may be, which say nothing."""
+    _open(attack, attack.between(300, 800))
+    attack.wait()
+
+
+def strange_frames(attack: Attacker) -> None:
+    """Conversations with wrong masks, reserved bits, lengths and parts."""
+    counts = Counter[str]()
+    while not attack.is_over:
+        for connection in _open(attack, 1, conversations.make(attack.chance, counts)):
+            time.sleep(attack.chance.choice((0, 0.01)))
+            connection.close()
+
+
+def pings(attack: Attacker) -> None:
+    """Pings without end, whose pongs are not read, and empty parts of a message."""
+    many = client_frame(PING, bytes(attack.chance.choice((0, 125)))) * 500
+    parts = client_frame(CONTINUATION, b"", is_last=False) * 500
+    begun = client_frame(TEXT, b"", is_last=False)
+    connections = _open(attack, attack.between(4, 60), begun)
+    _send_on(attack, connections, (many, parts))
+
+
+def giant_messages(attack: Attacker) -> None:
+    """Messages of which much comes, in one frame or in many, and never all."""
+    size = attack.between(MIB, 64 * MIB)
+    head = b"\x82\xff" + size.to_bytes(8, "big") + b"\1\2\3\4"
+    part = bytes(attack.between(64 << 10, 4 * MIB))
+    in_parts = client_frame(BINARY, b"", is_last=False)
+    frame = client_frame(CONTINUATION, part, is_last=False)
+    for number, connection in enumerate(_open(attack, attack.between(4, 40))):
+        connection.settimeout(0.5)
+        is_whole = number % 2 == 0
+        send_quietly(connection, head + part if is_whole else in_parts + frame * 8)
+    attack.wait()
+
+
+def unread_streams(attack: Attacker) -> None:
+    """Streams of a model, several on each socket, that are not read."""
+    tensor = {"name": "COUNT", "datatype": "INT32", "shape": [1], "data": [2_000_000_000]}
+    request = client_frame(TEXT, json.dumps({"id": "a", "inputs": [tensor]}).encode())
+    _open(attack, attack.between(10, 100), request * attack.between(1, 8), STREAMED)
+    attack.wait()
+
+
+def unread_answers(attack: Attacker) -> None:
+    """Requests without end, wrong ones too, whose answers are not read."""
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [5]}
+    right = client_frame(TEXT, json.dumps({"inputs": [tensor]}).encode()) * 50
+    wrong = client_frame(TEXT, b"{" * attack.between(1, 1000)) * 50
+    _send_on(attack, _open(attack, attack.between(4, 60)), (right, wrong))
+
+
+def slow_messages(attack: Attacker) -> None:
+    """Messages that come byte by byte."""
+    whole = client_frame(TEXT, b"x" * 60_000)
+    rows: list[tuple[socket.socket, Iterator[int]]] = [
+        (connection, iter(whole)) for connection in _open(attack, attack.between(30, 200))
+    ]
+    while not attack.is_over:
+        for connection, data in rows:
+            with suppress(OSError):
+                connection.send(bytes((next(data),)))
+        time.sleep(0.05)
+
+
+def _send_on(attack: Attacker, connections: list[socket.socket], kinds: tuple[bytes, ...]) -> None:
+    """Send as much as the server takes; what it takes in part goes on where it stood."""
+    rest = dict.fromkeys(connections, b"")
+    for connection in connections:
+        connection.setblocking(False)
+    while not attack.is_over:
+        for connection in connections:
+            data = rest[connection] or attack.chance.choice(kinds)
+            with suppress(OSError):
+                rest[connection] = data[connection.send(data) :]
+        time.sleep(0.01)
+
+
+ATTACKS = {
+    "WebSockets, handshakes without end": handshakes,
+    "WebSockets that say nothing": idle,
+    "WebSockets, strange frames": strange_frames,
+    "WebSockets, pings and empty parts": pings,
+    "WebSockets, messages that never end": giant_messages,
+    "WebSockets, streams not read": unread_streams,
+    "WebSockets, answers not read": unread_answers,
+    "WebSockets, messages byte by byte": slow_messages,
+}
