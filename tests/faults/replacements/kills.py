@@ -68,14 +68,8 @@ def kill_during(way: ByTakeOver, kill: Kill) -> float:
 
 def _hold(server: Server) -> psutil.Process:
     """Stop the server's process for HTTP as soon as it is there, and return it."""
-    assert server.process is not None
-    supervisor = psutil.Process(server.process.pid)
-
-    def first() -> psutil.Process | None:
-        children = supervisor.children()
-        return next((p for p in children if "zmqtriton_frontends.http_api" in p.cmdline()), None)
-
-    process = eventually(first, _WITHIN_S, "it has a process for HTTP")
+    pids = eventually(lambda: server.pids().get("http"), _WITHIN_S, "it has a process for HTTP")
+    process = psutil.Process(pids[0])
     process.suspend()
     return process
 
