@@ -27,6 +27,7 @@ from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import (
     CATALOGUE_MESSAGES,
+    CUT,
     STOPPING,
     Catalogue,
     apply_settings,
@@ -288,6 +289,15 @@ class Gateway:
         if own_id in self._replies:
             self._replies[own_id] = None
             self._broker.cancel(own_id)
+
+    def give_up(self) -> None:
+        """Answer all that is under way with an error, and cancel it: the process ends."""
+        for own_id, reply in list(self._replies.items()):
+            self.cancel(own_id)
+            if isinstance(reply, ResponseStream):
+                reply.end(Unavailable(CUT))
+            elif reply is not None:
+                reply.set_exception(Unavailable(CUT))
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Return the result of a control call. Raises the supervisor's error."""

@@ -36,7 +36,8 @@ from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.load_on_demand import Call, NotLoaded, OnDemandLoader
 
-#: The answer to a request that comes while the server stops.
+#: The answers to requests under way when the time to stop is up, and to those that come then.
+CUT = "Server stops, and this was not complete in time: ask again"
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 #: What the supervisor tells of models, and of the server as far as models depend on it.
 CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel, RepositoryState, ServerDraining)

@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 _CHECK_EVERY_S = 1.0
 #: How often a process that leaves looks whether its clients have gone.
 _LEAVE_STEP_S = 0.02
+#: For sending what those are told who were not answered in time.
+_LAST_WORDS_S = 0.2
 
 
 class Service:
@@ -146,7 +148,7 @@ class ServingProcess:
         gateway.on_retire = gateway.catalogue.on_draining = leave
         leave()
         await self._is_stopped.wait()
-        await end(service, lambda: self._end_s)
+        await end(service, lambda: self._end_s, gateway.give_up)
         checking.cancel()
 
 
@@ -173,13 +175,18 @@ async def check(service: Service, report: ClientReport | None) -> None:
         await asyncio.sleep(_CHECK_EVERY_S)
 
 
-async def end(service: Service, end_s: Callable[[], float]) -> None:
-    """End a service when its clients have gone, or at a time that may still become earlier."""
+async def end(service: Service, end_s: Callable[[], float], give_up: Callable[[], None]) -> None:
+    """End a service when its clients have gone, or at a time that may still become earlier.
+
+    Then `give_up` tells those who are left.
+    """
     now = asyncio.get_running_loop().time
     await service.end(max(0.0, end_s() - now()))
     while not service.end_idle():
         if now() >= end_s():
             _log.warning("left with clients that were not answered in time")
+            give_up()
+            await asyncio.sleep(_LAST_WORDS_S)
             break
         await asyncio.sleep(_LEAVE_STEP_S)
     await service.close()

@@ -560,3 +560,24 @@ async def test_replies_that_lack_bodies_answer_nothing(tmp_path: Path, count: in
 
         assert (await answer).parameters == {"is": "right"}
         assert world.gateway.malformed == 1
+
+
+@scenario(run)
+async def test_what_is_under_way_when_the_process_ends_is_answered_and_cancelled(
+    tmp_path: Path,
+) -> None:
+    async with around(tmp_path) as world:
+        stream = world.gateway.stream(world.request())
+        streaming = asyncio.ensure_future(anext(stream))
+        answering = world.infer()
+        rows = await world.hear_requests()
+
+        world.gateway.give_up()
+
+        with pytest.raises(Unavailable, match="not complete in time: ask again"):
+            await answering
+        item = await streaming
+        assert (True, Unavailable) == (item.is_final, type(item.error))
+        message, _ = await world.receive()
+        assert message == wire.Cancel([row.id for row in rows])
+        await stream.aclose()

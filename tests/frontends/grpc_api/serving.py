@@ -112,7 +112,7 @@ class GrpcServerThread:
 
 async def end_within(server: Service, within_s: float) -> None:
     end_s = asyncio.get_running_loop().time() + within_s
-    await end(server, lambda: end_s)
+    await end(server, lambda: end_s, lambda: None)
 
 
 @contextmanager

@@ -45,6 +45,9 @@ class FakeGateway:
     def listening(self, service: str, address: str) -> None:
         self.events.append((service, address))
 
+    def give_up(self) -> None:
+        self.events.append("give up")
+
     def close(self) -> None:
         self.events.append("gateway closed")
 
@@ -179,12 +182,14 @@ def test_it_ends_with_clients_when_the_earliest_time_is_up(
     async def test(world: World) -> None:
         world.service.has_clients = True
         await world.open()
+        world.events.clear()
 
         world.gateway.on_stop(600_000 if not later_s else 0)
         await asyncio.sleep(0.05)
         world.process.stop(later_s)
 
         await world.running
+        assert ["end", "give up", "close", "gateway closed"] == world.events
 
     run(test)
     assert "left with clients that were not answered in time" in caplog.text

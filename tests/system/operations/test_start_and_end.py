@@ -16,6 +16,7 @@ from tests.faults.load import Load
 from tests.support.journal import UNTIL_RELEASED, read_journal, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.replacements.replacing import begin_stream
 
 pytestmark = pytest.mark.system
 
@@ -131,6 +132,19 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
     places = [log.find(line) for line in lines]
     assert -1 not in places, lines[places.index(-1)]
     assert sorted(places) == places
+
+
+def test_a_stream_that_the_end_cuts_says_so_and_when_to_ask_again(tmp_path: Path) -> None:
+    options = ["--exit-timeout-secs=1"]
+    server = Server(tmp_path / "s", models=["tokens"], options=options, frontends=()).start()
+    assert server.process is not None
+    with begin_stream(server) as events:
+        server.process.send_signal(signal.SIGTERM)
+        *_, last, hint, end = events.read().split(b"\n")[:-1]
+        server.process.wait(60)
+
+    assert b"not complete in time: ask again" in last
+    assert (b"retry: 1000", b"") == (hint, end)
 
 
 @pytest.mark.row("F17", "--exit-timeout-secs")

@@ -113,7 +113,6 @@ class UnaryCall(OneRequest):
         context = self.context
         self._is_asking = True
         try:
-            context.answering.active += 1
             if is_compressed or context.rpc.keeps_request:
                 self._keep(message)
             if is_compressed:
@@ -191,7 +190,6 @@ class UnaryCall(OneRequest):
             self._assembly.drop()
         if self._held is not None or self._encoded is not None:
             release(self._encoded, self._held, self._request_room)
-        self.context.answering.ended()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -226,12 +224,8 @@ class WatchCall(OneRequest):
         self._keep(message)
         if is_compressed:
             message = await self._inflated(message)
-        self.context.answering.ended()
-        try:
-            async for response in rpc.stream(bytes(message), self):
-                await self._send(response)
-        finally:
-            self.context.answering.active += 1  # its end is counted as that of any other
+        async for response in rpc.stream(bytes(message), self):
+            await self._send(response)
 
 
 class ExchangeCall(NativeCall):

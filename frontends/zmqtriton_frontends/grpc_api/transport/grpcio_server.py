@@ -274,7 +274,6 @@ class Server(Service):
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                answering.active += 1
                 answer = await answered(
                     begin, data, GrpcCall(context, answering.ledger, self._port)
                 )
@@ -285,8 +284,6 @@ class Server(Service):
                 return answer
             except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
                 error = failed(rpc, failure)
-            finally:
-                answering.ended()
             await _abort(context, error)
 
         return serve
@@ -315,7 +312,6 @@ class Server(Service):
             if self._compression is not None and rpc.category == INFERENCE:
                 context.set_compression(self._compression)
             try:
-                self._answering.active += 1
                 call = GrpcCall(context, self._answering.ledger, self._port)
                 async with aclosing(handle(requests, call)) as responses:
                     async for response in responses:
@@ -326,8 +322,6 @@ class Server(Service):
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
                 error = failed(rpc, failure)
-            finally:
-                self._answering.ended()
             await _abort(context, error)
 
         return serve

@@ -1,12 +1,10 @@
-"""The common part of every gRPC transport: access, counts of active RPCs, and errors.
+"""The common part of every gRPC transport: the table of RPCs, memory, and errors.
 
 Knows no transport.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -37,8 +35,6 @@ FAR_S = 1e9
 #: Of one connection; its client keeps back what is more. Without a limit the server would also keep
 #: whatever one connection begins and resets, which costs memory and other clients' time.
 MAX_STREAMS = 10_000
-#: For sending the last responses once all RPCs are answered.
-LINGER_S = 1.0
 #: If it can be told at all where the tensors of a request begin, these bytes are enough.
 _HEAD_BYTES = 4096
 #: What the supervisor and users know it as.
@@ -48,7 +44,7 @@ INFERENCE = "inference"
 
 
 class RpcLifecycle:
-    """The RPCs of one server, and those of them that are in flight."""
+    """The RPCs of one server, and the memory for what they receive."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -58,10 +54,6 @@ class RpcLifecycle:
         self.max_message: int = settings.grpc.max_input_size
         processes = settings.grpc.processes or max(1, len(os.sched_getaffinity(0)) // 2)
         self.ledger = Ledger(settings.memory.client_bytes // processes)
-        #: RPCs being answered, except watches, which end by themselves when the gateway stops.
-        self.active = 0
-        #: Set by the last of them once drain() waits for it.
-        self._last_answered: asyncio.Event | None = None
 
     def large_body(self, size: int) -> ArenaBody:
         """Return what receives a large inference request."""
@@ -72,23 +64,10 @@ class RpcLifecycle:
         at, size = tensors_at(memoryview(message)[:_HEAD_BYTES]), len(message)
         return await self.gateway.payload.gather([message], size, at, hold)
 
-    def ended(self) -> None:
-        """Note the end of an RPC, which its transport has counted in `active`."""
-        self.active -= 1
-        if not self.active and self._last_answered is not None:
-            self._last_answered.set()
-
     def drain(self) -> None:
         """Have streams end on which nothing is under way. To be called when the server ends."""
         for rpc in self.table:
             rpc.drain()
-
-    async def rest(self, within_s: float) -> None:
-        """Return when none is in flight, or the time is up."""
-        if self.active:
-            self._last_answered = asyncio.Event()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._last_answered.wait(), within_s)
 
 
 def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:

@@ -20,7 +20,6 @@ from zmqtriton_frontends.grpc_api.transport import call_counts, call_headers
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
-    LINGER_S,
     MAX_STREAMS,
     SERVICE,
     RpcLifecycle,
@@ -154,7 +153,7 @@ class NativeServer(Service):
     async def close(self) -> None:
         for connection in self._connections:
             connection.abort()  # which cancels what was in flight
-        await self.answering.rest(LINGER_S)
+        await asyncio.sleep(0)  # in which those end
         self._listeners.close()
 
     # --------------------------------------------------------- for connections

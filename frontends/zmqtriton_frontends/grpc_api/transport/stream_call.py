@@ -287,7 +287,6 @@ class NativeCall(Stream):
     async def _survive(self, *request: Any) -> None:
         """Answer in a task; to be called once."""
         try:
-            self.context.answering.active += 1
             await self._answer(*request)
             if not self.has_ended:
                 by_status[OK] += 1
@@ -297,7 +296,6 @@ class NativeCall(Stream):
             self._fail(failed(self.context.rpc, error))
         finally:
             self._task = None
-            self.context.answering.ended()
             self._assembly.drop()
             release(self._encoded, self._held, self._request_room)
             if self._deadline is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -23,6 +23,8 @@ _Write = Callable[[dict[str, Any]], Sequence[bytes]]
 #: What stands before a document, and behind it.
 _Frame = tuple[bytes, bytes]
 _NO_FRAME, _EVENT = (b"", b""), (b"data: ", b"\n\n")
+#: In milliseconds, as long as Retry-After is.
+_RETRY = b"retry: 1000\n\n"
 
 
 class Writer:
@@ -76,7 +78,8 @@ class Writer:
                 error = unwritable
         if error is None:
             return b"", 200
-        return begin + error_document(error) + end, error.http_status
+        document = begin + error_document(error) + end
+        return with_hint(document, error) if begin else document, error.http_status
 
     def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
         return json_documents.members(fields)
@@ -112,3 +115,11 @@ def error_document(error: ZmqTritonError) -> bytes:
 def as_event(document: bytes) -> bytes:
     """Return the event; b"" for b""."""
     return b"data: %b\n\n" % document if document else b""
+
+
+def with_hint(event: bytes, error: ZmqTritonError) -> bytes:
+    """Return the event of an error, which also says when its client may ask again, if it may.
+
+    That comes last: readers that take a line for an event look at the first.
+    """
+    return event[:-1] + _RETRY if error.http_status == Unavailable.http_status else event

@@ -12,7 +12,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_frontends.http_api.inference.generate_response import as_event, error_document
+from zmqtriton_frontends.http_api.inference.generate_response import (
+    as_event,
+    error_document,
+    with_hint,
+)
 from zmqtriton_frontends.process.turns import TaskTurn
 
 _log = logging.getLogger(__name__)
@@ -99,7 +103,7 @@ class Events(Generic[_Item]):
                     self._room = self._loop.create_future()
                     await self._room
         except ZmqTritonError as error:
-            self._append(self._write_error(error))
+            self._append(with_hint(self._write_error(error), error))
         except Exception:  # noqa: BLE001 - an edge: the client is told, whatever it is
             _log.exception("could not go on with a stream of events")
             self._append(self._write_error(InternalError("internal error")))

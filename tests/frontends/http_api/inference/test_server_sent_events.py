@@ -9,7 +9,7 @@ import pytest
 from tests.frontends.http_api.fakes import FakeGateway, room_for_all
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
-from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.errors import NotFound, Unavailable
 from zmqtriton_frontends.http_api.inference.generate_request import read
 from zmqtriton_frontends.http_api.inference.generate_response import Writer
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
@@ -106,6 +106,17 @@ async def test_an_error_is_an_event_and_ends_nothing_unless_it_is_final(
     body = b"".join([chunk async for chunk in events])
 
     assert body == b'firstdata: {"error":"lost"}\n\n' + event('"TEXT":"x"')
+
+
+@scenario(follow)
+async def test_the_event_of_a_server_that_cannot_answer_now_says_when_to_ask_again(
+    events: Events, gateway: FakeGateway, /
+) -> None:
+    gateway.fake_streams.put("a", failure(Unavailable("stops"), is_final=True))
+
+    body = b"".join([chunk async for chunk in events])
+
+    assert body == b'firstdata: {"error":"stops"}\nretry: 1000\n\n'
 
 
 @scenario(follow)
