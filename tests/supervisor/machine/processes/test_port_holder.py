@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+from zmqtriton.supervisor.machine.processes import port_holder
+from zmqtriton.supervisor.machine.processes.port_holder import describe_listener, is_listener
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +62,18 @@ def test_nobody_is_named_where_nobody_listens() -> None:
         silent.bind(("127.0.0.1", 0))
 
         assert "" == describe_listener(silent.getsockname()[1])
+
+
+def test_one_that_is_hidden_may_have_any_name_if_it_is_this_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert not is_listener(port, "zmqtriton")
+
+        monkeypatch.setattr(port_holder, "_open_files", lambda pid: iter(()))
+
+        assert is_listener(port, "zmqtriton")
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+        assert not is_listener(port, "zmqtriton")
+    assert not is_listener(port, "zmqtriton")

@@ -14,7 +14,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import capacity, certificates, listeners, secrets
 from zmqtriton.supervisor.machine.fitness import judging
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
-from zmqtriton.supervisor.machine.processes.port_holder import name_of_listener
+from zmqtriton.supervisor.machine.processes.port_holder import is_listener
 
 #: A process that serves clients has so much memory at least, and work for a part of a core.
 _BYTES_OF_WORKER = 64 << 20
@@ -85,6 +85,6 @@ def _check_ports(options: Options) -> None:
     ours = {
         role: BoundSocket(role, socket.socket())
         for role, port in listeners.all_ports(options).items()
-        if name_of_listener(port) == _PROGRAM
+        if is_listener(port, _PROGRAM)
     }
     listeners.close_all(listeners.bind_all(options, ours))

@@ -30,12 +30,17 @@ def describe_listener(port: int) -> str:
     return f"a process of {_user_name(min(owners.values()))}"
 
 
-def name_of_listener(port: int) -> str:
-    """Return the name that the process that listens has given itself; "" if it is hidden."""
+def is_listener(port: int, name: str) -> bool:
+    """Return whether the process that listens has this name, as far as anybody can see.
+
+    One of this user that is hidden may have it: a server is, if it has capabilities.
+    """
     with suppress(OSError):
-        inodes = [inode for _, inode, _ in listening_sockets(port)]
-        return next((_status(pid)["Name"] for pid in _holders(inodes)), "")
-    return ""
+        owners = {inode: user for _, inode, user in listening_sockets(port)}
+        for pid in _holders(owners):
+            return _status(pid)["Name"] == name
+        return os.geteuid() in owners.values()
+    return False
 
 
 def _holders(inodes: Iterable[str]) -> Iterator[str]:
