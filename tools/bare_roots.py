@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,11 +31,9 @@ ADD_SUB = "http://127.0.0.1:8000/v2/models/add_sub/infer"
 READY_SECONDS = 60
 #: Prints the mirror that apt has Debian from.
 _MIRROR = ("apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(REPO_URI)")
-#: Enters the root $1 as a container does and runs the rest. What it may use of /dev is there, and
-#: shared memory that is its own. `pivot_root`, since in a chroot no user namespace is made. The
-#: shell stays as the first process, which reaps what others leave.
-_ENTER = """
-root=$1; shift
+#: Mounts what a container has below $root. What it may use of /dev is there, and shared memory that
+#: is its own.
+MOUNTS = """
 mount --make-rprivate /
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
@@ -53,6 +52,12 @@ for stream in 0:stdin 1:stdout 2:stderr; do
 done
 mkdir -p "$root/old"
 cd "$root"
+"""
+#: Enters the root $1 as a container does and runs the rest. `pivot_root`, since in a chroot no user
+#: namespace is made. The shell stays as the first process, which reaps what others leave.
+_ENTER = f"""
+root=$1; shift
+{MOUNTS}
 pivot_root . old
 cd /src
 python3 -c 'import ctypes; assert ctypes.CDLL(None).umount2(b"/old", 2) == 0'
@@ -80,12 +85,12 @@ def mirror() -> str:
     return mirrors[0] if mirrors else ""
 
 
-def make_root(release: str, root: Path) -> None:
+def make_root(release: str, root: Path, packages: Sequence[str] = PACKAGES) -> None:
     """Make the root, or take one of an earlier run, with a fresh clone of the last commit."""
     if not (root / "usr/bin/python3").exists():
         shutil.rmtree(root, ignore_errors=True)
         root.parent.mkdir(parents=True, exist_ok=True)
-        options = ["--quiet", "--variant=apt", f"--include={','.join(PACKAGES)}"]
+        options = ["--quiet", "--variant=apt", f"--include={','.join(packages)}"]
         # a mirror of an earlier day will do, too; the signatures are checked
         options.append('--aptopt=Acquire::Check-Valid-Until "false"')
         subprocess.run(["mmdebstrap", *options, release, str(root), mirror()], check=True)

@@ -12,6 +12,7 @@ import json
 import math
 import mmap
 import os
+import random
 import struct
 import time
 from abc import ABC, abstractmethod
@@ -36,6 +37,8 @@ STEPS = 6
 SEQUENCE_HEADER = "x-sequence"
 _SHARED_BYTES = 16 * 4
 _UPLOAD_PARTS = 256
+_UPLOAD_BYTES = 64 << 20
+_SILENT_S = 4.0
 _IDS = itertools.count(1)
 
 
@@ -199,16 +202,27 @@ class BusyHttpClient(HttpClient):
     pause_s = 0.0
 
 
+class QuietHttpClient(HttpClient):
+    """Requests over a connection that was silent for a while, or that has ended meanwhile."""
+
+    label = "HTTP, connections that are silent for up to 4 s"
+
+    async def ask(self) -> None:
+        await self.connect()
+        await asyncio.sleep(random.uniform(0, _SILENT_S))
+        await super().ask()
+
+
 class UploadingClient(HttpClient):
     """Large tensors that take their time."""
 
     label = "HTTP, uploads of 64 MB within 4 s"
 
     pause_s = 0.2
-    _PART = bytes(256 << 10)
+    _PART = bytes(_UPLOAD_BYTES // _UPLOAD_PARTS)
 
     async def ask(self) -> None:
-        size = len(self._PART) * _UPLOAD_PARTS
+        size = _UPLOAD_BYTES
         shape = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
         tensor = {**shape, "parameters": {"binary_data_size": size}}
         outputs = [{"name": "OUTPUT0", "parameters": {"classification": 1}}]
@@ -404,6 +418,37 @@ class NewGrpcClient(GrpcClient):
         await self.close()
 
 
+class QuietGrpcClient(GrpcClient):
+    """Connections that are made, and silent for a while before their only call."""
+
+    label = "gRPC, connections that are silent for up to 4 s"
+
+    async def ask(self) -> None:
+        await self.channel.channel_ready()
+        await asyncio.sleep(random.uniform(0, _SILENT_S))
+        await super().ask()
+        await self.close()
+
+
+class UploadingGrpcClient(GrpcClient):
+    """Large tensors in one message."""
+
+    label = "gRPC, uploads of 64 MB"
+
+    pause_s = 2.0
+
+    async def ask(self) -> None:
+        request = _REQUEST(
+            model_name="identity_fp32",
+            inputs=[_tensor("INPUT0", "FP32", _UPLOAD_BYTES // 4)],
+            outputs=[{"name": "OUTPUT0"}],
+            raw_input_contents=[bytes(_UPLOAD_BYTES)],
+        )
+        request.outputs[0].parameters["classification"].int64_param = 1
+        response = await self.infer(request)
+        check([1] == response.outputs[0].shape, f"{response.outputs[0].shape}")
+
+
 class GrpcSequenceClient(GrpcClient):
     """Sequences over a kept connection."""
 
@@ -518,12 +563,15 @@ CROWD: Crowd = {
     HttpClient: 4,
     BusyHttpClient: 1,
     NewHttpClient: 2,
+    QuietHttpClient: 2,
     UploadingClient: 1,
     EventsClient: 3,
     HttpSequenceClient: 2,
     SharedMemoryClient: 1,
     GrpcClient: 3,
     NewGrpcClient: 1,
+    QuietGrpcClient: 2,
+    UploadingGrpcClient: 1,
     GrpcSequenceClient: 2,
     DecoupledClient: 10,
     TalkClient: 10,

@@ -90,8 +90,10 @@ def _lives(process: psutil.Process) -> bool:
 
 async def kill_under_load(
     way: ByTakeOver, kill: Kill, numbers: Crowd = CROWD, pause_s: float = 2.0
-) -> tuple[list[Client], list[str]]:
-    """Return the clients, and what may not be: failures of what the killed one never had.
+) -> tuple[list[Client], list[str], bool]:
+    """Return the clients, what may not be, and whether the other one serves all of them.
+
+    What may not be is failures of what the killed one never had.
 
     Those are of requests, sequences and streams that began when all its processes were gone, and
     on a connection that did.
@@ -100,14 +102,14 @@ async def kill_under_load(
         await asyncio.sleep(pause_s)
         gone_s = await asyncio.to_thread(kill_during, way, kill)
         served = {client: client.right for client in clients}
-        await _until(lambda: all(c.right > served[c] for c in clients))
+        serves = await _until(lambda: all(c.right > served[c] for c in clients))
     wrong = [
         f"{client.label}: begun {begun_s - gone_s:.3f} s after the end: {text}"
         for client in clients
         for begun_s, text in client.failures
         if not _had_it(begun_s - gone_s, text)
     ]
-    return clients, wrong
+    return clients, wrong, serves
 
 
 def _had_it(after_s: float, text: str) -> bool:
@@ -119,7 +121,8 @@ def _had_it(after_s: float, text: str) -> bool:
     return after_s <= 0 or (after_s < _UNREAD_S and text.endswith(_CONNECTION_ENDS))
 
 
-async def _until(is_true: Callable[[], bool]) -> None:
+async def _until(is_true: Callable[[], bool]) -> bool:
     end_s = time.monotonic() + _WITHIN_S
-    while not is_true() and time.monotonic() < end_s:
+    while not (holds := is_true()) and time.monotonic() < end_s:
         await asyncio.sleep(0.1)
+    return holds

@@ -29,9 +29,10 @@ def test_the_other_server_serves_if_one_is_killed(tmp_path: Path, kill: Kill) ->
     way = ByTakeOver(tmp_path)
     way.start()
     try:
-        crowd, wrong = asyncio.run(kill_under_load(way, kill, FEW, pause_s=1.0))
+        crowd, wrong, serves = asyncio.run(kill_under_load(way, kill, FEW, pause_s=1.0))
     finally:
         way.close()
 
     assert [] == wrong
+    assert serves
     assert [] == [each.label for each in crowd if not each.right]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import find_tool
+from tests.faults.replacements.libraries import library_crowd
 from tests.faults.replacements.ways import BySystemd, InOneDirectory, OneByOne, OnOnePort, Way
 from tests.system.replacements.replacing import FEW, FEWEST, SMALL, lost_in, replace_once
 
@@ -41,3 +43,15 @@ def test_clients_of_every_kind_lose_nothing(
     assert "Traceback" not in way.log_text()
     assert lost_in(crowd) == 0 or kind in (BySystemd, OnOnePort)
     assert "not taken over" not in way.log_text()
+
+
+@pytest.mark.long(
+    "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request"
+)
+def test_programs_that_people_use_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_tool("h2load", package="nghttp2-client")
+    find_tool("curl")
+
+    replace_once(InOneDirectory(tmp_path), library_crowd(), monkeypatch)
