@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.faults.replacements.clients import MODELS, SharedMemoryClient
-from tests.faults.replacements.ways import WITHIN_S, Way
+from tests.faults.replacements.ways import WITHIN_S, Way, be_patient
 from tests.support.server import MODELS_DIRECTORY, ROOT, free_ports, status_of
 from tests.support.waiting import eventually
 from tools import bare_roots
@@ -98,6 +98,7 @@ class OnMachine(Way):
             copy = shutil.copytree(MODELS_DIRECTORY / model, _SOURCE / "my_models" / model)
             config = copy / "config.pbtxt"
             config.write_text(config.read_text().replace("@SCRATCH@", "/tmp"))
+        be_patient(_SOURCE / "my_models")
         options = f'ZMQTRITON_OPTIONS="--model-repository=/srv/models {self._options}"\n'
         (_SOURCE / "environment").write_text(options)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import MODELS, OF_SEQUENCES
-from tests.faults.replacements.ways import OPTIONS, WITHIN_S, SideBySide, drain_and_stop
+from tests.faults.replacements.ways import OPTIONS, WITHIN_S, SideBySide, be_patient, drain_and_stop
 from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
 
@@ -38,12 +38,14 @@ class BehindProxy(SideBySide):
         number = next(self._numbers)
         announced = f"--announce={self.announcements / f'{number}.json'}"
         self.announcements.mkdir(exist_ok=True)
-        return Server(
+        server = Server(
             self._directory / f"server{number}",
             models=MODELS,
             options=(*OPTIONS, announced, "--announce-interval-secs=1"),
             frontends=("grpc",),
         )
+        be_patient(server.repository)
+        return server
 
     def proxy_words(self) -> list[str]:
         """Return the arguments of `zmqtriton-ctl proxy` but for the kind and the servers."""
