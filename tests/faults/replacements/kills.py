@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
@@ -59,7 +60,8 @@ def kill_during(way: ByTakeOver, kill: Kill) -> float:
     gone_s = _kill(victim)
     if kill.is_old:
         if held is not None:
-            held.resume()
+            with suppress(psutil.NoSuchProcess):  # given up as hung, and replaced
+                held.resume()
         eventually(lambda: "Started HTTPService" in new.log_text(), _WITHIN_S, "it listens")
     else:
         way.servers.remove(new)
