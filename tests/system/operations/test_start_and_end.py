@@ -135,7 +135,7 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
 
 
 def test_a_stream_that_the_end_cuts_says_so_and_when_to_ask_again(tmp_path: Path) -> None:
-    options = ["--exit-timeout-secs=1"]
+    options = ["--exit-timeout-secs=2"]
     server = Server(tmp_path / "s", models=["tokens"], options=options, frontends=()).start()
     assert server.process is not None
     with begin_stream(server) as events:
