@@ -23,7 +23,11 @@ PAGES = {
     },
 }
 #: The name of an option or a field is broken nowhere but at its hyphens.
-_STYLE = ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
+_STYLE = (
+    ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
+    # a colour alone does not tell a link within a text
+    ".md-typeset :is(p, li, td) a { text-decoration: underline }\n"
+)
 #: The search leaves these out: they name everything, and answer no question of a user.
 UNSEARCHED = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "recorded-differences.md"}
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
@@ -34,6 +38,11 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
     return files
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Make empty heads of columns plain cells: a head without a name is read aloud for nothing."""
+    return html.replace("<th></th>", "<td></td>")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

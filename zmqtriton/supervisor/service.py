@@ -208,7 +208,9 @@ class Service:
             )
         tables.log_start(self._options)
         own_process.warn(self._options)
-        self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
+        # the models of a program that has started this server come from the program
+        if self._options.owner_descriptor < 0 or self._options.model_control_mode != "explicit":
+            self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
         self._core.start(time.time())
         self.runner.run_all()
         self._turns.watch()

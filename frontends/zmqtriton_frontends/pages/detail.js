@@ -7,7 +7,7 @@ import { keyOf } from "./models.js";
 import { Plots } from "./plots.js";
 import { ProcessTable } from "./processes.js";
 import { Trials } from "./trials.js";
-import { NOTHING, duration, percent, short, stateOf, visible } from "./words.js";
+import { NOTHING, duration, percent, short, stateOf, visible, sum } from "./words.js";
 
 /** Parts of the page that are for models alone. */
 const OF_MODELS = ["try"];
@@ -95,6 +95,8 @@ export class Detail {
     this.#showError(model.last_error, nowS);
     const isOwn = (each) => each.role === "stub" && each.model === model.name && each.version === model.version;
     this.#showProcesses(processes, isOwn, "Instances", "Instance");
+    const own = processes?.filter(isOwn) ?? [];
+    this.plots.present = { instances: own.length, memory_bytes: sum(own.map((each) => each.memory_bytes)) };
     this.#showEnvironments(environments.filter((each) => each.model === model.name));
     const hasProcesses = processes?.some((each) => each.model === model.name);
     this.actions.show(model, { isLoaded: word === "READY", hasProcesses, mayLoad, mayRestart });

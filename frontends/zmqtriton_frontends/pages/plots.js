@@ -45,6 +45,8 @@ export class Plots {
   #seconds = RANGES[0][0];
   #plots = [];
   #poll;
+  /** Figures of a model that are known without requests, by the names of their columns. */
+  present = {};
 
   /** `say` gets the refusal where nothing may be shown, or nothing. */
   constructor(section, say) {
@@ -84,6 +86,13 @@ export class Plots {
     this.hurry();
   }
 
+  /** Columns of a model that had no requests: its figures of now are those of the last sample. */
+  #presentColumns(times) {
+    const last = times.length - 1;
+    return Object.fromEntries(Object.entries(this.present).map(([name, figure]) =>
+      [name, times.map((_, at) => at === last ? figure : null)]));
+  }
+
   async #look(signal) {
     const [plots, seconds] = [this.#plots, this.#seconds];
     if (!plots.length) return;
@@ -93,9 +102,10 @@ export class Plots {
     this.say(refused);
     if (!value) return;
     setText(this.note, noteOf(value));
-    for (const plot of plots) plot.draw(value, seconds);
+    const drawn = Object.keys(value.columns).length ? value : { ...value, columns: this.#presentColumns(value.times) };
+    for (const plot of plots) plot.draw(drawn, seconds);
   }
 }
 
 const noteOf = ({ columns }) =>
-  (Object.keys(columns).length ? "" : "It had no requests in this time, so nothing was measured.");
+  (Object.keys(columns).length ? "" : "It had no requests in this time: its memory and instances are those of now.");

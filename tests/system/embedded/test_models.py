@@ -63,6 +63,15 @@ def test_arrays_of_numpy_become_those_of_the_model(server: zmqtriton.Server) -> 
         _one(server, "identity_fp32", INPUT0=np.array([1e300]))
 
 
+def test_a_server_that_waits_for_models_of_its_program_warns_of_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with zmqtriton.Server(tmp_path, model_control_mode="explicit"):
+        pass
+
+    assert "" == capfd.readouterr().err
+
+
 def test_a_notebook_shows_what_its_objects_are(repository: Repository) -> None:
     server = zmqtriton.Server(
         repository.repository, model_control_mode="explicit", load_model="add_sub", id="mine"

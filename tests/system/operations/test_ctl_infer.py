@@ -71,7 +71,10 @@ def test_texts_go_and_come(server: Server) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["add_sub"], "no inputs are given; it takes INPUT0 FP32 [-1, 16], INPUT1 FP32"),
+        (
+            ["add_sub"],
+            "no inputs are given (--zeros fills them); it takes INPUT0 FP32 [-1, 16], INPUT1 FP32",
+        ),
         (["add_sub", "INPUT0=1"], "input 'INPUT0' has the shape [1], and the model takes [-1, 16]"),
         (["ad_sub", "X=1"], "there is no model 'ad_sub'; did you mean 'add_sub'?"),
         (["add_sub", "--version=7", "X=1"], "'add_sub' version 7 is not found (HTTP 404)"),

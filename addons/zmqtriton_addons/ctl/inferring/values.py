@@ -53,7 +53,7 @@ def read_inputs(
         make = {"zeros": _zeros, "random": _random}[fill]
         arrays.update((info.name, make(info)) for info in missing)
     elif not arrays:
-        raise InvalidArgument(f"no inputs are given; {_expected(infos)}")
+        raise InvalidArgument(f"no inputs are given (--zeros fills them); {_expected(infos)}")
     return arrays
 
 

@@ -56,7 +56,7 @@ def test_values_get_the_type_and_the_shape_that_the_model_takes(
         (["X=1,2,3"], "input 'X' has the shape [3], and the model takes [2]"),
         (["X=@/nothing.npy"], "input 'X' cannot be read from /nothing.npy"),
         (["X=@/etc/hosts"], "/etc/hosts must be a .npy file"),
-        ([], "no inputs are given; it takes X FP32 [2]"),
+        ([], "no inputs are given (--zeros fills them); it takes X FP32 [2]"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_the_model_takes(
