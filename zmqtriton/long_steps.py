@@ -82,8 +82,7 @@ class LifelineReporter:
         self._numbers = itertools.count(1)
 
     def log(self, level: str, text: str) -> None:
-        number = next(self._numbers)
-        self._line.send(wire.LogLine(level, self._origin, number, printable(text)))
+        self._line.send(wire.LogLine(level, self._origin, next(self._numbers), printable(text)))
 
     def progress(self, latest: StepProgress) -> None:
         title = printable(latest.title)

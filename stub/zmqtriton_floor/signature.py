@@ -52,8 +52,7 @@ def _list(dims: Sequence[int]) -> str:
 
 def takes_gpu(config: dict[str, Any]) -> bool:
     """True if inputs of this model may lie on a GPU."""
-    parameters = config.get("parameters") or {}
-    only_cpu = parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS") or {}
+    only_cpu = (config.get("parameters") or {}).get("FORCE_CPU_ONLY_INPUT_TENSORS") or {}
     return bool(only_cpu.get("string_value") == "no")
 
 

@@ -84,7 +84,7 @@ WANT_DIGESTS = 512  # set by the broker: references to large outputs must carry 
 TRACE_TENSORS = 1024  # its trace, if any, includes its tensors
 HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor be a Reference
 ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since somebody reads none
-WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
+WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply, and Progress
 BYTE_WINDOW = 16384  # its reader is a client, for whom STREAM_WINDOW_BYTES hold, too
 UNREAD_STRINGS = 32768  # inputs are where its frontend cannot read them: the stub checks strings
 KEEPS_INPUTS = 65536  # of a client's request: its memory stays until its answer has been read
@@ -491,6 +491,14 @@ class StageTimes(NamedTuple):
     output_ns: Count
 
 
+class Progress(NamedTuple):
+    """The part of a request with WANT_STAGES that its model has done; forwarded to the peer."""
+
+    peer: Count
+    id: Count
+    done: Count  # of 1000
+
+
 class Statistics(NamedTuple):
     """`model_stats` of the statistics extension as JSON; or `loads` or `readings`, as asked."""
 
@@ -758,6 +766,7 @@ _KINDS: tuple[type[Any], ...] = (
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, HostInstance, RepositoryState, StageTimes, TrafficSplit),
     *(ServerDraining, PreparationProgress, Settled, StreamListener, MemoryGrowth, Mismatch),
+    Progress,
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

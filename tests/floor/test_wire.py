@@ -105,6 +105,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.StreamListener(),
     wire.MemoryGrowth(256, 1 << 20, 1 << 28),
     wire.Mismatch("sent 'Z'"),
+    wire.Progress(3, 5, 400),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

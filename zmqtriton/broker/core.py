@@ -429,6 +429,12 @@ class Core:
         """Answer a request for counters. The times are described at `Reports.answer`."""
         self.outbox.asides.append((serial, self._reports.answer(serial, message, *times_ns)))
 
+    def pass_progress(self, serial: int, progress: wire.Progress) -> None:
+        """Tell the peer that has asked for it how much of its request is done."""
+        request = self.instances[serial].open_requests.get((progress.peer, progress.id))
+        if request is not None and request.row.flags & wire.WANT_STAGES:
+            self.outbox.asides.append((request.peer, progress))
+
     def acknowledge(self, serial: int, message: wire.StreamAcks) -> None:
         """Let the stubs of the streams that a peer reads send more."""
         requests = self.peers[serial].requests

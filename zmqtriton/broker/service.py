@@ -108,6 +108,7 @@ class Service:
         self._of_stubs: dict[type, _TakeOfPeer] = {
             **of_all,
             wire.Synced: lambda serial, *_: self._idle_checks.answered(serial),
+            wire.Progress: lambda serial, message, _: core.pass_progress(serial, message),
             wire.Call: lambda serial, message, _: core.model_metrics.take_call(serial, message),
         }
         #: What takes the messages of the supervisor that come without descriptors.

@@ -93,8 +93,7 @@ def undrain(context: click.Context, model: str, instance: str, form: str) -> Non
             check_name(client, model)
         return client.call("undrain", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
 
-    state = run_with_client(context, question, to_change=True)
-    _print_state(form, model, instance, state)
+    _print_state(form, model, instance, run_with_client(context, question, to_change=True))
 
 
 def _print_state(

@@ -69,8 +69,7 @@ def _received(*duplicates: Any) -> _Passed:
 
 def _context() -> Any:
     """Return the set way to start processes, or a fork, which Python 3.14 no longer prefers."""
-    method = multiprocessing.get_start_method(allow_none=True) or "fork"
-    return multiprocessing.get_context(method)
+    return multiprocessing.get_context(multiprocessing.get_start_method(allow_none=True) or "fork")
 
 
 @contextlib.contextmanager

@@ -124,8 +124,7 @@ def ignored_stub_warnings(model_dir: Path) -> list[str]:
 def _parameter(config: Any, name: str, model_dir: Path) -> str:
     if name not in config.parameters:
         return ""
-    value = str(config.parameters[name].string_value)
-    return value.replace(_MODEL_DIRECTORY, str(model_dir))
+    return str(config.parameters[name].string_value).replace(_MODEL_DIRECTORY, str(model_dir))
 
 
 def _spec_of_path(path: str) -> EnvironmentSpec:

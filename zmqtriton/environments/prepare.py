@@ -293,8 +293,7 @@ def prepare_environment(
     if environment.root:
         reporter.log("I", f"Using Python execution env {environment.root}")
         _warn_of_scripts(environment.root, reporter)
-    interpreter = probe(environment)
-    support = prepare_support_directory(interpreter, cache, reporter)
+    support = prepare_support_directory(probe(environment), cache, reporter)
     return environment._replace(support_directory=support, user=demand.user)
 
 

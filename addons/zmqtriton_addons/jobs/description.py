@@ -33,6 +33,7 @@ DESCRIPTIONS = RouteDescriptions(
                     "enum": ["queued", "running", "succeeded", "failed", "cancelled"],
                 },
                 "place": COUNT,
+                "progress": {"type": "number"},
                 "status": COUNT,
                 "reason": STRING,
                 "result": STRING,

@@ -121,7 +121,7 @@ class Gateway:
         #: What takes each message of the broker but replies.
         self._of_broker: dict[type, Callable[[Any], object]] = {
             wire.Statistics: self._control_calls.settle,
-            wire.StageTimes: self._stages.take,
+            **dict.fromkeys((wire.StageTimes, wire.Progress), self._stages.take),
             wire.Welcome: self._take_welcome,
             **dict.fromkeys(BLOCK_MESSAGES, lambda message: self.payload.hear_of_blocks(message)),
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from weakref import WeakValueDictionary
 
-from zmqtriton_floor.wire import StageTimes
+from zmqtriton_floor.wire import Progress, StageTimes
 
 #: The header that asks, and the one that answers.
 WISH = "x-stage-times"
@@ -22,10 +22,15 @@ class Stages:
     def __init__(self, begun_ns: int) -> None:
         self._begun_ns = begun_ns
         self._times: StageTimes | None = None
+        #: The part that the model says to have done, of 1000.
+        self.done: int | None = None
 
-    def take(self, times: StageTimes) -> None:
-        """Take what the broker tells before each reply."""
-        self._times = times
+    def take(self, message: StageTimes | Progress) -> None:
+        """Take what the broker tells before each reply, and what the model tells."""
+        if isinstance(message, Progress):
+            self.done = message.done
+        else:
+            self._times = message
 
     def durations(self) -> dict[str, int]:
         """Return the nanoseconds of each stage; empty without an execution."""
@@ -53,10 +58,10 @@ class StageReceivers:
     def add(self, own_id: int, stages: Stages) -> None:
         self._by_id[own_id] = stages
 
-    def take(self, times: StageTimes) -> None:
-        stages = self._by_id.get(times.id)
+    def take(self, message: StageTimes | Progress) -> None:
+        stages = self._by_id.get(message.id)
         if stages is not None:
-            stages.take(times)
+            stages.take(message)
 
 
 def is_wish(value: str | bytes | None) -> bool:

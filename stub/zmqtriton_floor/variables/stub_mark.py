@@ -40,8 +40,7 @@ def overwrite(text: str) -> None:
         return
     at += len(_PREFIX)
     room = area.index(b"\0", at) - at
-    data = os.fsencode(text)[:room]
-    ctypes.memmove(start + at, data.ljust(room), room)
+    ctypes.memmove(start + at, os.fsencode(text)[:room].ljust(room), room)
 
 
 def read(pid: int) -> tuple[str, int] | None:

@@ -315,6 +315,14 @@ class InferenceRequest:
         """Return an awaitable for what exec() returns."""
         return _bls.ask_async(self, decoupled)
 
+    def progress(self, share: float) -> None:
+        """Say which part is done, 0 to 1, to a client that follows it, such as that of a job.
+
+        Not in Triton's API. For other clients, and in a fork of the model, it does nothing.
+        """
+        if self._pending is not None:
+            self._pending.tell_progress(round(1000 * min(max(share, 0.0), 1.0)))
+
     def is_cancelled(self) -> bool:
         """Return whether nobody waits for the answer any more."""
         return self._pending is not None and self._pending.is_cancelled_now()

@@ -47,6 +47,8 @@ class ServedRequest(Protocol):
 
     def make_sender(self) -> ResponseSender: ...
 
+    def tell_progress(self, done: int) -> None: ...
+
 
 class BlsExecutor(Protocol):
     """Executes requests that this process makes to other models."""

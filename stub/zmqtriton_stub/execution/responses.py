@@ -43,6 +43,7 @@ class Pending:
 
     __slots__ = (
         "_count",
+        "_done",
         "_is_closed",
         "_link",
         "_senders",
@@ -88,7 +89,7 @@ class Pending:
         self.is_answered = False
         #: The model may send nothing more.
         self._is_closed = False
-        self._count = 0
+        self._count = self._done = 0
         #: How many objects of the model can still answer.
         self._senders = 0
         #: The model has asked for another execution after this one.
@@ -115,6 +116,13 @@ class Pending:
             self._link.poll_while_executing()
             self._link.turn()
         return self.is_cancelled
+
+    def tell_progress(self, done: int) -> None:
+        """Tell the client, if it follows, which part of 1000 is done."""
+        is_followed = self.work.flags & wire.WANT_STAGES and self._link.instance.line is None
+        if is_followed and done != self._done and not self.is_answered:
+            self._done = done
+            self._link.send([wire.encode(wire.Progress(*self.route, done))])
 
     def trace_context(self) -> tuple[str, int, str]:
         return self._link.instance.tracing.context_of(self.work)

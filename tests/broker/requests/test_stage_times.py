@@ -30,6 +30,21 @@ def test_before_its_batch_has_ended_the_time_since_it_began_counts(world: Broker
     assert [(F, wire.StageTimes(1, 0, 0, 70, 0))] == world.stage_times
 
 
+def test_the_progress_of_a_request_goes_to_a_client_that_follows_it(world: BrokerHarness) -> None:
+    world.infer(F, request(1, flags=wire.WANT_STAGES))
+    world.finish_batch(S)
+    world.infer(F, request(2, flags=wire.WANT_STAGES))
+
+    for own_id in (1, 2, 3):
+        world.core.pass_progress(S, wire.Progress(F, own_id, 400))
+    assert [(F, wire.Progress(F, 2, 400))] == world.core.outbox.asides
+    world.finish_batch(S)
+    world.infer(F, request(4))
+    world.core.pass_progress(S, wire.Progress(F, 4, 400))
+
+    assert [] == world.core.outbox.asides
+
+
 def test_a_refused_request_has_no_stages(world: BrokerHarness) -> None:
     world.infer(F, request(1, flags=wire.WANT_STAGES))
 

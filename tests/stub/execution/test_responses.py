@@ -35,6 +35,24 @@ def _refusal(sender: InferenceResponseSender, *arguments: Any) -> str:
     return str(caught.value)
 
 
+def test_progress_is_told_where_a_client_follows_it_and_only_what_is_new() -> None:
+    link = FakeLink()
+    pending = link.add_request(body())
+    request = pb_utils.InferenceRequest("", 0, [], [], "m")
+    request.progress(0.1)  # one to another model
+    request._pending = pending
+
+    request.progress(0.2)
+    pending.work = pending.work._replace(flags=wire.WANT_STAGES)
+    for share in (-1, 0.4, 0.4, 7):
+        request.progress(share)
+    pending.make_sender().send(_response())
+    request.progress(0.5)
+
+    sent = [message for message, _ in link.messages if isinstance(message, wire.Progress)]
+    assert [wire.Progress(3, 5, 400), wire.Progress(3, 5, 1000)] == sent
+
+
 @pytest.mark.parametrize("flags", [0, FINAL])
 def test_in_default_mode_the_first_response_is_the_final_one(flags: int) -> None:
     link = FakeLink()

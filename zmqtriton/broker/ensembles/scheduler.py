@@ -370,8 +370,7 @@ class EnsembleScheduler:
             self._lifecycle.refuse(run.request, error, run.reason, now_ns)
             self._release(root.take_all_leases())
             return
-        counters = run.request.generation.statistics
-        counters.record_ensemble(run.request, run.queue_ns, run.compute_ns)
+        run.request.generation.statistics.record_ensemble(run.request, run.queue_ns, run.compute_ns)
         if run.is_decoupled:
             last = wire.Outcome(*run.request.key, 0, "", wire.FINAL, run.sent)
             self._lifecycle.respond(0, run.request, last, b"", now_ns)

@@ -233,8 +233,7 @@ class Lifecycle:
         if request.generation.is_decoupled or counters.times_responses:
             counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
         if request.row.flags & wire.WANT_STAGES:
-            times = self._stage_times(request, now_ns)
-            self._outbox.stage_times.append((request.peer, times))
+            self._outbox.stage_times.append((request.peer, self._stage_times(request, now_ns)))
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
                 self._schedulers[request.generation.number].leave_queue(request)

@@ -47,8 +47,7 @@ class Limits:
     @property
     def is_full(self) -> bool:
         """True if no request at all can be taken any more."""
-        many = self.unanswered >= MAX_UNANSWERED
-        return many or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
+        return self.unanswered >= MAX_UNANSWERED or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
 
     def is_reached(self, generation: Generation, is_client: bool) -> bool:
         """True if there is no room for one more.

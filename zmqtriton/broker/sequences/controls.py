@@ -107,8 +107,7 @@ class SequenceControls:
         self, body: bytes, batch: int, numbers: Iterator[int]
     ) -> tuple[BatchedRequest, bytes]:
         """Build what the stub is sent for a slot without a request, beside one with this body."""
-        own_id = FIRST_PADDING_ID | next(numbers)
-        row = BatchedRequest(batch, BROKER, own_id, wire.PADDING, 0, 0, 0)
+        row = BatchedRequest(batch, BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0)
         return row, self.build_padding_body(body)
 
 

@@ -54,8 +54,7 @@ class SlotAssignment:
 
     def sequences(self) -> Iterator[Sequence]:
         """Every sequence that has a slot or waits for one."""
-        slotted = [s for slots in self._slots.values() for s in slots.sequences if s is not None]
-        yield from slotted
+        yield from [s for slots in self._slots.values() for s in slots.sequences if s is not None]
         yield from self._backlog
 
     # ------------------------------------------------------------ instances

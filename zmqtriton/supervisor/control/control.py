@@ -81,8 +81,7 @@ class ControlCallHandler:
         if there is None:
             verb.handle(call)
         elif succession.is_other(call.caller):
-            own = partial(self.perform, name, call.arguments, call.answer)
-            succession.perform_in_turn(own)
+            succession.perform_in_turn(partial(self.perform, name, call.arguments, call.answer))
         elif succession.is_for_other_alone(name) and not is_models:
             succession.ask_other(name, there, call.answer)
         else:

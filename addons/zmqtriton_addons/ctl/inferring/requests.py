@@ -31,8 +31,7 @@ class PreparedRequest(NamedTuple):
 
 
 def model_path(model: str, version: int | None) -> str:
-    path = f"/v2/models/{quote(model, safe='')}"
-    return path + (f"/versions/{version}" if version else "")
+    return f"/v2/models/{quote(model, safe='')}" + (f"/versions/{version}" if version else "")
 
 
 def read_json(file: str) -> Any:

@@ -218,8 +218,7 @@ def parse_moment(text: str, now_s: float) -> float:
     if not _TIME_OF_DAY.fullmatch(text):
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     now = datetime.fromtimestamp(now_s)
-    parts = [int(part) for part in text.split(":")]
-    hour, minute, second = [*parts, 0][:3]
+    hour, minute, second = [*map(int, text.split(":")), 0][:3]
     moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
     if moment > now:
         moment -= timedelta(days=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
@@ -17,11 +18,13 @@ from zmqtriton_floor.wire import BELOW_ALL
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access, build, routes
-from zmqtriton_frontends.inference import CheckedRequest
+from zmqtriton_frontends.inference import CheckedRequest, Stages
 
 _STEP = "zmqtriton_addons.jobs.process.execution:lowest_priority"
 #: Texts of refusals of requests that no model has begun.
 _NOT_BEGUN = (OVERLOADED, "is not at ready state", "has no available versions", "is stopping")
+#: The stages of the job whose task this is.
+_STAGES: ContextVar[Stages] = ContextVar("stages")
 _TOO_MANY, _UNAVAILABLE = 429, 503
 #: A job whose model says that it may run again does so as often, when an execution was lost.
 _MAX_TRIES = 3
@@ -47,8 +50,9 @@ class Execution:
         gateway.settings = settings._replace(server=server, steps=(*settings.steps, _STEP))
         self._application: Any = build(gateway, routes(gateway), access)
 
-    async def answer(self, job: Job, body: bytes) -> Answer:
-        """Return the route's answer. To cancel this cancels the request."""
+    async def answer(self, job: Job, body: bytes, stages: Stages) -> Answer:
+        """Return the route's answer; `stages` gets its progress. To cancel this cancels it."""
+        _STAGES.set(stages)
         parts, is_given, start = [], False, {}
 
         async def receive() -> dict[str, Any]:
@@ -116,9 +120,10 @@ def _scope(job: Job, size: int) -> dict[str, Any]:
 
 
 def lowest_priority(gateway: Gateway) -> Any:
-    """Return the step that has a job wait for all requests of clients."""
+    """Return the step that has a job wait for all requests of clients, and follows its progress."""
 
     def step(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        checked = checked.with_stages(_STAGES.get())
         return checked._replace(options=checked.options._replace(priority=BELOW_ALL))
 
     return step

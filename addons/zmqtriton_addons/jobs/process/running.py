@@ -13,6 +13,7 @@ from zmqtriton_addons.jobs.process.store import FAILED, Job, Outcome, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.inference import Stages
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Running:
         self._workers: dict[str, int] = {}
         #: The tasks that execute, by job.
         self._executing: dict[str, asyncio.Task[Any]] = {}
+        self._stages: dict[str, Stages] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.is_leaving = False
         #: Done when it is.
@@ -59,6 +61,11 @@ class Running:
         if not self._left.done():
             self._left.set_result(None)
         self.wake()
+
+    def progress(self, job: str) -> float | None:
+        """Return the part that the model says to have done; None if it does not say."""
+        done = self._stages[job].done if job in self._stages else None
+        return None if done is None else done / 1000
 
     def cancel(self, job: str) -> None:
         """Cancel the request of a job that runs here."""
@@ -140,7 +147,8 @@ class Running:
 
     async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
         body = await self._store.do(partial(Store.read_request, job=job))
-        task = asyncio.ensure_future(self._execution.answer(job, body))
+        stages = self._stages[job.id] = Stages(0)
+        task = asyncio.ensure_future(self._execution.answer(job, body, stages))
         del body
         self._executing[job.id] = task
         try:
@@ -154,7 +162,7 @@ class Running:
             _log.exception("a job has failed")
             return Outcome(FAILED, 500, reason=f"internal error: {error}")
         finally:
-            del self._executing[job.id]
+            del self._executing[job.id], self._stages[job.id]
 
     def _is_ending(self) -> bool:
         task = asyncio.current_task()

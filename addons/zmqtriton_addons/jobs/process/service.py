@@ -195,7 +195,10 @@ class JobsService(Service):
             self._running.cancel(job.id)
             return {"job": _described(job, 0)}, None
         job, place = await self._store.do(partial(_placed, job=document["id"], owner=owner))
-        reply = {"job": _described(job, place), "headers": json.loads(job.reply_headers or "[]")}
+        status = _described(job, place)
+        if job.state == RUNNING and (progress := self._running.progress(job.id)) is not None:
+            status["progress"] = progress
+        reply = {"job": status, "headers": json.loads(job.reply_headers or "[]")}
         return reply, job
 
     async def _write_reply(self, writer: asyncio.StreamWriter, reply: Document, job: Job) -> None:

@@ -124,8 +124,7 @@ class Operations:
         await self._drain("undrain", req, resp, model)
 
     async def _drain(self, verb: str, req: Request, resp: falcon.asgi.Response, model: str) -> None:
-        document = await self._changes(req, is_of_server=not model)
-        call = {**document, "model": model}
+        call = {**await self._changes(req, is_of_server=not model), "model": model}
         resp.data = json_documents.write(await self._gateway.call(verb, call))
 
     async def _changes(self, req: Request, *, is_of_server: bool = False) -> dict[str, Any]:

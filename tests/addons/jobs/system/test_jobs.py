@@ -36,6 +36,11 @@ from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
 pytestmark = pytest.mark.system
 
 INFER = "/v2/models/journal/infer"
+PLAIN = "        return [self._answer(request) for request in requests]"
+DECOUPLED = """
+        for request in requests:
+            request.get_response_sender().send(self._answer(request), 1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +182,33 @@ def test_a_request_whose_client_waits_goes_before_jobs(tmp_path: Path, batching:
         assert ["succeeded"] * 3 == [ended(server, job)["state"] for job in jobs]
         order = [record.id for record in read_journal(server.journal) if record.event == "start"]
         assert ["busy", "online", *(f"job {number}" for number in range(3))] == order
+
+
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_a_model_says_how_much_is_done(tmp_path: Path, is_decoupled: bool) -> None:
+    server = Server(tmp_path, options=["--jobs"], frontends=())
+    directory = add_journal(server)
+    code = directory / "1" / "model.py"
+    text = code.read_text()
+    waits = "        while not os.path.exists"
+    assert waits in text
+    text = text.replace(waits, "        request.progress(0.4)\n" + waits)
+    code.write_text(text.replace(PLAIN, DECOUPLED) if is_decoupled else text)
+    with (directory / "config.pbtxt").open("a") as config:
+        config.write(f"model_transaction_policy {{ decoupled: {str(is_decoupled).lower()} }}\n")
+    path = "/v2/models/journal/generate_stream" if is_decoupled else INFER
+    body = b'{"ID": "some", "MS": -1}' if is_decoupled else journal_body("some", UNTIL_RELEASED)
+
+    with server:
+        job = ask(server, path, body, {"Prefer": "respond-async"}).document["id"]
+
+        soon(lambda: state_of(server, job).get("progress") == 0.4)
+        release_execution(server.journal, "some")
+        state = ended(server, job)
+        assert "succeeded" == state["state"], state
+        assert "progress" not in state
+        # for a client that does not follow it the same line does nothing
+        assert 200 == ask(server, path, body).status
 
 
 def test_jobs_have_a_time_to_live_and_a_limit_of_bytes(tmp_path: Path) -> None:

@@ -353,6 +353,7 @@ def test_a_stream_that_is_left_is_cancelled(write_model: WriteModel) -> None:
         def answer(self, request):
             sender = request.get_response_sender()
             while not request.is_cancelled():
+                request.progress(0.5)
                 tensor = pb_utils.Tensor("Y", np.ones((1, 1), np.float32))
                 sender.send(pb_utils.InferenceResponse([tensor]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

@@ -113,8 +113,7 @@ class Canary:
 
     def end(self, now_s: float) -> None:
         """Nothing is left to move."""
-        over = Phase.PROMOTED if self.phase is Phase.PROMOTING else Phase.ABORTED
-        self._move(over, now_s)
+        self._move(Phase.PROMOTED if self.phase is Phase.PROMOTING else Phase.ABORTED, now_s)
 
     def verdict(
         self, stable: VersionCounts, canary: VersionCounts, executing: Executing = ()

@@ -117,8 +117,7 @@ class QuotaEnforcement:
 
     def end(self, child: Child, reason: Reason) -> Reason:
         """Take note of a death; return its reason, which may be a limit."""
-        now_s = time.monotonic()
-        reason = self._out_of_memory.explain_death(reason, now_s)
+        reason = self._out_of_memory.explain_death(reason, time.monotonic())
         self._memory.pop(child.serial, None)
         if self._groups is None or not child.quota.model:
             return reason
