@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from zmqtriton import addons
 from zmqtriton.options import (
     OPENTELEMETRY,
     HelpRequested,
@@ -18,6 +19,7 @@ from zmqtriton.options import (
     parse,
     with_environment,
 )
+from zmqtriton.store_places import is_remote
 
 _FIRST_STEPS = (
     "Try 'zmqtriton demo' for a first look, 'zmqtriton new NAME' for a model of your own, "
@@ -30,6 +32,7 @@ def read_options(words: list[str], usual: Sequence[str] = ()) -> Options | int:
     try:
         options = with_environment(parse_words(words, usual=usual), os.environ)
         _check_exporter(options)
+        _check_add_ons(options)
     except HelpRequested as request:
         sys.stdout.write(f"{request}\n")
         return 0
@@ -57,13 +60,26 @@ def parse_words(
     )
 
 
+def _check_add_ons(options: Options) -> None:
+    """Raise OptionError for an option whose process is an add-on that is not installed."""
+    options_by_process = {
+        "tracer": options.trace.can_trace and "--trace-config",
+        "storage": any(map(is_remote, options.model_repository)) and "--model-repository",
+    }
+    for name, option in options_by_process.items():
+        if option and addons.find(addons.PROCESSES, name) is None:
+            raise OptionError(
+                f"Bad option: \"{option}\".\nIt needs the add-on '{name}', which is not installed."
+            )
+
+
 def _check_exporter(options: Options) -> None:
     """Raise OptionError if traces are to be sent where they never can be."""
     if options.trace.mode == OPENTELEMETRY:
         # only now, since it costs memory
-        from zmqtriton.tracing import destination
+        from zmqtriton import trace_destination
 
         try:
-            destination.read(options.trace.opentelemetry, os.environ)
-        except destination.DestinationError as error:
+            trace_destination.read(options.trace.opentelemetry, os.environ)
+        except trace_destination.DestinationError as error:
             raise OptionError(str(error)) from None

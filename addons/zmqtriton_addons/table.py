@@ -51,6 +51,8 @@ TABLES: dict[str, dict[str, str]] = {
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
+        "storage": "zmqtriton_addons.storage",
+        "tracer": "zmqtriton_addons.tracing",
     },
     "zmqtriton.backends": {
         name: f"zmqtriton_addons.backends.{name}"

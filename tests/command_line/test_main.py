@@ -80,3 +80,25 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
     assert b"\\u540d" in checked.stdout
     assert b"\\u540d" in simulated.stdout
     assert (b"", b"") == (checked.stderr, simulated.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "name"),
+    [
+        (["--trace-config=triton,file=/x"], "--trace-config", "tracer"),
+        (["--model-repository=s3://bucket/x"], "--model-repository", "storage"),
+    ],
+)
+def test_an_option_whose_process_is_not_installed_is_refused(
+    words: list[str],
+    option: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("zmqtriton.addons._own_declarations", lambda: None)
+
+    assert 1 == main(["--model-repository=/nowhere", *words])
+
+    text = f"It needs the add-on '{name}', which is not installed.\n"
+    assert f'Bad option: "{option}".\n{text}' == capfd.readouterr().err

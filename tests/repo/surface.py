@@ -18,14 +18,15 @@ SURFACE = {
     "zmqtriton.config": "configurations: read, completed, judged and printed",
     "zmqtriton.environments": "the Python that a model asks for",
     "zmqtriton.repository": "models and versions in directories; their agents",
-    "zmqtriton.storage.places": "whether a repository is in an object store",
+    "zmqtriton.store_places": "addresses of repositories in object stores",
     # programs that ask a server
     "zmqtriton.console": "tables for people",
     "zmqtriton.control_client": "servers on this machine: their control socket and their HTTP",
     "zmqtriton.ctl": "commands of zmqtriton-ctl: how they ask, print and fail",
     "zmqtriton.findings": "the form of what check, doctor and explain say",
-    "zmqtriton.posting": "messages to a URL",
+    "zmqtriton.long_steps": "how far a task is, told to the supervisor",
     "zmqtriton.standard_output": "an output that its reader has closed",
+    "zmqtriton.trace_destination": "where spans are sent",
     "zmqtriton.yaml_text": "documents as YAML",
     # models in the user's process
     "zmqtriton.embedded": "a server, or a connection to one, in a script",

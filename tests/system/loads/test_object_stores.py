@@ -275,7 +275,7 @@ def test_a_bucket_of_google_is_listed_and_copied_likewise(
     (tmp_path / "copies").mkdir()
     ours, theirs = pair()
     process = subprocess.Popen(
-        [sys.executable, "-m", "zmqtriton.storage", "--lifeline", str(theirs.fileno())],
+        [sys.executable, "-m", "zmqtriton_addons.storage", "--lifeline", str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
         env={**os.environ, "STORAGE_EMULATOR_HOST": store.server},
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from zmqtriton.storage.places import is_remote
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import LocalCopy, RemoteListing, Send, Spawn
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus

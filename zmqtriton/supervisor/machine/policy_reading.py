@@ -6,7 +6,7 @@ import os
 
 from zmqtriton import addons
 from zmqtriton.options import Options
-from zmqtriton.storage.places import is_remote
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.directories.local_services import services_of
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.policy import Policy

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from zmqtriton.posting import Poster, PostError
 from zmqtriton_addons.fleet.announcing.announcement import ENDED
+from zmqtriton_addons.tracing.posting import Poster, PostError
 from zmqtriton_floor import __version__
 
 #: Tells a place; raises AnnounceError.

@@ -17,7 +17,7 @@ from zmqtriton.command_line import parse_words
 from zmqtriton.config import Host, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.options import HelpRequested, OptionError, Options
-from zmqtriton.storage.places import is_remote
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor import check_settings, find_problems, visible_gpus
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.repositories import Report, check_files, check_repositories

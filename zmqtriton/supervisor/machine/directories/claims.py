@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.options import Options
-from zmqtriton.storage.places import is_remote, local_directory, parse_url
+from zmqtriton.store_places import is_remote, local_directory, parse_url
 from zmqtriton.supervisor.machine.directories.local_services import bind_local_services
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,

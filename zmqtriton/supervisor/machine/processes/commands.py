@@ -19,8 +19,6 @@ _MODULES = {
     "http-arbiter": "zmqtriton_frontends.http_api",
     "grpc": "zmqtriton_frontends.grpc_api",
     "metrics": "zmqtriton_frontends.metrics_api",
-    "storage": "zmqtriton.storage",
-    "tracer": "zmqtriton.tracing",
 }
 #: The roles that listen on an inherited socket; gRPC unless grpcio serves it.
 _ROLES_WITH_SOCKET = LOCAL_SERVICES | {"http-arbiter", "grpc", "metrics"}
@@ -35,7 +33,7 @@ def role_command(
     """
     module = _MODULES.get(role) or addons.find(addons.PROCESSES, role.removeprefix(ADD_ON))
     if module is None:
-        raise InternalError(f"no module is the process '{role}'")
+        raise InternalError(f"the process '{role}' is an add-on that is not installed")
     command = [sys.executable, "-m", module, "--lifeline", str(lifeline)]
     if begun is not None:
         command += ["--begun", str(begun)]

@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from zmqtriton import store_places
 from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.environments.users import downloads_directory, give_directory
 from zmqtriton.options import Options
-from zmqtriton.storage import places
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.machine import listeners, segments
 from zmqtriton.supervisor.machine.directories.claims import Claims
@@ -43,13 +43,13 @@ _USUAL = (
 _OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS", "ZMQTRITON_OPTION_*")
 #: What identifies the server to an object store that has a repository of it.
 _CREDENTIALS = {
-    places.S3: (
+    store_places.S3: (
         *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
         *("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
         *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
     ),
-    places.GS: ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT*"),
-    places.AZURE: (
+    store_places.GS: ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT*"),
+    store_places.AZURE: (
         *("AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"),
         *("AZURE_STORAGE_TOKEN", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
     ),
@@ -72,7 +72,9 @@ def withheld(
     if patterns:
         passing = _pattern((*_USUAL, *patterns))
         return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
-    kinds = {places.parse_url(path).kind for path in repositories if places.is_remote(path)}
+    kinds = {
+        store_places.parse_url(path).kind for path in repositories if store_places.is_remote(path)
+    }
     of_stores = [name for kind in sorted(kinds) for name in _CREDENTIALS[kind]]
     kept = _pattern((*_OWN, *of_stores, *(_CREDENTIALS_OF_ALL_STORES if kinds else ())))
     return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}

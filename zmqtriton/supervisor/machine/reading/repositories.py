@@ -17,7 +17,7 @@ from typing import Any
 
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import DUPLICATE
-from zmqtriton.storage.places import is_remote
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import (
     FileReport,
     KeepDecisions,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.storage.places import is_remote, local_directory, parse_url
+from zmqtriton.store_places import is_remote, local_directory, parse_url
 from zmqtriton_floor.errors import InvalidArgument
 
 

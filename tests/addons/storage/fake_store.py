@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from zmqtriton.storage.trees import StoredObject
+from zmqtriton_addons.storage.trees import StoredObject
 from zmqtriton_floor.errors import InternalError
 
 #: Long ago, so that nobody waits for more.

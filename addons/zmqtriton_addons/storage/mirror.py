@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zmqtriton.long_steps import ByteCounter, Reporter
-from zmqtriton.storage.trees import ModelTree, StoredObject, digest, missing_paths
+from zmqtriton_addons.storage.trees import ModelTree, StoredObject, digest, missing_paths
 from zmqtriton_floor.errors import InternalError
 
 if TYPE_CHECKING:
-    from zmqtriton.storage.stores import ObjectStore
+    from zmqtriton_addons.storage.stores import ObjectStore
 
 _LIST = "list.json"
 #: For whoever may enter the directory of all copies: stubs of other users may.

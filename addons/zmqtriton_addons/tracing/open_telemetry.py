@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.posting import Poster, PostError
-from zmqtriton.tracing import otlp
-from zmqtriton.tracing.destination import Destination
-from zmqtriton.tracing.gathering import RequestSpan
+from zmqtriton.trace_destination import Destination
+from zmqtriton_addons.tracing import otlp
+from zmqtriton_addons.tracing.gathering import RequestSpan
+from zmqtriton_addons.tracing.posting import Poster, PostError
 from zmqtriton_floor import __version__
 from zmqtriton_floor.process import wall_clock
 

@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from zmqtriton.long_steps import LifelineReporter, Reporter, printable
-from zmqtriton.storage import store_calls
-from zmqtriton.storage.mirror import Mirror
+from zmqtriton_addons.storage import store_calls
+from zmqtriton_addons.storage.mirror import Mirror
 from zmqtriton_floor import logs, prctl, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
@@ -90,7 +90,7 @@ async def _run(descriptor: int) -> None:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] != "--lifeline":
-        sys.stderr.write("usage: -m zmqtriton.storage --lifeline FD\n")
+        sys.stderr.write("usage: -m zmqtriton_addons.storage --lifeline FD\n")
         return 2
     prctl.set_name("storage")
     logs.take_over_output()

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.storage.fake_store import FakeStore
+from tests.addons.storage.fake_store import FakeStore
 
 pytest.importorskip("obstore")
 
 from tests.support.reports import Reports
-from zmqtriton.storage import store_calls
-from zmqtriton.storage.mirror import Mirror
-from zmqtriton.storage.places import BucketPath
+from zmqtriton.store_places import BucketPath
+from zmqtriton_addons.storage import store_calls
+from zmqtriton_addons.storage.mirror import Mirror
 from zmqtriton_floor.errors import InternalError
 
 

@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from zmqtriton.storage.mirror import Mirror, gather_or_cancel
-from zmqtriton.storage.places import parse_url
-from zmqtriton.storage.stores import InvalidObjectName, ObjectStore
-from zmqtriton.storage.trees import StoredObject, build_tree, digest, group_by_model, is_model_name
+from zmqtriton.store_places import parse_url
+from zmqtriton_addons.storage.mirror import Mirror, gather_or_cancel
+from zmqtriton_addons.storage.stores import InvalidObjectName, ObjectStore
+from zmqtriton_addons.storage.trees import (
+    StoredObject,
+    build_tree,
+    digest,
+    group_by_model,
+    is_model_name,
+)
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 
 #: What was changed this recently may be half of an upload.

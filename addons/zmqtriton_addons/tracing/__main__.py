@@ -6,13 +6,13 @@ import argparse
 import os
 import signal
 
-from zmqtriton.tracing.service import Service
+from zmqtriton_addons.tracing.service import Service
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="zmqtriton.tracing")
+    parser = argparse.ArgumentParser(prog="zmqtriton_addons.tracing")
     parser.add_argument("--lifeline", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-tracer")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.tracing import gathering
-from zmqtriton.tracing.gathering import LINGER_S, MAX_LINGER_S, TraceAssembler
+from zmqtriton_addons.tracing import gathering
+from zmqtriton_addons.tracing.gathering import LINGER_S, MAX_LINGER_S, TraceAssembler
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 

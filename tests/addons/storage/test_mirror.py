@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.storage.fake_store import FakeStore
+from tests.addons.storage.fake_store import FakeStore
 from tests.support.reports import Reports
 from zmqtriton.long_steps import ByteCounter
-from zmqtriton.storage import mirror as module
-from zmqtriton.storage.mirror import Mirror
-from zmqtriton.storage.trees import build_tree
+from zmqtriton_addons.storage import mirror as module
+from zmqtriton_addons.storage.mirror import Mirror
+from zmqtriton_addons.storage.trees import build_tree
 from zmqtriton_floor.errors import InternalError
 
 
@@ -111,7 +111,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": (64 << 20) + 5})
-    monkeypatch.setattr("zmqtriton.storage.mirror.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("zmqtriton_addons.storage.mirror.shutil.disk_usage", lambda path: usage)
     store = FakeStore({"m/1/weights": b"123456"})
 
     with pytest.raises(InternalError, match="s3://b/m needs 6 bytes here, 5 are free"):

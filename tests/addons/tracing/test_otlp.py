@@ -9,8 +9,8 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 import zmqtriton_protos
-from zmqtriton.tracing import otlp
-from zmqtriton.tracing.gathering import RequestSpan
+from zmqtriton_addons.tracing import otlp
+from zmqtriton_addons.tracing.gathering import RequestSpan
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _COMPUTE = {"COMPUTE_START": 30, "COMPUTE_END": 40}

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.receivers.collector import Collector
 from tests.support.waiting import eventually
-from zmqtriton.tracing import open_telemetry
-from zmqtriton.tracing.destination import Destination, read
-from zmqtriton.tracing.gathering import RequestSpan
-from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter, SpanBacklog
+from zmqtriton.trace_destination import Destination, read
+from zmqtriton_addons.tracing import open_telemetry
+from zmqtriton_addons.tracing.gathering import RequestSpan
+from zmqtriton_addons.tracing.open_telemetry import OpenTelemetryExporter, SpanBacklog
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import zmq
 
-from zmqtriton.tracing.gathering import RequestSpan, TraceAssembler
-from zmqtriton.tracing.trace_file import TraceFile
+from zmqtriton_addons.tracing.gathering import RequestSpan, TraceAssembler
+from zmqtriton_addons.tracing.trace_file import TraceFile
 from zmqtriton_floor import endpoints, logs, spans, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
@@ -145,7 +145,7 @@ def _sink(settings: TracerSettings) -> Sink:
     if settings.mode == "triton":
         return TraceFile(settings.file)
     # only now, since it costs memory
-    from zmqtriton.tracing import destination
-    from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter
+    from zmqtriton import trace_destination
+    from zmqtriton_addons.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(destination.read(settings.opentelemetry, os.environ))
+    return OpenTelemetryExporter(trace_destination.read(settings.opentelemetry, os.environ))

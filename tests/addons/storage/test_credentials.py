@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.storage.credentials import CREDENTIALS_VARIABLE, store_options
-from zmqtriton.storage.places import parse_url
+from zmqtriton.store_places import parse_url
+from zmqtriton_addons.storage.credentials import CREDENTIALS_VARIABLE, store_options
 from zmqtriton_floor.errors import InvalidArgument
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}

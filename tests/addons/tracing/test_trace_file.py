@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.tracing.gathering import RequestSpan
-from zmqtriton.tracing.trace_file import TraceFile
+from zmqtriton_addons.tracing.gathering import RequestSpan
+from zmqtriton_addons.tracing.trace_file import TraceFile
 
 _TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

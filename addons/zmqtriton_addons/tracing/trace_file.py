@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.tracing.gathering import RequestSpan
+from zmqtriton_addons.tracing.gathering import RequestSpan
 
 _END = b"]\n"
 #: Activities about tensors come after this mark.

@@ -15,9 +15,9 @@ import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from zmqtriton.storage.credentials import store_options
-from zmqtriton.storage.places import AZURE, GS, BucketPath
-from zmqtriton.storage.trees import StoredObject
+from zmqtriton.store_places import AZURE, GS, BucketPath
+from zmqtriton_addons.storage.credentials import store_options
+from zmqtriton_addons.storage.trees import StoredObject
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 #: For one answer with all of its body; parts are small enough for a slow line.

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.tracing.gathering import RequestSpan
+from zmqtriton_addons.tracing.gathering import RequestSpan
 from zmqtriton_floor import __version__, spans
 from zmqtriton_protos import message
 

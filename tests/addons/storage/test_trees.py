@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.storage.fake_store import OLD
-from zmqtriton.storage.trees import StoredObject, build_tree, digest, group_by_model
+from tests.addons.storage.fake_store import OLD
+from zmqtriton_addons.storage.trees import StoredObject, build_tree, digest, group_by_model
 from zmqtriton_floor.errors import InvalidArgument
 
 
