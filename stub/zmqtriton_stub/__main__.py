@@ -1,10 +1,10 @@
 """The entry point of a stub, started by path by the model's own interpreter.
 
 `python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub,
-`--fork-server FD` the fork server. Loads the floor and the stub from where they lie, so that
-neither this directory nor the server's site-packages come onto the model's path. The loading stands
-outside the guard, since children that a model makes with multiprocessing's spawn run this file,
-too, under another name.
+`--fork-server FD` the fork server, `--template FD m` what the instances of a model are forked from.
+Loads the floor and the stub from where they lie, so that neither this directory nor the server's
+site-packages come onto the model's path. The loading stands outside the guard, since children that
+a model makes with multiprocessing's spawn run this file, too, under another name.
 
 Exit status: 0 finished, 1 the model failed to load or nobody is left, 2 wrong arguments, 3 the
 environment lacks a module; what a coroutine in the background passes to sys.exit() is passed on.
@@ -44,7 +44,7 @@ if not __package__:
 
 def main() -> int:
     arguments = sys.argv[1:]
-    shared = None
+    shared = of_template = None
     if arguments[:1] == ["--fork-server"]:
         from zmqtriton_stub import fork_server
 
@@ -52,10 +52,20 @@ def main() -> int:
         if born is None:
             return 0
         arguments, shared = born, fork_server.SHARED_MODULES
-    if arguments[6:7] == ["--support"]:
+    at = 2 if arguments[:1] == ["--template"] else 6
+    if arguments[at : at + 1] == ["--support"]:
         # after everything that the environment has, and before what lies beside the model
-        sys.path.append(arguments[7])
-        del arguments[6:8]
+        sys.path.append(arguments[at + 1])
+        del arguments[at : at + 2]
+    if arguments[:1] == ["--template"]:
+        try:
+            from zmqtriton_stub import template
+        except ImportError as error:
+            return _lacks_module(error, arguments[2])
+        born_of = template.run(int(arguments[1]))
+        if born_of is None:
+            return 0
+        arguments, shared, of_template = born_of
     if len(arguments) != 8 or arguments[0:6:2] != ["--lifeline", "--progress", "--listener"]:
         sys.stderr.write(
             "usage: __main__.py --lifeline FD --progress FD --listener FD [--support DIR] "
@@ -67,19 +77,24 @@ def main() -> int:
     try:
         from zmqtriton_stub import process
     except ImportError as error:
-        if error.name not in ("zmq", "msgpack", "numpy"):
-            raise
-        sys.stderr.write(
-            f"The Python environment of model '{model}' lacks the module '{error.name}': {error}. "
-            f"Install it with: {sys.executable} -m pip install pyzmq msgpack numpy\n"
-        )
-        return 3
-    status = process.run(lifeline, progress, listener, name)
+        return _lacks_module(error, model)
+    status = process.run(lifeline, progress, listener, name, of_template)
     if shared is not None and status == 0:
         from zmqtriton_stub import ending
 
         ending.end(shared)
     return status
+
+
+def _lacks_module(error: ImportError, model: str) -> int:
+    """Name the module to install, and return the exit status; raise other errors."""
+    if error.name not in ("zmq", "msgpack", "numpy"):
+        raise error
+    sys.stderr.write(
+        f"The Python environment of model '{model}' lacks the module '{error.name}': {error}. "
+        f"Install it with: {sys.executable} -m pip install pyzmq msgpack numpy\n"
+    )
+    return 3
 
 
 if __name__ == "__main__":

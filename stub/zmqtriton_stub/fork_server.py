@@ -2,7 +2,8 @@
 
 Started by __main__, which goes on as a stub in each process that `run` has forked. What they have
 in common is in memory once. Runs no code of a model, has one thread, and leaves nothing of its own
-in a stub: no descriptor, no signal handler, no module on any path.
+in a stub: no descriptor, no signal handler, no module on any path. The template of one model
+(template.py) forks by the same code, and has loaded that model.
 """
 
 from __future__ import annotations
@@ -147,15 +148,13 @@ class ForkServer:
         #: Requests that were not begun, each with its descriptors.
         self._waiting: deque[tuple[Any, list[int]]] = deque()
 
-    def prepare(self) -> None:
-        prctl.set_name("zmqtriton-fork-server")
+    def prepare(self, name: str = "zmqtriton-fork-server") -> None:
+        prctl.set_name(name)
         self._command_line.show([sys.executable, *sys.argv[:3]])
         for number, _ in _ORDERLY:
             signal.signal(number, signal.SIG_IGN)
         _make_ahead()
-        gc.collect()
-        # otherwise a collection in a stub would write to every object, and copy its page
-        gc.freeze()
+        freeze()
 
     def run(self) -> list[str] | None:
         """Serve requests; see the function."""
@@ -231,6 +230,12 @@ class ForkServer:
         return arguments
 
 
+def freeze() -> None:
+    """Keep present objects out of collections in stubs, which would copy their pages."""
+    gc.collect()
+    gc.freeze()
+
+
 def _set_oom_score(score: int) -> None:
     """Let the kernel choose a stub before the fork server when memory runs out."""
     with contextlib.suppress(OSError):
@@ -258,6 +263,14 @@ def _fork_and_leave() -> None:
         os._exit(1)
     if child:
         os._exit(0)
+
+
+def fork_in_vain() -> None:
+    """Have libraries do what they do before a fork."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 def _reseed() -> None:

@@ -153,6 +153,7 @@ class Server:
         for config in target.rglob("*.pbtxt"):
             text = config.read_text("utf-8")
             config.write_text(text.replace("@SCRATCH@", str(self.scratch)), "utf-8")
+        _choose_instances(target)
         return target
 
     def block_imports(self, model: str) -> Path:
@@ -346,6 +347,15 @@ class Server:
             self.stop()
         if error[0] is None:
             assert not (turns := long_turns(self.log_text())), (turns, self.log_text())
+
+
+def _choose_instances(model: Path) -> None:
+    """Have the model's instances be as the variable ZT_INSTANCES says, unless it says so itself."""
+    kind, config = os.environ.get("ZT_INSTANCES", ""), model / "config.pbtxt"
+    text = config.read_text("utf-8") if kind and config.exists() else "INSTANCES"
+    if "INSTANCES" not in text and "ensemble_scheduling" not in text:
+        parameter = f'parameters {{ key: "INSTANCES" value {{ string_value: "{kind}" }} }}\n'
+        config.write_text(text + parameter, "utf-8")
 
 
 def ask_add_sub(server: Server) -> int:

@@ -23,6 +23,7 @@ from zmqtriton.config.parameters import (
     CPU_WEIGHT,
     DETACHED_CALLS,
     FORCE_CPU_ONLY,
+    INSTANCES,
     MAX_EXECUTIONS_PER_SECOND,
     MAX_LOAD_SECONDS,
     MAX_MEMORY_BYTES,
@@ -104,6 +105,13 @@ _OF_EXECUTION = (
         _YES_OR_NO,
         "no",
         "Yes: what it asks of other models goes on when its own clients leave.",
+    ),
+    Parameter(
+        INSTANCES,
+        "`processes` or `forks`",
+        "processes",
+        "Forks: `model.py` is imported once, and instances are forks that share what it and "
+        "`preload` have made.",
     ),
     Parameter(MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."),
     Parameter(

@@ -18,6 +18,8 @@ STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 #: What it asks of other models goes on without the clients that it asks for.
 DETACHED_CALLS = "DETACHED_CALLS"
+#: Says whether each instance loads the model, or all are forks of a process that has.
+INSTANCES = "INSTANCES"
 #: Limits the shared memory for large tensors of all its instances together, in bytes.
 MAX_SEGMENT_BYTES = "max_segment_bytes"
 #: Limits the memory of each instance's processes, in bytes.
@@ -94,6 +96,10 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
     if value not in ("", "yes", "no"):
         text = f"{DETACHED_CALLS} is '{value}', which is neither yes nor no"
         yield Problem(text, ("parameters", DETACHED_CALLS))
+    value = parameter_text(config, INSTANCES)
+    if value not in ("", "processes", "forks"):
+        text = f"{INSTANCES} is '{value}', which is neither processes nor forks"
+        yield Problem(text, ("parameters", INSTANCES))
     yield from _limit_problems(config)
 
 
@@ -117,6 +123,11 @@ def _number(text: str) -> float:
     except ValueError:
         return -1.0
     return number if math.isfinite(number) else -1.0
+
+
+def has_forks(config: Any) -> bool:
+    """Return whether a model's instances are forks of a process that has loaded it."""
+    return parameter_text(config, INSTANCES) == "forks"
 
 
 def load_timeout_s(config: Any) -> float:

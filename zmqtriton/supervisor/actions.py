@@ -14,6 +14,7 @@ from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.process.named_tuples import NamedTuple
@@ -50,6 +51,21 @@ class Spawn(NamedTuple):
     role: str
 
 
+class Template(NamedTuple):
+    """A process that loads a model once, for all instances, which are its forks."""
+
+    serial: int
+    load: wire.LoadModel
+    #: How long it may load; 0 is no limit.
+    load_within_s: float = 0.0
+
+
+class EndTemplate(NamedTuple):
+    """End a template, if there is one; its forks live on."""
+
+    serial: int
+
+
 class SpawnStub(NamedTuple):
     """Start a stub for an instance of a model, in the model's environment."""
 
@@ -60,6 +76,8 @@ class SpawnStub(NamedTuple):
     host_policy: str = ""
     quota: Quota = NO_QUOTA
     version: int = 0
+    #: The process that the stub is a fork of; None for one that loads by itself.
+    template: Template | None = None
 
 
 class PrepareEnvironment(NamedTuple):
@@ -313,6 +331,7 @@ class Exit(NamedTuple):
 Action = (
     Spawn
     | SpawnStub
+    | EndTemplate
     | PrepareEnvironment
     | AdmitGuest
     | Send

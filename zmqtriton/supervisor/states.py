@@ -140,6 +140,8 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.STOPPED, StartRequested): _I.STARTING,
     (_I.STOPPED, StopRequested): _I.STOPPED,
     (_I.STARTING, ProcessStarted): _I.LOADING,
+    # The template that it was to be forked from could not load the model.
+    (_I.STARTING, LoadFailed): _I.STARTING,
     (_I.STARTING, ProcessExited): _I.BACKOFF,
     (_I.STARTING, StopRequested): _I.STOPPING,
     (_I.LOADING, ConfigCompleted): _I.LOADING,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import RemoveDirectory, Send
+from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import (
     Instance,
@@ -122,6 +122,8 @@ class Generation:
         self._change: InstanceGroupChange | Roll | None = None
         #: How long it has waited for others to end.
         self._waited_s = 0.0
+        #: The origin of its instances; None before the first, and if they load by themselves.
+        self._template: Template | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
@@ -176,6 +178,7 @@ class Generation:
         self._transition(states.RetireRequested())
         self._introductions.resources.leave(self.number)
         self._change = None
+        self._end_template()
         for instance in self.instances:
             if instance.state is not InstanceState.DRAINING:
                 is_ready = instance.state is InstanceState.READY
@@ -210,6 +213,7 @@ class Generation:
 
         Raises NeedsNewGeneration.
         """
+        self._end_template()  # it has the old code
         self._change = Roll(self, blueprint, then)
 
     def _proceed(self) -> None:
@@ -247,6 +251,7 @@ class Generation:
         self._transition(states.AbortRequested())
         self._introductions.resources.leave(self.number)
         self._broker_entry.remove(reason)
+        self._end_template()
         for instance in self.instances:
             if instance.state is not InstanceState.STOPPED:
                 instance.handle(states.StopRequested())
@@ -339,6 +344,7 @@ class Generation:
                 finalize_turns=self._introductions.finalize_turns,
                 on_event=self.handle,
                 artifact=self.blueprint.versions[self.version].path.rpartition("/")[2],
+                template=self._choose_template,
             )
             for place in places
         ]
@@ -353,10 +359,23 @@ class Generation:
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
-    def _introduce(self, instance: Instance) -> None:
-        blueprint, place, served = self.blueprint, instance.slot, self.final_config
-        is_asked = self._is_to_complete_config(instance)
-        load = wire.LoadModel(
+    def _choose_template(self) -> Template | None:
+        """Return the origin of the next instance; None if that loads by itself."""
+        blueprint = self.blueprint
+        if self._template is None and blueprint.has_forks and not self.environment.host:
+            load = self._load_of(blueprint.first_slot._replace(name="template"), is_asked=False)
+            serial = self._plan.new_serial()
+            self._template = Template(serial, load, blueprint.max_load_s)
+        return self._template
+
+    def _end_template(self) -> None:
+        if self._template is not None:
+            self._plan.enqueue(EndTemplate(self._template.serial))
+            self._template = None
+
+    def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:
+        blueprint, served = self.blueprint, self.final_config
+        return wire.LoadModel(
             place.name,
             blueprint.name,
             self.version,
@@ -370,6 +389,10 @@ class Generation:
             self._bytecode_directory,
             blueprint.backend.package if blueprint.backend else "",
         )
+
+    def _introduce(self, instance: Instance) -> None:
+        place = instance.slot
+        load = self._load_of(place, is_asked=self._is_to_complete_config(instance))
         self._introductions.introduce(
             instance.serial,
             "stub",

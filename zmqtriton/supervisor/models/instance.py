@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Send, Signal, SpawnStub
+from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, Timer
@@ -106,6 +106,7 @@ class Instance:
         finalize_turns: FinalizeTurns,
         on_event: Callable[[Instance, states.Event], None],
         artifact: str = "",
+        template: Callable[[], Template | None] = lambda: None,
     ) -> None:
         self.slot = place
         self.state = InstanceState.STOPPED
@@ -129,18 +130,16 @@ class Instance:
         self.has_is_ready = False
         #: Its generation goes on without it.
         self.is_being_removed = False
-        self._plan = plan
         self.model, self.version = model, version
-        self._environment = environment
-        self._quota = quota
+        self._plan, self._environment, self._quota = plan, environment, quota
         #: The limit for its loading; 0 is no limit.
         self._load_within_s = load_within_s
         #: The pause before it is tried again once it is given up; 0 if it never is.
         self._retry_after_s = max(0.0, retry_after_s)
         self._finalize_turns = finalize_turns
         self._on_event = on_event
-        #: The name of the file that it runs.
-        self._artifact = artifact
+        #: The name of the file that it runs, and the source of what it is forked from.
+        self._artifact, self._template = artifact, template
         self._backoff = Backoff()
         #: The deaths after which it was given up, and since then; 0 unless it is.
         self._deaths_when_given_up = 0
@@ -249,6 +248,7 @@ class Instance:
                 self.slot.host_policy,
                 self._quota,
                 self.version,
+                self._template(),
             )
         )
 

@@ -43,8 +43,9 @@ class Child:
     read_rest: Callable[[], None] | None = None
     #: It may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
-    #: It is the fork server.
+    #: It is the fork server, or a template.
     can_fork: bool = False
+    is_template: bool = False
     frozen_polls: int = 0
     is_watched_for_writing: bool = False
     #: A stub's page, in which it tells the broker how far it has come.

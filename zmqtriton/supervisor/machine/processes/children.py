@@ -37,6 +37,7 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkS
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
 from zmqtriton.supervisor.machine.processes.process import Process
+from zmqtriton.supervisor.machine.processes.templates import Templates
 from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import (
     SEGMENT_MESSAGES,
@@ -137,6 +138,7 @@ class Children:
         max_segments = descriptors.max_segments(descriptors.limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
         self.fork_server = ForkServer(self)
+        self.templates = Templates(self)
         self.guests = Guests(
             selector,
             listener,
@@ -148,7 +150,7 @@ class Children:
         )
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self.stream_sockets = StreamSockets(directory, self._children, self.send)
-        self.quotas = QuotaEnforcement(self._children, self.segments, listener.memory_exceeded)
+        self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         #: Variables of models that differ from the server's; None is one that they do not get.
@@ -168,9 +170,7 @@ class Children:
         *,
         inherited: Sequence[int] = (),
         stub: StubName | None = None,
-        may_branch: bool = False,
-        can_fork: bool = False,
-        spec: StubSpec | None = None,
+        child: Child | None = None,
         **how: Any,
     ) -> None:
         """Start the command that `command` makes of the lifeline's number.
@@ -178,8 +178,7 @@ class Children:
         The page of a stub belongs to the child from here on and is closed when it is dead. If the
         command cannot be started, that is reported as its end.
         """
-        child = Child(serial) if spec is None else _stub_child(spec)
-        child.can_fork_workers, child.can_fork = may_branch, can_fork
+        child = child or Child(serial)
         try:
             process, reading = _start(child, command, inherited, stub, **how)
         except OSError as error:
@@ -224,7 +223,7 @@ class Children:
         self.spawn(
             serial,
             commands.fork_server_command,
-            can_fork=True,
+            child=Child(serial, can_fork=True),
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
             environment={**self.model_variables, stub_mark.VARIABLE: mark},
@@ -258,10 +257,43 @@ class Children:
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },
             stub=spec.stub,
-            spec=spec,
+            child=_stub_child(spec),
             user=spec.user,
         )
         os.close(listener)
+
+    def spawn_template(self, spec: StubSpec) -> None:
+        """Start the template of which this stub is a fork, as a new program."""
+        environment, template = spec.environment, spec.template
+        assert template is not None
+        self.spawn(
+            template.serial,
+            lambda line: commands.at_leisure(
+                commands.template_command(environment, line, spec.stub.model)
+            ),
+            environment={
+                **self.model_variables,
+                **variable_overrides(environment, os.environ),
+                stub_mark.VARIABLE: stub_mark.placeholder(self._directory),
+            },
+            stub=spec.stub._replace(instance="template"),
+            child=Child(template.serial, can_fork=True, is_template=True, quota=spec.quota),
+            user=spec.user,
+        )
+        self.send(template.serial, template.load)
+
+    def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:
+        """Report the end of a stub that was never forked."""
+        if failure is not None:
+            self._listener.message_received(serial, failure)
+        self._listener.process_ended(serial, reason)
+
+    def _memory_exceeded(self, serial: int, reason: wire.Reason) -> None:
+        child = self._children.get(serial)
+        if child is not None and child.is_template:
+            self.templates.kill(serial, reason)
+        else:
+            self._listener.memory_exceeded(serial, reason)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
@@ -376,10 +408,8 @@ class Children:
                 self._adopt_worker(message.pid, passed.pop(0))
             elif isinstance(message, wire.LogLine):
                 log_line(message, child.pid, child.output)
-            elif child.can_fork and isinstance(message, wire.Synced):
-                self.fork_server.ready()
-            elif child.can_fork and isinstance(message, wire.CallResult):
-                self.fork_server.answered(message.id, int(message.result or 0))
+            elif child.can_fork:
+                self._handle_fork_message(child, message)
             elif isinstance(message, SEGMENT_MESSAGES) and child.pid:
                 self.segments.handle_message(child.serial, message, child.quota)
             else:
@@ -391,6 +421,19 @@ class Children:
             if not before:
                 text = "process %d sent a malformed message; further ones will only be counted"
                 _log.warning(text, child.pid)
+
+    def _handle_fork_message(self, child: Child, message: Any) -> None:
+        """Take a message of the fork server or a template; a model can make the latter send any."""
+        if isinstance(message, wire.Synced):
+            self.templates.ready(child.serial) if child.is_template else self.fork_server.ready()
+        elif isinstance(message, wire.CallResult):
+            pid = int(message.result or 0)
+            if child.is_template:
+                self.templates.answered(child.serial, message.id, pid, message.text)
+            else:
+                self.fork_server.answered(message.id, pid)
+        elif isinstance(message, wire.LoadFailed) and child.is_template:
+            self.templates.failed(child.serial, message)
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
@@ -410,7 +453,7 @@ class Children:
 
     def reap_orphans(self) -> None:
         """Reap orphans. To be called once a second."""
-        if self.fork_server.is_under_way:
+        if self.fork_server.is_under_way or self.templates.is_under_way:
             # One of them may be a child whose death is not noticed yet, and its status is needed.
             return
         processes.reap_orphans(self.pids)
@@ -418,9 +461,11 @@ class Children:
 
     def _kill_strays(self) -> None:
         """Kill processes in other groups that dead stubs have left, which are ours now."""
-        may_come = self.fork_server.may_come
+        ways = (self.fork_server, self.templates)
         processes.kill_strays(
-            self._directory, self.pids, lambda one: one in self._children or may_come(one)
+            self._directory,
+            self.pids,
+            lambda one: one in self._children or any(way.may_come(one) for way in ways),
         )
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
@@ -469,6 +514,9 @@ class Children:
         if child.output is not None:
             with guarded("the search for what a stub has left"):
                 self._kill_strays()
+        if child.is_template:
+            self.templates.ended(child.serial, reason, words)
+            return
         if child.can_fork:
             self.fork_server.ended()
         if child.pid:
@@ -481,6 +529,7 @@ class Children:
     def kill_all(self, within_s: float) -> None:
         """Kill all remaining children and wait for them."""
         self.fork_server.close()
+        self.templates.close()
         for child in list(self._children.values()):
             if not child.is_users:
                 self.signal(child.serial, signal.SIGKILL, group=True)

@@ -62,6 +62,13 @@ def fork_server_command(lifeline: int) -> list[str]:
     ]
 
 
+def template_command(environment: Environment, lifeline: int, model: str) -> list[str]:
+    """Return the command of a template, by path as that of a stub."""
+    support = environment.support_directory
+    arguments = ["--template", str(lifeline), *(["--support", support] if support else []), model]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments, _ROOM]
+
+
 #: Runs a program that may be slow to load: who starts this process waits until it has loaded
 #: Python's own, and not until it has become that program.
 _AT_LEISURE = (sys.executable, "-I", "-S", str(STUB_DIRECTORY / "becoming.py"))

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
+from zmqtriton.supervisor.actions import Template
 from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.process import Process
@@ -39,6 +40,8 @@ class StubSpec(NamedTuple):
     #: The user it runs as; None is the server's own.
     user: StubUser | None = None
     quota: Quota = NO_QUOTA
+    #: The process that it is a fork of; None for one that loads its model by itself.
+    template: Template | None = None
 
 
 class PendingStub(Protocol):

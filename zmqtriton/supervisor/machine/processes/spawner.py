@@ -20,6 +20,7 @@ from zmqtriton.supervisor.machine.directories.loss import DirectoryMending
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
+from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
@@ -153,7 +154,7 @@ class Spawner:
             lambda line: commands.role_command(action.role, line, descriptors, begun),
             inherited=(*descriptors.values(), *(() if begun is None else (begun,))),
             environment=commands.ROLE_ENVIRONMENT,
-            may_branch=action.role == listeners.HTTP,
+            child=Child(action.serial, can_fork_workers=action.role == listeners.HTTP),
             oom_score=oom_score_of(action.role),
             dies_with_parent=action.role not in OUTLIVING_ROLES,
         )
@@ -167,9 +168,14 @@ class Spawner:
             return
         cores = cores_of_policy(self._options.host_policy, action.host_policy)
         user = self._users.get(action.environment.user)
-        self._children.fork_server.start(
-            StubSpec(action.serial, action.environment, stub, page, cores, user, action.quota)
+        spec = StubSpec(
+            *(action.serial, action.environment, stub, page, cores, user, action.quota),
+            action.template,
         )
+        if action.template is not None:
+            self._children.templates.start(spec)
+        else:
+            self._children.fork_server.start(spec)
 
     def prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         user = self._users.get(action.demand.user)

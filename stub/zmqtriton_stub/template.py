@@ -1,0 +1,183 @@
+"""The template of a model whose INSTANCES are forks: a process that has loaded it, and forks them.
+
+Imports model.py and calls TritonPythonModel.preload once; what that makes, all instances share
+until they write to it. Refuses to go on where a fork would have half of something: threads, an
+event loop, CUDA. Answers the supervisor as the fork server does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import threading
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub import model_code
+from zmqtriton_stub.api.errors import clip, reason_of
+from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.model import import_class
+from zmqtriton_stub.own_process import OwnProcess
+from zmqtriton_stub.pre_import import check_files, take_priority
+
+_EPOLL = "anon_inode:[eventpoll]"
+_INSTEAD = "in initialize(), which each instance runs after its fork"
+
+
+class Refusal(Exception):
+    """Raised if a fork of this process would not be a whole one."""
+
+
+class Preloaded(OwnProcess):
+    """The process of an instance whose model was imported before its fork."""
+
+    def __init__(self, template: Instance, model_class: Any) -> None:
+        self._template = template
+        self._class = model_class
+
+    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+        # metrics that model.py has made are this instance's, and so is what they complain of
+        instance.measures = self._template.measures
+        self._template.tell = instance.tell  # type: ignore[method-assign]
+        super().adopt(instance, bootstrap, memory)
+
+    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+        take_priority(json.loads(load.config), instance.log)
+        return self._class
+
+
+#: A new stub: its arguments, the names of the modules that were there before, its surroundings.
+Born = Tuple[List[str], "frozenset[str]", Preloaded]
+
+
+def run(descriptor: int) -> Optional[Born]:
+    """Return the parts of a new stub; in the template return None at its end."""
+    lifeline = Lifeline.inherited(descriptor)
+    fork_server = ForkServer(lifeline)
+    fork_server.prepare("zmqtriton-template")
+    load = _await_load(lifeline)
+    if load is None:
+        return None
+    sys.argv[1:] = []  # as models find it
+    template = Instance(load, lifeline.send)
+    this_process.current = template
+    try:
+        before = _descriptors()
+        model_class = _preload(load)
+        _check(before)
+    except Refusal as refusal:
+        lifeline.send(wire.LoadFailed(Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}"))))
+        return None
+    except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+        lifeline.send(wire.LoadFailed(reason_of(error)))
+        return None
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
+    freeze()
+    shared = frozenset(sys.modules)
+    arguments = fork_server.run()
+    if arguments is None:
+        return None
+    sys.argv[1:] = []
+    return arguments, shared, Preloaded(template, model_class)
+
+
+def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:
+    """Return the supervisor's first message; None if it has gone."""
+    while not lifeline.ended:
+        lifeline.wait()
+        for message, descriptors in lifeline.receive():
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if type(message) is wire.LoadModel:
+                return message
+    return None
+
+
+def _preload(load: wire.LoadModel) -> Any:
+    """Return the model's class, preloaded. Raises whatever its code does."""
+    check_files(json.loads(load.config), load.directory)
+    model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
+    model_class = import_class(load)
+    preload = getattr(model_class, "preload", None)
+    if preload is not None:
+        preload(
+            {
+                "model_config": load.config,
+                "model_repository": load.directory,
+                "model_version": str(load.version),
+                "model_name": load.model,
+            }
+        )
+    return model_class
+
+
+class _Descriptor(NamedTuple):
+    number: int
+    leads_to: str
+
+
+def _descriptors() -> frozenset[_Descriptor]:
+    descriptors = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            descriptors.append(_Descriptor(int(number), os.readlink(f"/proc/self/fd/{number}")))
+        except OSError:
+            continue  # the one of the listing
+    return frozenset(descriptors)
+
+
+def _check(before: frozenset[_Descriptor]) -> None:
+    """Raise Refusal if a fork would lack, or share, what the preload has begun."""
+    if _is_cuda_begun():
+        raise Refusal(
+            "CUDA was initialised by the import of model.py or in preload(), and does not work in "
+            f"a fork. Load to the CPU there, and move to the GPU {_INSTEAD}"
+        )
+    threads = _threads_after_fork()
+    if threads:
+        raise Refusal(
+            f"threads are alive after preload(), which a fork does not have: {', '.join(threads)}. "
+            f"End them there, have the library use one thread, or start them {_INSTEAD}"
+        )
+    if any(one.leads_to == _EPOLL for one in _descriptors() - before):
+        raise Refusal(
+            "an event loop (or gRPC channel) is open after preload(), and all forks would share "
+            f"its epoll descriptor. Close it there, or open it {_INSTEAD}"
+        )
+
+
+def _is_cuda_begun() -> bool:
+    """Ask the driver, if it is loaded, whether it was initialised."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
+    count = ctypes.c_int()
+    return any(not ctypes.CDLL(p).cuDeviceGetCount(ctypes.byref(count)) for p in sorted(paths))
+
+
+def _threads_after_fork() -> List[str]:
+    """Return the names of threads that a fork leaves running here.
+
+    A library that is made for forks, as OpenBLAS, ends its threads before each.
+    """
+    names = [f"'{one.name}'" for one in threading.enumerate() if one is not threading.main_thread()]
+    if names:
+        return names
+    fork_in_vain()
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+                names.append(f"'{file.read().strip()}' (native)")
+        except OSError:
+            continue  # it has just ended
+    return names

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.supervisor.machine.processes.test_fork_server import FakePendingStub
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT
+from zmqtriton.supervisor.actions import Template
+from zmqtriton.supervisor.machine.log.ring import StubName
+from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
+from zmqtriton.supervisor.machine.processes.templates import Templates
+from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind, Reason
+
+NUMBER = 5
+LOAD = wire.LoadModel("template", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
+KILLED = Reason.of(Kind.KILLED, "killed by SIGKILL", signal="SIGKILL")
+
+
+class FakeSpawner:
+    """Remembers what was requested from it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.templates = 0
+        self.requests: list[tuple[int, FakePendingStub]] = []
+        self.failed: dict[int, tuple[wire.LoadFailed | None, str]] = {}
+        self.killed: list[int] = []
+        self.are_there = True
+        self.has_descriptors = True
+
+    def spawn_template(self, spec: StubSpec) -> None:
+        self.templates += 1
+
+    def request_fork(self, fork_server: int, spec: StubSpec) -> FakePendingStub:
+        assert fork_server == NUMBER
+        if not self.has_descriptors:
+            raise OSError("no descriptors")
+        pending = FakePendingStub(self.are_there)
+        self.requests.append((spec.serial, pending))
+        return pending
+
+    def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: Reason) -> None:
+        self.failed[serial] = failure, reason.text
+
+    def signal(self, serial: int, number: int, group: bool = False) -> None:
+        self.killed.append(serial)
+
+
+@pytest.fixture
+def spawner() -> FakeSpawner:
+    return FakeSpawner()
+
+
+@pytest.fixture
+def templates(spawner: FakeSpawner) -> Templates:
+    return Templates(spawner, lambda: spawner.now_s)
+
+
+def spec_of(serial: int, load_within_s: float = 0.0) -> StubSpec:
+    page = os.open(os.devnull, os.O_RDONLY)
+    template = Template(NUMBER, LOAD, load_within_s)
+    name = StubName("m", f"m_0_{serial}", 1)
+    return StubSpec(serial, SERVER_ENVIRONMENT, name, page, template=template)
+
+
+def test_stubs_wait_for_one_template(templates: Templates, spawner: FakeSpawner) -> None:
+    templates.start(spec_of(7))
+    templates.start(spec_of(8))
+    assert spawner.requests == []
+
+    templates.ready(NUMBER)
+    templates.start(spec_of(9))
+
+    assert spawner.templates == 1
+    assert [7, 8, 9] == [serial for serial, _ in spawner.requests]
+    assert templates.may_come(8)
+    for serial, pending in spawner.requests:
+        templates.answered(NUMBER, serial, serial * 100, "")
+        assert pending.pid == serial * 100
+    assert not templates.is_under_way
+
+
+def test_what_a_template_says_is_what_its_stubs_fail_with(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    failure = wire.LoadFailed(Reason.of(Kind.OTHER, "ValueError: no weights"))
+    templates.start(spec_of(7))
+
+    templates.failed(NUMBER, failure)
+    templates.ended(NUMBER, Reason.of(Kind.EXITED, "exited with status 0", status=0))
+
+    assert spawner.failed == {7: (failure, "ValueError: no weights")}
+    assert spawner.templates == 1
+
+    # a restart tries it again, and knows nothing of the last failure
+    templates.start(spec_of(8))
+    templates.ended(NUMBER, KILLED, "a last line")
+
+    assert spawner.templates == 2
+    expected = "the template that it is forked from: killed by SIGKILL: a last line"
+    assert spawner.failed[8] == (None, expected)
+
+
+def test_stubs_of_a_template_that_dies_while_it_forks_are_forked_of_the_next_one(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    templates.start(spec_of(7))
+    templates.ready(NUMBER)
+
+    templates.ended(NUMBER, KILLED)
+
+    assert spawner.requests[0][1].is_dropped
+    assert not templates.is_under_way
+    assert spawner.templates == 2
+    templates.ready(NUMBER)
+    assert [7, 7] == [serial for serial, _ in spawner.requests]
+
+    # twice is enough: the model may be what kills it
+    templates.ended(NUMBER, KILLED)
+
+    assert [7] == list(spawner.failed)
+    assert spawner.templates == 2
+
+
+@pytest.mark.parametrize(("served_s", "count"), [(1.0, 1), (60.0, 2)])
+def test_a_template_that_has_served_is_made_again_at_once(
+    templates: Templates, spawner: FakeSpawner, served_s: float, count: int
+) -> None:
+    templates.start(spec_of(7))
+    templates.ready(NUMBER)
+    templates.answered(NUMBER, 7, 700, "")
+    spawner.now_s = served_s
+
+    templates.ended(NUMBER, KILLED)
+
+    assert spawner.templates == count
+    templates.start(spec_of(8))
+    assert spawner.templates == 2
+
+
+def test_stubs_that_cannot_be_forked_fail(templates: Templates, spawner: FakeSpawner) -> None:
+    templates.start(spec_of(7))
+    templates.ready(NUMBER)
+    templates.answered(NUMBER, 7, 0, "cannot fork: no memory")
+
+    spawner.has_descriptors = False
+    templates.start(spec_of(8))
+
+    assert "cannot be started: cannot fork: no memory" in spawner.failed[7][1]
+    assert "cannot be started: no descriptors" in spawner.failed[8][1]
+    assert not templates.is_under_way
+
+
+def test_the_end_of_a_template_is_that_of_stubs_that_wait(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    templates.start(spec_of(7))
+
+    templates.end(NUMBER)
+    templates.end(NUMBER)
+    templates.ended(NUMBER, KILLED)
+    templates.answered(NUMBER, 7, 700, "")
+
+    assert spawner.killed == [NUMBER]
+    assert spawner.templates == 1
+    assert [7] == list(spawner.failed)
+
+
+def test_late_templates_are_killed(templates: Templates, spawner: FakeSpawner) -> None:
+    templates.start(spec_of(7, load_within_s=5.0))
+    templates.tick(4.0)
+    assert spawner.killed == []
+
+    templates.tick(5.0)
+    templates.ended(NUMBER, KILLED)
+
+    assert spawner.killed == [NUMBER]
+    assert "took longer than max_load_seconds (5)" in spawner.failed[7][1]
+
+    templates.start(spec_of(8))
+    templates.ready(NUMBER)
+    templates.tick(60.0)
+    assert spawner.killed == [NUMBER, NUMBER]
+
+
+def test_a_server_that_ends_forks_nothing(templates: Templates, spawner: FakeSpawner) -> None:
+    templates.start(spec_of(7))
+    templates.ready(NUMBER)
+
+    templates.close()
+
+    assert spawner.requests[0][1].is_dropped
+    assert not templates.is_under_way

@@ -1,0 +1,218 @@
+"""The templates of models whose instances are forks, as the supervisor uses them.
+
+A template is started for the first stub that is to be forked from it. One that dies is started
+again: at once if it has served a while or a stub waits for it, else for the next stub. If it cannot
+load its model, the stubs that wait for it fail with its reason, and the rules for their restarts
+hold. Decides what to do; a `TemplateSpawner` does it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zmqtriton.supervisor.machine.processes.fork_server import PendingStub, StubSpec
+from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind, Reason
+
+#: A fork takes milliseconds, of a process with much memory some more.
+_FORK_WITHIN_S = 10.0
+#: One that has served for this time is made again before a stub waits for it.
+_PROVEN_AFTER_S = 10.0
+#: In how many templates' deaths a stub may be involved before it counts as dead.
+_MAX_TRIES = 2
+
+
+class TemplateSpawner(Protocol):
+    """Acts on the decisions."""
+
+    def spawn_template(self, spec: StubSpec) -> None:
+        """Start the template of a stub, whose end is reported if it cannot be started."""
+
+    def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
+        """Ask the template for a stub. Raises OSError if it cannot be reached."""
+
+    def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: Reason) -> None:
+        """Report the end of a stub that has never come, and what its template has said."""
+
+    def signal(self, serial: int, number: int, group: bool = False) -> None:
+        """Send a signal to the process with this serial."""
+
+
+@dataclass
+class _Request:
+    """A stub to fork; `pending` once the template was asked for it."""
+
+    spec: StubSpec
+    tries: int = 0
+    pending: PendingStub | None = None
+    until_s: float = 0.0
+
+
+@dataclass
+class _Template:
+    #: The first stub, whose parameters are the template's own.
+    first: StubSpec
+    load_within_s: float
+    #: The stubs to fork by serial, in the order of their requests.
+    requests: dict[int, _Request] = field(default_factory=dict)
+    is_alive: bool = False
+    ready_at_s: float | None = None
+    #: When it must be ready; None if there is no limit, or it is.
+    until_s: float | None = None
+    #: Its own report of a load that has failed, and the reason why it was killed.
+    failure: wire.LoadFailed | None = None
+    verdict: Reason | None = None
+
+
+class Templates:
+    def __init__(
+        self, spawner: TemplateSpawner, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._spawner = spawner
+        self._now_s = now_s
+        self._templates: dict[int, _Template] = {}
+
+    @property
+    def is_under_way(self) -> bool:
+        """True if a process may have become a child of this one without being known yet."""
+        return any(request.pending for request in self._requests())
+
+    def may_come(self, serial: int) -> bool:
+        """Return whether a stub may have been forked that is not known yet."""
+        return any(r.pending and r.spec.serial == serial for r in self._requests())
+
+    def _requests(self) -> Iterator[_Request]:
+        return (r for template in self._templates.values() for r in template.requests.values())
+
+    def start(self, spec: StubSpec) -> None:
+        """Have a stub forked."""
+        assert spec.template is not None
+        number = spec.template.serial
+        template = self._templates.get(number)
+        if template is None:
+            template = self._templates[number] = _Template(spec, spec.template.load_within_s)
+        template.requests[spec.serial] = _Request(spec)
+        self._proceed(number, template)
+
+    def _proceed(self, number: int, template: _Template) -> None:
+        """Ask a ready template for the stubs that wait, or start it."""
+        if template.ready_at_s is not None:
+            for request in list(template.requests.values()):
+                if request.pending is None:
+                    self._ask(number, template, request)
+        elif not template.is_alive:
+            template.is_alive = True
+            template.failure = template.verdict = None
+            within_s = template.load_within_s
+            template.until_s = self._now_s() + within_s if within_s else None
+            self._spawner.spawn_template(template.first)
+
+    def _ask(self, number: int, template: _Template, request: _Request) -> None:
+        request.tries += 1
+        request.until_s = self._now_s() + _FORK_WITHIN_S
+        try:
+            request.pending = self._spawner.request_fork(number, request.spec)
+        except OSError as error:
+            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+            self._fail(template, request, reason)
+
+    def _fail(self, template: _Template, request: _Request, reason: Reason) -> None:
+        template.requests.pop(request.spec.serial, None)
+        if request.pending is not None:
+            request.pending.drop()
+        os.close(request.spec.page)
+        self._spawner.fail_stub(request.spec.serial, template.failure, reason)
+
+    # ------------------------------------------------------------ what happens
+
+    def ready(self, number: int) -> None:
+        template = self._templates.get(number)
+        if template is not None:
+            template.ready_at_s, template.until_s = self._now_s(), None
+            self._proceed(number, template)
+
+    def failed(self, number: int, failure: wire.LoadFailed) -> None:
+        """Take note of why a template cannot load its model; it exits."""
+        template = self._templates.get(number)
+        if template is not None:
+            template.failure = failure
+
+    def answered(self, number: int, serial: int, pid: int, error: str) -> None:
+        """Take note of a new stub, which reports itself; pid 0 means that the fork failed."""
+        template = self._templates.get(number)
+        request = template and template.requests.get(serial)
+        if not template or not request or not request.pending:
+            return  # too late: its lifeline is closed, so it exits
+        try:
+            if not pid:
+                raise ProcessLookupError(error)
+            request.pending.adopt(pid)
+        except OSError as problem:
+            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {problem}")
+            self._fail(template, request, reason)
+        else:
+            del template.requests[serial]
+
+    def ended(self, number: int, reason: Reason, words: str = "") -> None:
+        """Take note that a template has died; its forks live on."""
+        template = self._templates.get(number)
+        if template is None:
+            return
+        ready_at_s, template.ready_at_s = template.ready_at_s, None
+        template.is_alive, template.until_s = False, None
+        why = template.verdict or reason
+        if template.failure is None:
+            text = f"the template that it is forked from: {why.text}"
+            why = why._replace(text=f"{text}: {words}" if words else text)
+        else:
+            why = template.failure.reason
+        for request in list(template.requests.values()):
+            if ready_at_s is None or request.tries >= _MAX_TRIES:
+                self._fail(template, request, why)
+            elif request.pending is not None:
+                request.pending.drop()
+                request.pending = None
+        has_served = ready_at_s is not None and self._now_s() - ready_at_s >= _PROVEN_AFTER_S
+        if template.requests or has_served:
+            self._proceed(number, template)
+
+    def end(self, number: int) -> None:
+        """End a template: there will be no forks of it any more."""
+        template = self._templates.pop(number, None)
+        if template is None:
+            return
+        if template.is_alive:
+            self._spawner.signal(number, 9, group=True)
+        for request in list(template.requests.values()):
+            self._fail(template, request, Reason.of(Kind.OTHER, "its template was ended"))
+
+    def kill(self, number: int, reason: Reason) -> None:
+        """Kill a template for this reason."""
+        template = self._templates.get(number)
+        if template is not None:
+            template.verdict = reason
+            self._spawner.signal(number, 9, group=True)
+
+    def tick(self, now_s: float) -> None:
+        """Kill templates that are late. To be called once a second."""
+        for number, template in list(self._templates.items()):
+            if template.until_s is not None and template.until_s <= now_s:
+                template.until_s = None
+                limit_s = template.load_within_s
+                text = f"loading took longer than max_load_seconds ({limit_s:g})"
+                self.kill(number, Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s))
+            elif any(r.pending and r.until_s <= now_s for r in template.requests.values()):
+                text = f"it did not fork within {_FORK_WITHIN_S:g} s"
+                self.kill(number, Reason.of(Kind.OTHER, text))
+
+    def close(self) -> None:
+        """Fork nothing any more."""
+        for request in self._requests():
+            if request.pending is not None:
+                request.pending.drop()
+            os.close(request.spec.page)
+        self._templates.clear()
