@@ -44,6 +44,7 @@ TABLES: dict[str, dict[str, str]] = {
         "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
         "web_sockets": "zmqtriton_addons.web_sockets.extension:EXTENSION",
         "jobs": "zmqtriton_addons.jobs.extension:EXTENSION",
+        "routes": "zmqtriton_addons.routes.extension:EXTENSION",
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",
@@ -51,15 +52,26 @@ TABLES: dict[str, dict[str, str]] = {
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
+        "routes": "zmqtriton_addons.routes.process",
         "storage": "zmqtriton_addons.storage",
         "tracer": "zmqtriton_addons.tracing",
     },
     "zmqtriton.backends": {
-        name: f"zmqtriton_addons.backends.{name}"
-        for name in (
-            *("dyna_sequence", "fil", "identity", "iterative_sequence", "onnxruntime", "openvino"),
-            *("pytorch", "repeat", "sequence", "square", "tensorflow", "tensorrt", "vllm"),
-        )
+        "routes": "zmqtriton_addons.routes.backend",
+        **{
+            name: f"zmqtriton_addons.backends.{name}"
+            for name in (
+                *(
+                    "dyna_sequence",
+                    "fil",
+                    "identity",
+                    "iterative_sequence",
+                    "onnxruntime",
+                    "openvino",
+                ),
+                *("pytorch", "repeat", "sequence", "square", "tensorflow", "tensorrt", "vllm"),
+            )
+        },
     },
     "zmqtriton.explanations": {
         "model": "zmqtriton_addons.tools.explaining.command:explain_model",
@@ -75,6 +87,7 @@ LOCAL_SERVICES = {
         "group": "zmq_door_group",
         "restrictions": "zmq_door_restricted",
     },
+    "routes": {"title": "Routes", "switch": "routes"},
     "jobs": {
         "title": "Jobs",
         "switch": "jobs",

@@ -262,8 +262,7 @@ class Arena:
             self._is_inside = True
             try:
                 self._apply_leases()
-                segments = self.segments if gpu == HOST else self._those_of(gpu)
-                return self._allocate(size, segments)
+                return self._allocate(size, self.segments if gpu == HOST else self._those_of(gpu))
             finally:
                 self._is_inside = False
 
@@ -339,8 +338,9 @@ class Arena:
             offset = _address(view) - segment.address
             for number, (where, start, size) in self._used.items():
                 if where is segment and start <= offset < start + size:
-                    row = (self.owner, segment.number, number, offset, view.nbytes, b"")
-                    return make(Reference, row)
+                    return make(
+                        Reference, (self.owner, segment.number, number, offset, view.nbytes, b"")
+                    )
         return None
 
     # -------------------------------------------------------------- segments

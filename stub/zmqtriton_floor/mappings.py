@@ -242,8 +242,9 @@ class Mappings:
                 leases.setdefault(block, []).append(block)
             opened = {}
             for block, (low, high) in ranges.items():
-                leased = leases[block] if is_leased else []
-                opened[block] = self._open(block, low, high, leased, kept)
+                opened[block] = self._open(
+                    block, low, high, leases[block] if is_leased else [], kept
+                )
         arrays = []
         for reference, block in zip(references, blocks):
             start, whole = opened[block]

@@ -163,6 +163,37 @@ LAYERS = (
         "is a step of requests, and a user of its records",
     ),
     Layer(
+        "zmqtriton_addons.routes",
+        (
+            _FLOOR,
+            "zmqtriton_addons.routes",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
+        ),
+        ("falcon",),
+        "gives requests to models of routes",
+    ),
+    Layer(
+        "zmqtriton_addons.routes.backend",
+        ("zmqtriton_addons.routes.backend", "zmqtriton_addons.routes.names"),
+        ("numpy", "triton_python_backend_utils"),
+        "runs in the model's Python, without the server",
+    ),
+    Layer(
+        "zmqtriton_addons.routes.process",
+        (
+            _FLOOR,
+            "zmqtriton_addons.routes.names",
+            "zmqtriton_addons.routes.process",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.serving",
+        ),
+        (),
+        "has models loaded, and no clients",
+    ),
+    Layer(
         "zmqtriton_addons.jobs",
         (
             _FLOOR,
@@ -324,6 +355,7 @@ LAYERS = (
         for name, addon in (
             ("zmqtriton.pytriton", "pytriton"),
             ("zmqtriton.door", "door.client"),
+            ("zmqtriton.routes", "routes.backend.api"),
             ("zmqtriton.testing", "tools.testing"),
         )
     ),

@@ -45,6 +45,7 @@ _ROLE_PATTERNS = (
     ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
     ("door", re.compile(r"zmqtriton_addons[./]door")),
+    ("routes", re.compile(r"zmqtriton_addons[./]routes")),
     ("jobs", re.compile(r"zmqtriton_addons[./]jobs")),
     ("access_log", re.compile(r"zmqtriton_addons[./]access_log")),
     ("capture", re.compile(r"zmqtriton_addons[./]capture")),

@@ -106,6 +106,7 @@ class Options:
     http_restricted_api: tuple[Restriction, ...] = ()
     allow_web_page: bool = True
     allow_openai: bool = False
+    routes: bool = False
     jobs: bool = False
     #: A file; empty: none.
     access_log: str = ""

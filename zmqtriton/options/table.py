@@ -222,6 +222,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Serve OpenAI's API at /v1: chat completions, completions, embeddings and models.",
         ),
         a.switch(
+            "routes",
+            "Serve the routes of models that have a routes.py, at /models/NAME/.",
+        ),
+        a.switch(
             "jobs",
             "Keep requests with 'Prefer: respond-async' in the state directory, answer 202, and "
             "execute them later.",

@@ -252,8 +252,7 @@ class Catalogue:
         if stable is not None and stable.is_loaded:
             divided = self._newest[name] = copy(stable)
             if canary is not None and canary.is_loaded:
-                names = split.header.encode(), split.sticky.encode()
-                divided.canary = Canary(split, canary, *names)
+                divided.canary = Canary(split, canary, split.header.encode(), split.sticky.encode())
         elif canary is not None and canary.is_loaded:
             self._newest[name] = canary
 

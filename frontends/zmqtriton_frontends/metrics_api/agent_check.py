@@ -102,8 +102,7 @@ class AgentCheck:
             return
         self._open.add(task)
         try:
-            line = await asyncio.wait_for(self.line(), _ANSWER_WITHIN_S)
-            writer.write(f"{line}\n".encode())
+            writer.write(f"{await asyncio.wait_for(self.line(), _ANSWER_WITHIN_S)}\n".encode())
             await asyncio.wait_for(writer.drain(), _ANSWER_WITHIN_S)
         except (asyncio.TimeoutError, ConnectionError) as error:
             _log.debug("an agent check was not answered: %r", error)

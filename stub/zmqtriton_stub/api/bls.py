@@ -97,8 +97,7 @@ def ask(request: InferenceRequest) -> InferenceResponse:
     # while the main thread waits, this process executes nothing
     is_main = threading.current_thread() is threading.main_thread()
     flags = wire.ONE_RESPONSE | wire.CALLER_BLOCKS if is_main else wire.ONE_RESPONSE
-    answered = asker.wait(_ask(asker, request, flags))
-    return _only_response(answered, request._preferred_memory)
+    return _only_response(asker.wait(_ask(asker, request, flags)), request._preferred_memory)
 
 
 def ask_stream(request: InferenceRequest) -> ResponseIterator:

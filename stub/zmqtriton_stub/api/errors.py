@@ -113,8 +113,7 @@ def describe(error: BaseException) -> str:
         return clip(text)
     frames = [f"  {file}({line}): {function}\n" for file, line, function in _all_frames(error)]
     if len(frames) > 2 * _MAX_FRAMES:
-        left_out = f"  ... {len(frames) - 2 * _MAX_FRAMES} frames\n"
-        frames[_MAX_FRAMES:-_MAX_FRAMES] = [left_out]
+        frames[_MAX_FRAMES:-_MAX_FRAMES] = [f"  ... {len(frames) - 2 * _MAX_FRAMES} frames\n"]
     return clip(head + "\n\nAt:\n" + "".join(frames) if frames else head)
 
 

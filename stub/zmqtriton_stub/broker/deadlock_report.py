@@ -96,8 +96,7 @@ class DeadlockReport:
         else:
             needed = getattr(future, "_children", None)
         left = [one for one in needed or () if not one.done()]
-        calls = [self._of_future(one, asyncio, seen) for one in left]
-        return _union(calls) if left else _NEVER
+        return _union([self._of_future(one, asyncio, seen) for one in left]) if left else _NEVER
 
     # --------------------------------------------------------------- threads
 

@@ -75,8 +75,9 @@ class ForkClient:
     def call(self, verb: str, arguments: str, *bodies: bytes) -> Any:
         """The result of a call with arguments in JSON. Raises the instance's error."""
         with self._calling:
-            call = wire.encode(wire.Call(next(self._numbers), verb, arguments))
-            self._outbox.put([call, *bodies])
+            self._outbox.put(
+                [wire.encode(wire.Call(next(self._numbers), verb, arguments)), *bodies]
+            )
             answer = wire.decode(self._receive())
         if type(answer) is not wire.CallResult:
             raise InternalError("the instance's answer does not decode")

@@ -86,8 +86,7 @@ class Cuda:
         if len(data):
             # most are read-only, and have no address that ctypes would tell
             source: Any = np.frombuffer(data, np.uint8)
-            kind = _runtime.memcpyHostToDevice
-            self._copy(gpu, target, source.ctypes.data, source.nbytes, kind)
+            self._copy(gpu, target, source.ctypes.data, source.nbytes, _runtime.memcpyHostToDevice)
 
     def _copy(self, gpu: int, target: int, source: int, size: int, kind: int) -> None:
         if size:

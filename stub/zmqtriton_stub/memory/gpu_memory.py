@@ -261,8 +261,7 @@ class WritableRegion:
         if size > place.size:
             raise too_small(place.output, place.size, size)
         if size:
-            reference = Reference(place.owner, place.segment, 0, place.offset, size)
-            self._borrowed.write(reference, data)
+            self._borrowed.write(Reference(place.owner, place.segment, 0, place.offset, size), data)
         return True
 
 

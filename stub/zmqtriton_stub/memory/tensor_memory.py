@@ -65,8 +65,9 @@ class MadeOutputs:
         for low, (high, whole) in [*self.blocks.items()]:
             if low <= start and start + len(data) <= high:
                 owner, segment, block, offset, *_ = whole
-                row = (owner, segment, block, offset + start - low, len(data), b"")
-                return make(Reference, row)
+                return make(
+                    Reference, (owner, segment, block, offset + start - low, len(data), b"")
+                )
         return None
 
     def _end(self, start: int, block: int) -> None:

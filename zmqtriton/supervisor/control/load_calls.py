@@ -26,7 +26,7 @@ from zmqtriton.supervisor.models.call_graph import LoadCallback, NestedLoads
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.server_processes.peers import Peers
-from zmqtriton.supervisor.server_processes.roles import GUEST
+from zmqtriton.supervisor.server_processes.roles import GUEST, LOCAL_SERVICES
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
@@ -153,7 +153,7 @@ class LoadCalls:
 
         try:
             host = self._host(caller, arguments.get("binding"))
-            self._check_allowed(is_bound=host is not None)
+            self._check_allowed(is_bound=host is not None or self._is_of_service(call))
             model = required_model_name(arguments)
             override = _override(arguments, directory, host, source)
             ended = self._nested_loads.register(caller, model, done)
@@ -179,11 +179,18 @@ class LoadCalls:
     def _unload(self, call: ControlCall) -> None:
         arguments = call.arguments
         model = self._server.models.get(optional_model_name(arguments))
-        self._check_allowed(is_bound=model is not None and call.caller in model.guests)
+        is_bound = model is not None and call.caller in model.guests
+        self._check_allowed(is_bound=is_bound or self._is_of_service(call))
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
         self._server.unload(required_model_name(arguments), dependents, call.answer)
+
+    def _is_of_service(self, call: ControlCall) -> bool:
+        """Return whether a process of the server asks for itself, and not for a client."""
+        peer = self._peers.find_peer(call.caller)
+        is_service = peer is not None and peer.role in LOCAL_SERVICES
+        return is_service and call.arguments.get("of_service") is True
 
     def _check_allowed(self, *, is_bound: bool) -> None:
         if self._server.is_stopping:

@@ -9,7 +9,7 @@ from zmqtriton.supervisor.control.arguments import optional_model_name
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.model_report import is_ready, serving_config
+from zmqtriton.supervisor.models.model_report import code_of, is_ready, serving_config
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import InvalidArgument
@@ -42,6 +42,7 @@ class Queries:
             "takes_gpu": Verb(at_once(self._takes_gpu), of_models=True),
             "is_hashed": Verb(at_once(self._is_hashed), of_models=True),
             "config": Verb(at_once(self._config)),
+            "code": Verb(at_once(self._code)),
             "options": Verb(at_once(lambda arguments: info.options)),
             "processes": Verb(at_once(lambda arguments: status.processes())),
             "loads": Verb(at_once(lambda arguments: status.loads())),
@@ -59,6 +60,10 @@ class Queries:
     def _config(self, arguments: dict[str, Any]) -> dict[str, Any]:
         name, version = optional_model_name(arguments), _version(arguments)
         return serving_config(self._server.models, name, version)
+
+    def _code(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        models = (self._server.models.get(name) for name in arguments.get("models", ()))
+        return {model.name: place for model in models if model and (place := code_of(model))}
 
     def _takes_gpu(self, arguments: dict[str, Any]) -> bool:
         return takes_gpu(self._config(arguments))

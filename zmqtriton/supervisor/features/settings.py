@@ -241,8 +241,7 @@ class TraceSettings(Feature):
         self._traced = {each.counter: self._traced.get(each.counter, 0) for each in sampling}
         levels = {level for each in sampling for level in each.levels}
         if self._mode == "opentelemetry" and "TENSORS" in levels:
-            text = "Tensor level tracing is not supported by the mode: opentelemetry"
-            self._plan.log("W", text)
+            self._plan.log("W", "Tensor level tracing is not supported by the mode: opentelemetry")
         self._introductions.change_tracing(Tracing(self._mode, sampling))
 
     def _sampling(self, model: str) -> Sampling:
@@ -267,8 +266,7 @@ class TraceSettings(Feature):
             self._model_settings.pop(model, None)
 
     def _describe(self, model: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        over = {**self._global_settings, **said} if model else said
-        settings = {**self._initial, **over}
+        settings = {**self._initial, **({**self._global_settings, **said} if model else said)}
         if self._mode == "triton":
             return {**settings, "trace_file": self._file, "trace_mode": self._mode}
         del settings["log_frequency"]

@@ -222,8 +222,7 @@ class Model(GenerationOwner):
             f"version {number} is at {state.value} state: {reason.text if reason else ''};"
             for number, state, reason in missing
         ]
-        first = missing[0][2] or Reason.of(Kind.OTHER, "")
-        return first._replace(text="\n".join(texts))
+        return (missing[0][2] or Reason.of(Kind.OTHER, ""))._replace(text="\n".join(texts))
 
     # ------------------------------------------------------- what is shown
 

@@ -42,6 +42,20 @@ def serving_config(models: Mapping[str, Model], name: str, version: int) -> dict
     return config
 
 
+def code_of(model: Model) -> dict[str, Any] | None:
+    """Return where the code of the highest serving version is; None if none serves."""
+    serving = [n for n, one in model.versions.items() if one.is_serving]
+    generation = model.versions[max(serving)].generation if serving else None
+    if generation is None:
+        return None
+    contents = generation.blueprint.versions[max(serving)].contents
+    return {
+        "version": max(serving),
+        "directory": generation.blueprint.directory,
+        "contents": contents or str(generation.number),
+    }
+
+
 def describe_instances(model: Model) -> dict[str, Any]:
     """Return how many instances each serving version has, and how many of them are ready."""
     serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
@@ -141,8 +155,9 @@ def repository_index(
         elif name in models:
             entries += index_entries(models[name])
         else:
-            entry = unavailable_entry(name, never_loaded) if never_loaded else {"name": name}
-            entries.append(entry)
+            entries.append(
+                unavailable_entry(name, never_loaded) if never_loaded else {"name": name}
+            )
     return entries
 
 

@@ -271,7 +271,7 @@ def find_gone(models: Mapping[str, Model], listing: Container[str]) -> list[Mode
         for name, model in models.items()
         if name not in listing
         and not (model.history.is_directory_gone and _is_unloaded(model))
-        and not model.guests
+        and not (model.guests or (model.history.override and model.history.override.directory))
     ]
 
 

@@ -105,8 +105,7 @@ class History:
             elif models is None:
                 kept.columns.clear(place)
             else:
-                of_processes = processes.get(name, _UNKNOWN)
-                kept.columns.put(place, (*models.get(name, _IDLE), *of_processes))
+                kept.columns.put(place, (*models.get(name, _IDLE), *processes.get(name, _UNKNOWN)))
 
     def _find(self, name: str) -> _Kept:
         """Return the columns of a model; make room for a new one."""

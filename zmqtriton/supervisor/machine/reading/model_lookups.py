@@ -132,8 +132,9 @@ class ModelLookups:
         copied = action.local_copy or LocalCopy()
         urls = copied.repository_urls
         if len(models) + len(urls) > 1:
-            reason = not_unique(action.model).reason
-            lookup.then(ReadFailure(reason, "duplicate", is_duplicate=True))
+            lookup.then(
+                ReadFailure(not_unique(action.model).reason, "duplicate", is_duplicate=True)
+            )
         elif models:
             lookup.then(self._made(models[0].reading))
         elif copied.problem:

@@ -1,0 +1,94 @@
+"""Any ASGI application in place of routes: the protocols `http` and `lifespan`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Dict
+from urllib.parse import quote
+
+from zmqtriton_addons.routes.backend.answers import Answer
+from zmqtriton_addons.routes.backend.api import infer
+
+_LIFESPAN_S = 60.0
+
+
+class Application:
+    """The application of a model, on the loop of its process."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._state: Dict[str, Any] = {"infer": infer}
+        self._orders: Any = None
+        self._news: Any = None
+        self._living: Any = None
+
+    async def start(self) -> None:
+        """Have the application start up. Raises RuntimeError if it fails."""
+        self._orders, self._news = asyncio.Queue(), asyncio.Queue()
+        self._living = asyncio.ensure_future(self._live())
+        await self._orders.put({"type": "lifespan.startup"})
+        event = await asyncio.wait_for(self._news.get(), _LIFESPAN_S)
+        if event["type"] == "lifespan.startup.failed":
+            raise RuntimeError(f"the application could not start: {event.get('message', '')}")
+
+    async def stop(self) -> None:
+        """Have the application shut down."""
+        if self._living is not None and not self._living.done():
+            await self._orders.put({"type": "lifespan.shutdown"})
+            await asyncio.wait({self._living}, timeout=_LIFESPAN_S)
+
+    async def _live(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
+        try:
+            await self._app({**scope, "state": self._state}, self._orders.get, self._news.put)
+        except Exception:  # noqa: BLE001 - an application without lifespan raises what it likes
+            pass_on = {"type": "lifespan.startup.complete"}
+            await self._news.put(pass_on)
+
+    async def answer(self, head: Dict[str, Any], body: memoryview, answer: Answer) -> None:
+        """Answer a request."""
+        is_given = False
+
+        async def receive() -> Dict[str, Any]:
+            nonlocal is_given
+            if is_given:
+                while not (answer.is_cancelled or answer.is_ended):
+                    await asyncio.sleep(0.05)
+                return {"type": "http.disconnect"}
+            is_given = True
+            return {"type": "http.request", "body": body.tobytes(), "more_body": False}
+
+        async def send(event: Dict[str, Any]) -> None:
+            if event["type"] == "http.response.start":
+                rows = event.get("headers", ())
+                answer.start(
+                    event["status"],
+                    [(n.decode("latin-1"), v.decode("latin-1")) for n, v in rows],
+                )
+            elif event["type"] == "http.response.body":
+                data, is_last = event.get("body", b""), not event.get("more_body", False)
+                if data or is_last:
+                    await answer.send(data, is_last=is_last)
+
+        await self._app(_scope(head, self._state), receive, send)
+        if not answer.is_ended:
+            raise RuntimeError("the application has left a request without an answer")
+
+
+def _scope(head: Dict[str, Any], state: Dict[str, Any]) -> Dict[str, Any]:
+    path = head["root"] + head["path"]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": head["http_version"],
+        "method": head["method"],
+        "scheme": head["scheme"],
+        "path": path,
+        "raw_path": quote(path).encode(),
+        "query_string": head["query"].encode(),
+        "root_path": head["root"],
+        "headers": [(n.encode(), v.encode("latin-1")) for n, v in head["headers"]],
+        "client": tuple(head["client"]) or None,
+        "server": tuple(head["server"]) or None,
+        "state": dict(state),
+    }

@@ -1,0 +1,181 @@
+"""Runs the routes of one model: its routes.py, for which this is the model."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+import types
+from functools import partial
+from typing import Any, Dict, List, Set
+
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_addons.routes import names
+from zmqtriton_addons.routes.backend import api
+from zmqtriton_addons.routes.backend.answers import Answer
+from zmqtriton_addons.routes.backend.asgi import Application
+from zmqtriton_addons.routes.backend.calls import Calls, declared_inputs
+
+_LOOK_EVERY_S = 0.1
+_BLOCKED_STATUS = 70
+
+
+class TritonPythonModel:
+    def initialize(self, args: Dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        model = args["model_name"][: -len(names.SUFFIX)]
+        self._model = model
+        self._within_s = float(names.parameter(config, names.SECONDS) or 60)
+        Calls(model, declared_inputs(names.parameter(config, names.INPUTS)))
+        module = _load(names.parameter(config, names.DIRECTORY))
+        app = getattr(module, "app", None)
+        if not (api.rows or callable(app)):
+            raise pb_utils.TritonModelException(
+                f"routes.py of model '{model}' has no function with @route, and no ASGI "
+                "application that is called app"
+            )
+        self._application = Application(app) if callable(app) else None
+        self._starting: Any = None
+        self._active: Set[Any] = set()
+        self._beating: Any = None
+        self._beat_s = time.monotonic()
+        self._what = ""
+        threading.Thread(target=self._watch_loop, name="routes", daemon=True).start()
+
+    async def execute(self, requests: List[Any]) -> None:
+        await asyncio.gather(*map(self._serve, requests))
+
+    def finalize(self) -> None:
+        if self._application is not None and self._starting is not None:
+            loop = self._starting.get_loop()
+            if not loop.is_running() and not loop.is_closed():
+                loop.run_until_complete(self._application.stop())
+
+    # --------------------------------------------------------------- a request
+
+    async def _serve(self, request: Any) -> None:
+        answer = Answer(request)
+        inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        head = json.loads(inputs[names.HEAD][0])
+        body = memoryview(inputs[names.BODY])
+        self._what = f"{head['method']} {head['path']}"
+        task = asyncio.ensure_future(self._answer(head, body, answer))
+        if not self._active:
+            self._beat_s = time.monotonic()
+            self._beating = asyncio.ensure_future(self._beat())
+        self._active.add(task)
+        try:
+            await self._follow(task, answer)
+            await task
+        except api.RouteError as error:
+            answer.fail(error.status, error.text)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                task.cancel()
+                raise
+            answer.fail(499, "the client has left")
+        except _LateError:
+            pb_utils.Logger.log_warn(f"{self._what} of {self._model} has not answered in time")
+            answer.fail(504, f"the route has not answered within {self._within_s:g} s")
+        except Exception as error:  # noqa: BLE001 - an edge: the client is told, and the log
+            pb_utils.Logger.log_error(
+                f"{head['method']} {head['path']} of {self._model}: {traceback.format_exc()}"
+            )
+            answer.fail(500, f"the route has failed: {type(error).__name__}")
+        finally:
+            self._active.discard(task)
+
+    async def _follow(self, task: Any, answer: Answer) -> None:
+        """Wait for a route: it is cancelled when its client leaves, or it takes too long."""
+        end_s = time.monotonic() + self._within_s
+        begun = asyncio.ensure_future(answer.begun.wait())
+        try:
+            while not task.done():
+                await asyncio.wait(
+                    {task, begun} if not begun.done() else {task},
+                    timeout=_LOOK_EVERY_S,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not task.done() and answer.is_cancelled:
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=self._within_s)
+                    return
+                if not begun.done() and time.monotonic() >= end_s and not task.done():
+                    task.cancel()
+                    raise _LateError
+        finally:
+            begun.cancel()
+
+    async def _answer(self, head: Dict[str, Any], body: memoryview, answer: Answer) -> None:
+        if self._application is not None:
+            if self._starting is None:
+                self._starting = asyncio.ensure_future(self._application.start())
+            await asyncio.shield(self._starting)
+        request = api.Request(head, body)
+        try:
+            row, request.params = api.find(request.method, request.path)
+        except api.RouteError:
+            if self._application is None:
+                raise
+            await self._application.answer(head, body, answer)
+            return
+        await answer.give(await _called(row.function, request))
+
+    # ------------------------------------------------------------- its watchers
+
+    async def _beat(self) -> None:
+        while self._active:
+            self._beat_s = time.monotonic()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _watch_loop(self) -> None:
+        """End this process when a route has kept all others waiting: the server starts another."""
+        while True:
+            time.sleep(min(1.0, self._within_s / 4))
+            silent_s = time.monotonic() - self._beat_s
+            if self._active and silent_s > self._within_s:
+                sys.stderr.write(
+                    f"a route of model '{self._model}' blocks all others for {silent_s:.0f} s, "
+                    f"probably {self._what}; its process ends\n"
+                )
+                sys.stderr.flush()
+                os._exit(_BLOCKED_STATUS)
+
+
+class _LateError(Exception):
+    """Raised when a route has not answered in time."""
+
+
+async def _called(function: Any, request: Any) -> Any:
+    if inspect.isasyncgenfunction(function):
+        return function(request, api.infer)
+    if inspect.iscoroutinefunction(function):
+        return await function(request, api.infer)
+    call = partial(function, request, api.infer)
+    value = await asyncio.get_running_loop().run_in_executor(None, call)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _load(directory: str) -> Any:
+    """Import routes.py, for which `zmqtriton.routes` is there in every Python."""
+    if importlib.util.find_spec("zmqtriton") is None:
+        package = types.ModuleType("zmqtriton")
+        package.__path__ = []
+        package.routes = api  # type: ignore[attr-defined]
+        sys.modules["zmqtriton"] = package
+    sys.modules["zmqtriton.routes"] = api
+    sys.path.insert(0, directory)
+    spec = importlib.util.spec_from_file_location("routes", os.path.join(directory, names.FILE))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {directory}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["routes"] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,232 @@
+"""Requests to routes of models, which go to the models of these routes, and their answers.
+
+A body lies where that model's process can read it, so it passes no broker; an answer is sent as it
+comes, at its reader's pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_addons.routes import names
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.entrance import Ask, Content
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import HttpEntrance, Request, Route
+from zmqtriton_frontends.inference import ModelVersion
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+#: How long a request waits for routes that are being loaded.
+_WITHIN_S = 30.0
+_AGAIN_S = 0.05
+_LARGE_BYTES = 64 << 10
+_BYTES, _UINT8 = BY_NAME["BYTES"].number, BY_NAME["UINT8"].number
+#: Headers of the connection with the client, which are not the route's.
+_OWN_HEADERS = frozenset(
+    (
+        *("connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade"),
+    )
+)
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def routes(gateway: Gateway) -> Sequence[Route]:
+    forward = Forwarding(gateway).forward
+    path = "/models/{model:name}/{rest:path}"
+    return [Route(method, path, "inference", forward) for method in _METHODS]
+
+
+class Forwarding:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._entrance = HttpEntrance(gateway)
+        self._max_bytes: int = gateway.settings.http.max_input_size
+        #: Whether a generation of a model has routes, as far as somebody has asked.
+        self._has_routes: dict[int, bool] = {}
+
+    async def forward(
+        self, req: Request, resp: falcon.asgi.Response, model: str, rest: str
+    ) -> None:
+        # before anything is refused: an answer to half a body would be lost with the connection
+        pieces, size = await req.read_pieces(self._max_bytes)
+        routed = await self._find(req, model)
+        with await self._gateway.payload.gather(pieces, size, 0, req.hold) as body:
+            ask = Ask(
+                (routed, ""),
+                partial(_content, _head(req, model, rest), body),
+                *(req.header, None, _grant(req, routed), req.deadline_ns, time.monotonic_ns()),
+            )
+            checked = await self._entrance.admit(ask)
+            items = self._entrance.responses(checked, req.arrivals())
+            answer = Answer(req, items)
+            try:
+                await answer.begin(resp)
+            except BaseException:
+                await answer.close()
+                raise
+
+    async def _find(self, req: Request, model: str) -> str:
+        """Return the model of the routes, when it is there. Raises what refuses the client."""
+        catalogue, name = self._gateway.catalogue, model + names.SUFFIX
+        version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
+        end_s = time.monotonic() + _WITHIN_S
+        while True:
+            try:
+                return catalogue.find(name).name
+            except ZmqTritonError as error:
+                if not await self._has(version):
+                    raise falcon.HTTPError(
+                        404, description=f"model '{model}' has no routes"
+                    ) from None
+                if time.monotonic() >= end_s or _has_failed(catalogue.versions().get(name)):
+                    raise Unavailable(
+                        f"the routes of model '{model}' are not loaded: {error.text}"
+                    ) from None
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _has(self, version: ModelVersion) -> bool:
+        has = self._has_routes.get(version.generation)
+        if has is None:
+            code = await self._gateway.call(names.CODE, {"models": [version.name]})
+            row = code.get(version.name)
+            has = row is not None and await asyncio.to_thread(
+                Path(row["directory"], str(row["version"]), names.FILE).is_file
+            )
+            self._has_routes[version.generation] = has
+        return has
+
+
+def _has_failed(versions: Sequence[ModelVersion] | None) -> bool:
+    return bool(versions) and all(
+        each.state not in ("LOADING", "READY") and each.reason is not None and not each.is_unloaded
+        for each in versions or ()
+    )
+
+
+def _grant(req: Request, routed: str) -> Any:
+    """Return the rights of a client, who may use the routes of each model that it may ask."""
+    grant = req.grant
+    return None if grant is None else grant._replace(models=(*grant.models, routed))
+
+
+def _head(req: Request, model: str, rest: str) -> bytes:
+    headers = [
+        (name.lower(), value.decode("latin-1"))
+        for name, value in req.spelled_headers()
+        if name.lower() not in ("authorization", *_OWN_HEADERS)
+    ]
+    document = {
+        "method": req.method,
+        "root": f"/models/{model}",
+        "path": f"/{rest}",
+        "query": req.query_string,
+        "scheme": req.scheme,
+        "http_version": str(req.scope.get("http_version", "1.1")),
+        "client": list(req.scope.get("client") or ()),
+        "server": list(req.scope.get("server") or ()),
+        "headers": headers,
+    }
+    return json.dumps(document).encode()
+
+
+def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
+    inputs = [
+        Tensor(names.HEAD, _BYTES, [1], len(head).to_bytes(4, "little") + head),
+        Tensor(names.BODY, _UINT8, [len(body)], body),
+    ]
+    return Content(RequestBody("", {}, [], inputs))
+
+
+class Answer:
+    """The answer of a route, in parts."""
+
+    def __init__(self, req: Request, items: AsyncGenerator[Any, None]) -> None:
+        self._req = req
+        self._items = items
+
+    async def begin(self, resp: falcon.asgi.Response) -> None:
+        """Answer with the first part, and others as they come. Raises the route's error."""
+        item = await anext(self._items)
+        if item.error is not None:
+            raise item.error
+        if item.body is None:
+            raise InternalError("the route has sent no answer")
+        outputs = _outputs(item.body)
+        self._write_head(resp, json.loads(bytes(outputs[names.HEAD][4:])))
+        body = bytes(outputs[names.BODY])
+        if len(body) > _LARGE_BYTES:
+            await self._req.wait_for_room(len(body))
+        if item.is_final:
+            resp.data = body
+            return
+        resp.stream = _Parts(self, body)
+
+    def _write_head(self, resp: falcon.asgi.Response, head: Mapping[str, Any]) -> None:
+        resp.status = head["status"]
+        resp.content_type = None
+        for name, value in head["headers"]:
+            if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)):
+                raise InternalError("the route has answered with an invalid header")
+            if name.lower() == "content-type":
+                resp.content_type = value
+            elif name.lower() not in _OWN_HEADERS:
+                resp.append_header(name, value)
+
+    async def part(self) -> bytes:
+        """Return the next part, b"" at the end.
+
+        Raises its error, so that the client sees that the answer is not whole.
+        """
+        item = await anext(self._items, None)
+        if item is None:
+            return b""
+        if item.error is not None:
+            raise item.error
+        data = b"" if item.body is None else bytes(_outputs(item.body)[names.BODY])
+        if len(data) > _LARGE_BYTES:
+            await self._req.wait_for_room(len(data))
+        self._req.made(len(data))
+        return data
+
+    async def close(self) -> None:
+        await self._items.aclose()
+
+
+class _Parts:
+    """The parts for Falcon, which awaits `close` in any case."""
+
+    def __init__(self, answer: Answer, first: bytes) -> None:
+        self._answer = answer
+        self._first = first
+
+    def __aiter__(self) -> _Parts:
+        return self
+
+    async def __anext__(self) -> bytes:
+        part, self._first = self._first or await self._answer.part(), b""
+        if not part:
+            raise StopAsyncIteration
+        return part
+
+    async def close(self) -> None:
+        await self._answer.close()
+
+
+def _outputs(body: ResponseBody) -> dict[str, Any]:
+    return {tensor.name: tensor.data for tensor in body.outputs}

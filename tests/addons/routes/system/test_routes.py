@@ -1,0 +1,404 @@
+"""A model's own routes on a real server: asked by curl and by a client of Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.addons.jobs.asking import ask
+from tests.conftest import find_tool
+from tests.support.raw_http import raw_request, send_raw
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+
+pytestmark = pytest.mark.system
+
+CONFIG = """
+backend: "python"
+input [ { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+parameters { key: "ROUTES_SECONDS" value { string_value: "4" } }
+"""
+MODEL = """
+import hashlib
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            image = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy()[0]
+            if image == b"bad":
+                error = pb_utils.TritonError("no picture", pb_utils.TritonError.INVALID_ARG)
+                answers.append(pb_utils.InferenceResponse(error=error))
+                continue
+            text = f"{len(image)} {hashlib.sha256(image).hexdigest()[:8]}"
+            output = pb_utils.Tensor("TEXT", np.array([text.encode()], np.object_))
+            answers.append(pb_utils.InferenceResponse([output]))
+        return answers
+"""
+ROUTES = """
+import asyncio
+import os
+import sys
+import time
+
+from helper import EDITION
+from zmqtriton.routes import File, Response, RouteError, route
+
+
+@route("POST /ocr")
+async def ocr(request, infer):
+    response = await infer({"IMAGE": request.files["file"].bytes})
+    name = request.files["file"].filename
+    return {"text": response["TEXT"].tolist(), "name": name, **request.form}
+
+
+@route("POST /raw")
+async def raw(request, infer):
+    return (await infer({"IMAGE": request.bytes}))["TEXT"].tolist()[0]
+
+
+@route("GET /pages/{page}/{rest:path}")
+def page(request, infer):
+    return {**request.params, "query": request.query, "agent": request.headers.get("user-agent")}
+
+
+@route("GET /edition")
+def edition(request, infer):
+    return {"edition": EDITION, "pid": os.getpid()}
+
+
+@route("POST /echo")
+async def echo(request, infer):
+    return Response(request.json(), 201, {"x-own": "yes"})
+
+
+@route("GET /events")
+async def events(request, infer):
+    for number in range(3):
+        yield {"number": number}
+        await asyncio.sleep(0.01)
+
+
+@route("GET /flood")
+async def flood(request, infer):
+    while True:
+        yield bytes(1 << 20)
+
+
+@route("GET /breaks")
+async def breaks(request, infer):
+    yield "one"
+    raise ValueError("secret")
+
+
+@route("GET /header")
+async def header(request, infer):
+    return Response("x", 200, [("x-a", request.query["value"])])
+
+
+@route("GET /fails")
+def fails(request, infer):
+    raise ValueError("secret")
+
+
+@route("GET /teapot")
+def teapot(request, infer):
+    raise RouteError(418, "short and stout")
+
+
+@route("GET /hangs")
+async def hangs(request, infer):
+    await asyncio.sleep(1000)
+
+
+@route("GET /blocks")
+async def blocks(request, infer):
+    time.sleep(1000)
+
+
+@route("GET /dies")
+async def dies(request, infer):
+    os._exit(3)
+"""
+APPLICATION = """
+from contextlib import asynccontextmanager
+
+started = []
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            event = await receive()
+            started.append(event["type"])
+            await send({"type": event["type"] + ".complete"})
+            if event["type"].endswith("shutdown"):
+                return
+    body = (await receive())["body"]
+    response = await scope["state"]["infer"]({"IMAGE": body})
+    parts = [scope["method"], scope["root_path"], scope["path"], scope["query_string"].decode()]
+    headers = [(b"content-type", b"text/plain"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    await send({"type": "http.response.start", "status": 202, "headers": headers})
+    for part in (*parts, response["TEXT"][0].decode(), *started):
+        await send({"type": "http.response.body", "body": f"{part}\\n".encode(), "more_body": True})
+    await send({"type": "http.response.body"})
+"""
+
+
+def add_model(server: Server, name: str, routes: str) -> Path:
+    directory = server.repository / name
+    (directory / "1").mkdir(parents=True)
+    (directory / "config.pbtxt").write_text(CONFIG)
+    (directory / "1" / "model.py").write_text(MODEL)
+    (directory / "1" / "helper.py").write_text("EDITION = 1\n")
+    (directory / "1" / "routes.py").write_text(routes)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("routes")
+    server = Server(directory, ["identity_fp32"], options=["--routes"])
+    add_model(server, "ocr", ROUTES)
+    add_model(server, "app", APPLICATION)
+    with server:
+        yield server
+
+
+def form(*parts: tuple[str, bytes]) -> tuple[bytes, dict[str, str]]:
+    body = b"".join(
+        b"--b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n" % (head.encode(), content)
+        for head, content in parts
+    )
+    return body + b"--b--\r\n", {"Content-Type": "multipart/form-data; boundary=b"}
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 << 20])
+def test_curl_sends_a_file(server: Server, tmp_path: Path, size: int) -> None:
+    page = tmp_path / "page.jpg"
+    page.write_bytes(os.urandom(size))
+    url = f"{server.url}/models/ocr/ocr"
+    words = [find_tool("curl"), "-s", "-F", f"file=@{page}", "-F", "lang=en", url]
+
+    answer = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+
+    assert [f"{size} "] == [text[: len(str(size)) + 1] for text in answer["text"]]
+    assert ("page.jpg", "en") == (answer["name"], answer["lang"])
+
+
+def test_a_body_a_path_a_query_and_headers_are_the_route_s(server: Server) -> None:
+    raw = ask(server, "/models/ocr/raw", b"12345")
+    page = ask(server, "/models/ocr/pages/7/a/b?x=1&y=", headers={"User-Agent": "me"})
+    echo = ask(server, "/models/ocr/echo", b'{"a": [1]}')
+
+    assert (200, b"5 5994471a") == (raw.status, raw.body)
+    assert {"page": "7", "rest": "a/b", "query": {"x": "1", "y": ""}, "agent": "me"} == (
+        page.document
+    )
+    assert (201, "yes", {"a": [1]}) == (echo.status, echo.headers["x-own"], echo.document)
+
+
+def test_a_generator_is_a_stream_of_events(server: Server) -> None:
+    reply = ask(server, "/models/ocr/events")
+
+    assert "text/event-stream" == reply.headers["content-type"]
+    assert [{"number": n} for n in range(3)] == [
+        json.loads(line[6:]) for line in reply.body.decode().splitlines() if line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("ocr/nothing", None, 404, "Not Found"),
+        ("ocr/echo", None, 405, "Method Not Allowed"),
+        ("ocr/echo", b"{", 400, "the body is not JSON"),
+        ("ocr/ocr", b"x", 400, "the request has no 'file'"),
+        ("ocr/raw", b"bad", 400, "no picture"),
+        ("ocr/fails", None, 500, "the route has failed: ValueError"),
+        ("ocr/teapot", None, 418, "short and stout"),
+        ("identity_fp32/x", None, 404, "model 'identity_fp32' has no routes"),
+        ("missing/x", None, 400, "unknown model"),
+        ("ocr/../../v2/health/live", None, 404, "Not Found"),
+        ("ocr/%2e%2e/edition", None, 404, "Not Found"),
+        ("..%2focr/edition", None, 400, "unknown model"),
+        ("ocr/header?value=a%0d%0aX-Injected:%201", None, 500, "an invalid header"),
+    ],
+)
+def test_errors_have_their_status_and_no_secrets(
+    server: Server, path: str, body: bytes | None, status: int, text: str
+) -> None:
+    reply = ask(server, f"/models/{path}", body)
+
+    assert (status, True) == (reply.status, text in reply.document["error"])
+    assert b"secret" not in reply.body
+    assert "X-Injected" not in reply.headers
+
+
+def test_a_stream_that_breaks_is_not_whole(server: Server) -> None:
+    got = send_raw(server.http_port, raw_request("GET", "/models/ocr/breaks"))
+
+    assert b"one" in got.data
+    assert not got.data.endswith(b"0\r\n\r\n")
+    assert got.is_closed
+
+
+@pytest.mark.parametrize(
+    ("parts", "status"),
+    [
+        ([('name="file"; filename="a"', b"x")] * 1001, 413),
+        ([("file", b"x")], 400),
+        ([('name="file"; filename="a"; ' + "x" * 9000, b"x")], 400),
+    ],
+)
+def test_a_form_is_bounded(server: Server, parts: list[tuple[str, bytes]], status: int) -> None:
+    body, headers = form(*parts)
+
+    assert status == ask(server, "/models/ocr/ocr", body, headers).status
+
+
+def test_an_application_stands_in_place_of_routes(server: Server) -> None:
+    reply = ask(server, "/models/app/any/path?q=1", b"12345")
+
+    expected = ["POST", "/models/app", "/models/app/any/path", "q=1", "5 5994471a"]
+    assert (202, [*expected, "lifespan.startup"]) == (
+        reply.status,
+        reply.body.decode().split("\n")[:6],
+    )
+
+
+def test_a_route_that_hangs_fails_alone(server: Server) -> None:
+    pid = ask(server, "/models/ocr/edition").document["pid"]
+
+    late = ask(server, "/models/ocr/hangs")
+
+    assert (504, True) == (late.status, "within 4 s" in late.document["error"])
+    assert pid == ask(server, "/models/ocr/edition").document["pid"]
+
+
+@pytest.mark.parametrize("path", ["dies", "blocks"])
+def test_a_route_that_ends_its_process_hurts_its_model_alone(server: Server, path: str) -> None:
+    pid = ask(server, "/models/ocr/edition").document["pid"]
+
+    lost = ask(server, f"/models/ocr/{path}")
+
+    assert 503 == lost.status, lost.body
+    eventually(lambda: ask(server, "/models/ocr/edition").status == 200, 60)
+    assert pid != ask(server, "/models/ocr/edition").document["pid"]
+    assert 202 == ask(server, "/models/app/x", b"1").status
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_reader_that_stops_holds_a_flood(server: Server) -> None:
+    words = [
+        find_tool("curl"),
+        "-s",
+        "--limit-rate",
+        "1M",
+        "-m",
+        "4",
+        f"{server.url}/models/ocr/flood",
+    ]
+    reading = subprocess.run([*words, "-o", os.devnull], check=False)
+
+    assert 28 == reading.returncode, "it is read to the end of its time"
+    assert 200 == ask(server, "/models/ocr/edition").status
+
+
+def test_a_reload_has_the_new_routes_without_a_failed_request(server: Server) -> None:
+    directory = server.repository / "ocr" / "1"
+    (directory / "helper.py").write_text("EDITION = 2\n")
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    subprocess.run([*command, "reload", "ocr"], check=True, capture_output=True)
+
+    seen = []
+    end_s = time.monotonic() + 60
+    while 2 not in seen and time.monotonic() < end_s:
+        reply = ask(server, "/models/ocr/edition")
+        assert 200 == reply.status, reply.body
+        seen.append(reply.document["edition"])
+
+    assert 2 == seen[-1]
+
+
+def test_routes_come_and_go_with_their_model(tmp_path: Path) -> None:
+    options = ["--routes", "--model-control-mode=explicit", "--load-model=ocr"]
+    server = Server(tmp_path, [], options=options)
+    add_model(server, "ocr", ROUTES)
+    with server:
+        assert 200 == ask(server, "/models/ocr/edition").status
+
+        server.control_model("unload", "ocr")
+        assert 404 == ask(server, "/models/ocr/edition").status
+        assert 0 == len(server.stub_pids("ocr"))
+        eventually(lambda: not server.stub_pids("ocr.routes"), 60)
+
+        server.control_model("load", "ocr")
+        assert 200 == ask(server, "/models/ocr/edition").status
+
+
+def test_a_repository_that_is_polled_has_routes_and_their_changes(tmp_path: Path) -> None:
+    options = ["--routes", "--model-control-mode=poll", "--repository-poll-secs=1"]
+    server = Server(tmp_path, [], options=options)
+    directory = add_model(server, "ocr", ROUTES)
+    with server:
+        assert 200 == ask(server, "/models/ocr/edition").status
+
+        (directory / "1" / "routes.py").write_text(ROUTES.replace("/edition", "/changed"))
+
+        eventually(lambda: ask(server, "/models/ocr/changed").status == 200, 60)
+        assert 404 == ask(server, "/models/ocr/edition").status
+
+
+@pytest.mark.parametrize("role", ["routes", "broker"])
+def test_a_killed_process_leaves_routes_or_nothing(tmp_path: Path, role: str) -> None:
+    server = Server(tmp_path, [], options=["--routes"])
+    add_model(server, "ocr", ROUTES)
+    with server:
+        assert 200 == ask(server, "/models/ocr/edition").status
+        [pid] = server.pids()[role]
+
+        os.kill(pid, signal.SIGKILL)
+
+        if role != "supervisor":
+            eventually(lambda: server.pids().get(role, [pid]) != [pid], 60)
+            eventually(lambda: ask(server, "/models/ocr/raw", b"1").status == 200, 60)
+
+
+def test_a_token_is_good_for_the_routes_of_its_models(tmp_path: Path) -> None:
+    secrets = {name: f"zmqt_a-secret-of-{name}-0123456789" for name in ("ocr", "other", "all")}
+    models = {"ocr": ("ocr",), "other": ("identity_fp32",), "all": ALL_MODELS}
+    scopes = token_file.parse_scopes("infer")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "".join(
+            Grant(name, token_file.digest(secret), scopes, models[name]).line() + "\n"
+            for name, secret in secrets.items()
+        )
+    )
+    tokens.chmod(0o600)
+    server = Server(tmp_path, ["identity_fp32"], options=["--routes", f"--tokens={tokens}"])
+    add_model(server, "ocr", ROUTES)
+    with server:
+        statuses = {
+            name: ask(server, "/models/ocr/raw", b"1", {"Authorization": f"Bearer {secret}"}).status
+            for name, secret in secrets.items()
+        }
+
+        assert {"ocr": 200, "other": 403, "all": 200} == statuses
+        assert 401 == ask(server, "/models/ocr/raw", b"1").status
