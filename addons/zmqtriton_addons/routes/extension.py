@@ -24,7 +24,8 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
 
 
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
-    return RouteDescriptions({"Forwarding.forward": Operation(_SUMMARY)})
+    operations = {"Forwarding.forward": Operation(_SUMMARY)} if is_on(gateway) else {}
+    return RouteDescriptions(operations)
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)
