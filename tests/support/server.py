@@ -41,7 +41,7 @@ _ROLE_PATTERNS = (
     ("stub", re.compile(r"zmqtriton_stub")),
     ("reader", re.compile(r"zmqtriton-reader")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
-    ("tracer", re.compile(r"zmqtriton[./]tracing")),
+    ("tracer", re.compile(r"zmqtriton_addons[./]tracing")),
     ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
     ("door", re.compile(r"zmqtriton_addons[./]door")),

@@ -77,7 +77,10 @@ class EventReader:
     def __iter__(self) -> Iterator[Any]:
         while line := self.response.readline():
             assert line.startswith(b"data: "), line
-            assert self.response.readline() == b"\n"
+            if (end := self.response.readline()) != b"\n":
+                # an error of the moment says when to ask again
+                assert end.startswith(b"retry: "), end
+                assert self.response.readline() == b"\n"
             yield json.loads(line[6:])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -171,9 +172,11 @@ def open_sequences(server: Server) -> int:
 def keep_sequences(server: Server) -> None:
     """Have sequences wait for longer than a test takes."""
     config = server.repository / "sequences" / "config.pbtxt"
-    text = config.read_text()
-    assert "5000000" in text
-    config.write_text(text.replace("5000000", "300000000"))
+    text, count = re.subn(
+        r"(max_sequence_idle_microseconds: )\d+", r"\g<1>300000000", config.read_text()
+    )
+    assert 1 == count
+    config.write_text(text)
 
 
 @contextmanager
