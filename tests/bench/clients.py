@@ -15,7 +15,7 @@ import os
 import struct
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -299,7 +299,8 @@ class SocketConnection(_CallingConnection):
         head = json.dumps(document).encode()
         data = struct.pack("<f", 0.5) * plan["floats"]
         request = struct.pack("<I", len(head)) + head + data
-        socket = connect(f"ws://{plan['address']}/v2/models/identity_fp32/stream", max_size=None)
+        url = f"ws://{plan['address']}/v2/models/identity_fp32/stream"
+        socket = ExitStack().enter_context(connect(url, max_size=None))
 
         def ask() -> None:
             socket.send(request)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, Queue
 from typing import Any
 
@@ -339,7 +339,9 @@ class SocketClient(Client):
         """Send a request; return its first response, None for an error."""
         if self._socket is None:
             url = f"ws://127.0.0.1:{self.server.http_port}/v2/models/{self.model}/stream"
-            self._socket = connect(url, additional_headers=self.headers, open_timeout=_WITHIN_S)
+            opening = connect(url, additional_headers=self.headers, open_timeout=_WITHIN_S)
+            # never left: that would wait for the other end's closing frame
+            self._socket = ExitStack().enter_context(opening)
         tensors = [
             {"name": name, "datatype": datatype, "shape": shape, "data": [value]}
             for name, (datatype, shape, value) in inputs.items()

@@ -47,7 +47,7 @@ _OWN = frozenset(
 #: Options of the local services of add-ons, which nobody reads without these.
 _OF_ADD_ONS = frozenset(
     "access_log capture capture_byte_size capture_to jobs jobs_keep_secs jobs_max_bytes "
-    "zmq_door zmq_door_restricted".split()
+    "routes zmq_door zmq_door_restricted".split()
 )
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)
 #: Values for options of which not every value of the kind means something, or nothing alone.
