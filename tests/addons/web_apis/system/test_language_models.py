@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,9 @@ def make_weights(directory: Path) -> None:
 
 
 def code_of_the_guide() -> str:
-    """Return the methods of the guide's model."""
+    """Return the methods of the guide's model, as they stand in its class."""
     text = GUIDE.read_text("utf-8").partition("\n## transformers\n")[2]
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    return textwrap.indent(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], "    ")
 
 
 @pytest.fixture(scope="module")
