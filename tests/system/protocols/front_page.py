@@ -37,7 +37,8 @@ def shown(browser: Browser) -> list[str]:
 
 
 def look_at(browser: Browser, model: str) -> None:
-    """Chooses a model, and sees how it is."""
+    """Chooses a model, once it is listed, and sees how it is."""
+    browser.wait_for(f"!!{row(model)}")
     browser.evaluate(f"{row(model)}.querySelector('a').click()")
     browser.wait_for(f"document.querySelector('#detail-title').innerText === {json.dumps(model)}")
 
