@@ -139,6 +139,7 @@ LAYERS = (
             "zmqtriton_addons.access_log",
             "zmqtriton_addons.capture.frames",
             "zmqtriton_addons.capture.line",
+            "zmqtriton_addons.capture.receiver",
             "zmqtriton_frontends.entrance",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.inference",

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from zmqtriton_addons.access_log.options import SERVICE
-from zmqtriton_addons.capture.frames import size_of
+from zmqtriton_addons.capture.frames import size_of, timestamp
 from zmqtriton_addons.capture.line import Line
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
@@ -89,11 +89,9 @@ def _document(ask: Ask, version: int | str) -> dict[str, Any]:
 
 
 def _send(line: Line, document: dict[str, Any], begun_ns: int) -> None:
-    now_s, waited_ns = time.time(), now_ns() - begun_ns if begun_ns else 0
-    begun_s = now_s - waited_ns / 1e9
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun_s))
+    waited_ns = now_ns() - begun_ns if begun_ns else 0
     document = {
-        "time": f"{whole}.{int(begun_s % 1 * 1_000_000):06}Z",
+        "time": timestamp(time.time() - waited_ns / 1e9),
         **document,
         "duration_ms": waited_ns / 1e6,
     }

@@ -92,9 +92,8 @@ def read(directory: Path) -> Iterator[Record]:
 
     A line that is being written, or that a full disk has cut, is left out.
     """
-    segments = [directory] if (directory / LINES).exists() else sorted(directory.glob(f"*/{LINES}"))
-    for path in segments:
-        segment = path if path.is_dir() else path.parent
+    several = [path.parent for path in sorted(directory.glob(f"*/{LINES}"))]
+    for segment in [directory] if (directory / LINES).exists() else several:
         with open(segment / LINES, encoding="utf-8") as file:
             for line in file:
                 with suppress(ValueError):

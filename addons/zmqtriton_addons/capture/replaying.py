@@ -99,9 +99,9 @@ def replay(server: Server, records: Iterable[Record], plan: Plan) -> Report:
         for record in records:
             parameters = record.document["request"].get("parameters", {})
             sequence = parameters.get("sequence_id", 0)
-            before = sequences.get(_key(record, sequence)) if sequence else None
+            key = _key(record, sequence) if sequence else ""
+            before = sequences.get(key)
             if sequence:
-                key = _key(record, sequence)
                 if parameters.get("sequence_start") or key not in own_ids:
                     own_ids[key] = _new_id(sequence)
                 sequence = own_ids[key]
@@ -117,7 +117,7 @@ def replay(server: Server, records: Iterable[Record], plan: Plan) -> Report:
             future = pool.submit(_send, server, record, plan, sequence, before)
             under_way.append(future)
             if sequence:
-                sequences[_key(record, parameters["sequence_id"])] = future
+                sequences[key] = future
         for future in under_way:
             report.add(future.result())
     return report

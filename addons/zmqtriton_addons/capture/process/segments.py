@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from zmqtriton_addons.capture.frames import timestamp
 from zmqtriton_addons.capture.process.assembly import Capture
 from zmqtriton_addons.capture.records import (
     LINES,
@@ -137,7 +138,7 @@ class Segments:
         error = end["error"]
         document = {
             "id": name,
-            "time": _iso(request["time_s"]),
+            "time": timestamp(request["time_s"]),
             "model": model,
             "version": version,
             "decoupled": request["is_decoupled"],
@@ -181,8 +182,3 @@ class Segments:
 
 def _size_of(segment: Path) -> int:
     return sum(path.stat().st_size for path in segment.iterdir())
-
-
-def _iso(seconds: float) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1_000_000):06}Z"

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton_addons.capture.frames import LENGTHS, decode
-from zmqtriton_addons.capture.process.assembly import Assembly, Budget, Capture
+from zmqtriton_addons.capture.process.assembly import Assembly, Budget
 from zmqtriton_addons.capture.process.segments import Segments
 from zmqtriton_addons.capture.process.writer import Writer
+from zmqtriton_addons.capture.receiver import Receiver
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
 
@@ -26,27 +23,18 @@ HELD_BYTES = 128 << 20
 _LOG_EVERY_S = 60.0
 
 
-class CaptureService(Service):
+class CaptureService(Receiver):
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket."""
-        self._listener = listener
-        self._path = str(listener.getsockname())
         options = dict(gateway.settings.server.service_options)
         directory = Path(json.loads(options["capture_to"])).absolute()
         segments = Segments(directory, json.loads(options["capture_byte_size"]))
         self.budget = Budget(HELD_BYTES)
-        self._writer = Writer(segments, self.budget)
+        self.writer = Writer(segments, self.budget)
+        super().__init__("Capture", listener, self.writer, lambda: _Connection(self))
         self.assemblies: set[Assembly] = set()
         self._dropped = self._logged = 0
         self._logged_s = float("-inf")
-        self._server: asyncio.Server
-
-    async def open(self) -> Sequence[tuple[str, str]]:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: _Connection(self), sock=self._listener, backlog=socket.SOMAXCONN
-        )
-        return [("Capture", self._path)]
 
     def check(self) -> None:
         """Log from time to time how many requests were dropped."""
@@ -56,22 +44,6 @@ class CaptureService(Service):
         if self._dropped > self._logged and now_s - self._logged_s >= _LOG_EVERY_S:
             self._logged, self._logged_s = self._dropped, now_s
             _log.warning("%d requests were not captured: the disk does not keep up", self._dropped)
-
-    async def end(self, within_s: float) -> None:
-        with suppress(OSError):  # the directory is gone
-            os.unlink(self._path)
-
-    def end_idle(self) -> bool:
-        # frontends end after their clients, and send until then
-        if not self.assemblies:
-            self._writer.end()
-        return self._writer.has_ended
-
-    async def close(self) -> None:
-        self._server.close()
-
-    def write(self, capture: Capture) -> None:
-        self._writer.write(capture)
 
     def count_dropped(self, assembly: Assembly) -> None:
         """Count the requests that a frontend or its assembly has dropped."""
@@ -88,12 +60,14 @@ class _Connection(asyncio.Protocol):
         self._received = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._service.connections.add(self)
         self._service.assemblies.add(self._assembly)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._assembly.close()
         self._service.count_dropped(self._assembly)
         self._service.assemblies.discard(self._assembly)
+        self._service.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         received = self._received
@@ -111,6 +85,6 @@ class _Connection(asyncio.Protocol):
             )
             capture = self._assembly.take(decode(header, tensors))
             if capture is not None:
-                self._service.write(capture)
+                self._service.writer.write(capture)
             begin = end
         del received[:begin]
