@@ -44,6 +44,8 @@ TABLES: dict[str, dict[str, str]] = {
         "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
         "web_sockets": "zmqtriton_addons.web_sockets.extension:EXTENSION",
         "jobs": "zmqtriton_addons.jobs.extension:EXTENSION",
+        # behind jobs, which would take its uploads for inferences
+        "batches": "zmqtriton_addons.batches.extension:EXTENSION",
         "routes": "zmqtriton_addons.routes.extension:EXTENSION",
     },
     "zmqtriton.processes": {

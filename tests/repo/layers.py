@@ -195,6 +195,33 @@ LAYERS = (
         "has models loaded, and no clients",
     ),
     Layer(
+        "zmqtriton_addons.batches",
+        (
+            _FLOOR,
+            "zmqtriton_addons.batches",
+            "zmqtriton_addons.jobs",
+            "zmqtriton_addons.web_apis.openai.problems",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+        ),
+        ("falcon",),
+        "gives files and batches to the process of jobs, and keeps nothing",
+    ),
+    Layer(
+        "zmqtriton_addons.batches.process",
+        (
+            _FLOOR,
+            "zmqtriton_addons.batches.process",
+            "zmqtriton_addons.jobs.messages",
+            "zmqtriton_addons.jobs.process",
+            "zmqtriton_addons.routes.backend.multipart",
+            "zmqtriton_addons.web_apis.openai.adapters",
+            "zmqtriton_frontends.gateway",
+        ),
+        ("numpy", "orjson"),
+        "is a room in the process of jobs, and makes jobs",
+    ),
+    Layer(
         "zmqtriton_addons.jobs",
         (
             _FLOOR,
@@ -227,6 +254,17 @@ LAYERS = (
         ),
         (),
         "is a frontend without clients, and executes by the routes of HTTP",
+    ),
+    Layer(
+        "zmqtriton_addons.jobs.process.__main__",
+        (
+            _FLOOR,
+            "zmqtriton_addons.batches.process",
+            "zmqtriton_addons.jobs.process.service",
+            "zmqtriton_frontends.serving",
+        ),
+        (),
+        "puts the rooms of the process together",
     ),
     Layer(
         "zmqtriton_addons.pytriton.client",

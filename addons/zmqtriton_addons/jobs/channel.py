@@ -7,7 +7,8 @@ Until the process listens, or while it is being replaced, a request waits a whil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from zmqtriton_addons.jobs import messages
@@ -81,7 +82,25 @@ class Channel:
 
     async def ask(self, document: Document, body: Iterable[bytes] = ()) -> Answer:
         """Ask, and return the answer. Raises Unavailable without one."""
-        parts = list(body)
+        return await self._converse(partial(messages.write, document=document, parts=list(body)))
+
+    async def send_in_frames(self, document: Document, parts: AsyncIterator[bytes]) -> Answer:
+        """Ask with bytes as they come. Raises Unavailable without an answer, and what they raise.
+
+        The other end then sees that they are not whole.
+        """
+
+        async def write(writer: asyncio.StreamWriter) -> None:
+            writer.write(messages.head(document, messages.IN_FRAMES))
+            async for part in parts:
+                if part:
+                    writer.write(messages.frame(part))
+                    await writer.drain()
+            writer.write(messages.LAST_FRAME)
+
+        return await self._converse(write)
+
+    async def _converse(self, write: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> Answer:
         while self._idle:
             connection = self._idle.pop()
             if not connection[0].at_eof():
@@ -91,7 +110,7 @@ class Channel:
             connection = await self._connect()
         reader, writer = connection
         try:
-            await messages.write(writer, document, parts)
+            await write(writer)
             answer, size = await messages.read_head(reader)
         except (OSError, EOFError) as error:
             writer.close()

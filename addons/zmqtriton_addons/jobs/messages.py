@@ -9,11 +9,16 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 #: The lengths of the document and of the bytes behind it.
 _LENGTHS = struct.Struct("!IQ")
+#: In place of the number of bytes: they come in frames, up to an empty one.
+IN_FRAMES = (1 << 64) - 1
+_FRAME = struct.Struct("!I")
+LAST_FRAME = _FRAME.pack(0)
 #: The bytes travel in parts of this size at most.
 PART_BYTES = 1 << 20
 #: The name of the service, and of its socket in the runtime directory.
@@ -47,6 +52,62 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[Document, int]:
     length, size = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
     document: Document = json.loads(await reader.readexactly(length))
     return document, size
+
+
+class Body:
+    """The bytes behind a document, as they come."""
+
+    def __init__(self, reader: asyncio.StreamReader, size: int) -> None:
+        self._reader = reader
+        self._is_in_frames = size == IN_FRAMES
+        #: How many there are, as far as that is known.
+        self.left = 0 if self._is_in_frames else size
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Read them, or the rest. Raises IncompleteReadError."""
+        while self.left or self._is_in_frames:
+            if not self.left:
+                [self.left] = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
+                self._is_in_frames = self.left > 0
+            part = await self._reader.readexactly(min(self.left, PART_BYTES))
+            self.left -= len(part)
+            if part:
+                yield part
+
+    async def drop(self) -> None:
+        """Read the rest, so that the next document follows."""
+        async for _ in self.parts():
+            continue
+
+
+class Contents(NamedTuple):
+    """A part of a file."""
+
+    path: Path
+    begin: int
+    size: int
+
+
+def frame(part: bytes) -> bytes:
+    """Return one of the pieces in which bytes come whose number is not known."""
+    return _FRAME.pack(len(part)) + part
+
+
+async def write_file(writer: asyncio.StreamWriter, document: Document, contents: Contents) -> None:
+    """Send a message whose bytes lie in a file. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    file: Any = await loop.run_in_executor(None, open, contents.path, "rb")
+    with file:
+        writer.write(head(document, contents.size))
+        file.seek(contents.begin)
+        left = contents.size
+        while left:
+            part = await loop.run_in_executor(None, file.read, min(left, PART_BYTES))
+            if not part:
+                raise EOFError(f"{contents.path} is shorter than it was")
+            left -= len(part)
+            writer.write(part)
+            await writer.drain()
 
 
 async def write(

@@ -89,7 +89,7 @@ class Submissions:
             raise InvalidArgument(f"the idempotency key must have 1 to {_MAX_KEY} characters")
         document = {
             "verb": "submit",
-            "owner": _owner(req),
+            "owner": owner_of(req),
             "key": key,
             "path": req.path,
             "query": req.query_string,
@@ -97,7 +97,7 @@ class Submissions:
             "headers": _kept_headers(req),
         }
         answer = await self._channel.ask(document, pieces)
-        _check(answer.document)
+        check(answer.document)
         resp.status = 202
         location = f"/v2/jobs/{answer.document['id']}"
         resp.set_headers({"location": location, "preference-applied": "respond-async"})
@@ -129,7 +129,7 @@ class JobRoutes:
             return
         # the outputs stand in the document as the model's route has written them
         begin = _text(status)[:-1] + b',"response":'
-        _stream(resp, answer, begin, b"}")
+        stream(resp, answer, begin, b"}")
 
     async def result(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
         answer = await self._ask(req, "show", job)
@@ -139,24 +139,26 @@ class JobRoutes:
             raise falcon.HTTPError(409, description=f"the job is {status['state']}")
         resp.status = status["status"]
         resp.set_headers(answer.document["headers"])
-        _stream(resp, answer, b"", b"")
+        stream(resp, answer)
 
     async def cancel(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
         answer = await self._ask(req, "cancel", job)
         resp.data = _text(answer.document["job"])
 
     async def _ask(self, req: Request, verb: str, job: str | None = None) -> Answer:
-        document: Document = {"verb": verb, "owner": _owner(req)}
+        document: Document = {"verb": verb, "owner": owner_of(req)}
         if job is not None:
             if not _ID.fullmatch(job):
                 raise falcon.HTTPError(404, description=_NONE)
             document["id"] = job
         answer = await self._channel.ask(document)
-        _check(answer.document)
+        check(answer.document)
         return answer
 
 
-def _stream(resp: falcon.asgi.Response, answer: Answer, begin: bytes, end: bytes) -> None:
+def stream(
+    resp: falcon.asgi.Response, answer: Answer, begin: bytes = b"", end: bytes = b""
+) -> None:
     """Answer with the bytes of an answer, which are read as the client reads them."""
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -171,13 +173,13 @@ def _stream(resp: falcon.asgi.Response, answer: Answer, begin: bytes, end: bytes
     resp.stream = pieces()
 
 
-def _check(document: Document) -> None:
+def check(document: Document) -> None:
     """Raise what the process of jobs has refused."""
     if "refusal" in document:
         raise falcon.HTTPError(document["refusal"], description=document["reason"])
 
 
-def _owner(req: Request) -> str:
+def owner_of(req: Request) -> str:
     """Return whose the jobs of a client are: those of the name of its token."""
     return "" if req.grant is None else req.grant.name
 

@@ -1,14 +1,17 @@
-"""Kills under submissions of jobs: no promised job is lost, and none runs twice where none may.
+"""Kills under submissions of jobs and batches.
+
+No promised job is lost, none runs twice where none may, and each line of a batch is answered once.
 
     python -m tests.addons.jobs.kills --kills 2000
 
 Most kills are of the process of jobs; each tenth is of another process, each fiftieth of the whole
-server. Prints what became of the jobs, and exits with 1 if one was lost or ran twice.
+server. Prints what became of jobs and lines, and exits with 1 if a promise was broken.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -17,8 +20,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from http.client import HTTPException
 from pathlib import Path
 
+from tests.addons.batches.requests import CHAT, line, text_of
 from tests.addons.jobs.asking import ENDS, add_journal, ask, submit
 from tests.support.journal import executions
 from tests.support.server import Server
@@ -28,6 +33,12 @@ _SUBMITTERS = 3
 _OTHERS = ("http", "broker", "stub")
 _MODELS = ("journal", "again")
 _WITHIN_S = 300.0
+_BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
+_LINES = 100
+_FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
+    b'Content-Disposition: form-data; name="file"; filename="f"\r\n\r\n%b\r\n--b--'
+)
 
 
 class Submitters:
@@ -48,7 +59,7 @@ class Submitters:
             name, model = f"{worker} {number}", _MODELS[number % 2]
             try:
                 reply = submit(self._server, name, number % 3, model)
-            except OSError:
+            except (OSError, HTTPException):
                 time.sleep(0.02)  # nobody is there, or it was killed before it promised anything
                 continue
             if reply.status == 202:
@@ -63,6 +74,75 @@ class Submitters:
         self._is_over.set()
         for thread in self._threads:
             thread.join()
+
+
+class Batches:
+    """A client that has one batch after the other."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.begun: list[str] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        form = _FORM % text_of(*(line(f"line {n}", f"word {n}") for n in range(_LINES)))
+        kind = {"Content-Type": "multipart/form-data; boundary=b"}
+        while not self._is_over.is_set():
+            file = self._insist("/v1/files", form, kind)
+            fields = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+            batch = self._insist("/v1/batches", json.dumps(fields).encode(), {})
+            if batch:
+                self.begun.append(batch)
+                while not self._is_over.is_set() and self._state(batch) not in _BATCH_ENDS:
+                    time.sleep(0.1)
+
+    def _insist(self, path: str, body: bytes, headers: dict[str, str]) -> str:
+        """Ask until it is promised; return its id, "" if it is over before."""
+        while not self._is_over.is_set():
+            try:
+                reply = ask(self._server, path, body, headers)
+            except (OSError, HTTPException):
+                time.sleep(0.02)
+                continue
+            if reply.status == 200:
+                return str(reply.document["id"])
+            assert reply.status in (500, 503), reply
+            time.sleep(0.02)
+        return ""
+
+    def _state(self, batch: str) -> str:
+        """Return the state of a batch, "" while nobody tells it."""
+        try:
+            reply = ask(self._server, f"/v1/batches/{batch}")
+        except (OSError, HTTPException):
+            return ""
+        assert reply.status != 404, f"{batch} is lost"
+        return str(reply.document["status"]) if reply.status == 200 else ""
+
+    def faults(self) -> list[str]:
+        """Return what is wrong with the answers of batches, when all have ended."""
+        faults = []
+        right = sorted(f"line {n}" for n in range(_LINES))
+        for batch in self.begun:
+            eventually(lambda batch=batch: self._state(batch) in _BATCH_ENDS, _WITHIN_S)  # type: ignore[misc]
+            document = ask(self._server, f"/v1/batches/{batch}").document
+            rows = [
+                json.loads(row)["custom_id"]
+                for name in ("output_file_id", "error_file_id")
+                if (file := document[name])
+                for row in ask(self._server, f"/v1/files/{file}/content").body.splitlines()
+            ]
+            if sorted(rows) != right or document["status"] != "completed":
+                faults.append(f"{batch} is {document['status']} with {len(rows)} lines")
+        return faults
 
 
 class Killer:
@@ -97,7 +177,7 @@ def _outcomes(server: Server, promised: dict[str, str]) -> dict[str, str]:
     def has_ended(job: str) -> bool:
         try:
             reply = ask(server, f"/v2/jobs/{job}")
-        except OSError:
+        except (OSError, HTTPException):
             return False
         states[job] = reply.document["state"] if reply.status == 200 else str(reply.status)
         return states[job] in (*ENDS, "404")
@@ -119,13 +199,15 @@ def main() -> int:
     parser.add_argument("--until", default="", metavar="HH:MM", help="end then at the latest")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="job-kills-") as place:
-        server = Server(Path(place) / "s", options=["--jobs"], frontends=())
+        on = ["--jobs", "--allow-openai"]
+        server = Server(Path(place) / "s", ["parrot"], options=on, frontends=())
         add_journal(server)
         add_journal(server, "again", JOBS_REPEAT="true")
         with server:
-            submitters = Submitters(server)
+            submitters, batches = Submitters(server), Batches(server)
             killer = Killer(server, submitters, options.seed)
             submitters.start()
+            batches.start()
             try:
                 while killer.kills.total() < options.kills:
                     if options.until and time.strftime("%H:%M") >= options.until:
@@ -135,6 +217,7 @@ def main() -> int:
                         _say(f"{dict(killer.kills)}, {len(submitters.promised)} jobs")
             finally:
                 submitters.end()
+                batches.end()
             states = _outcomes(server, submitters.promised)
             counts = executions(server.journal)
             lost = [job for job, state in states.items() if state not in ENDS]
@@ -149,7 +232,9 @@ def main() -> int:
                 f"kills {dict(killer.kills)}; jobs {len(states)}: {dict(Counter(states.values()))}"
             )
             _say(f"lost {lost}, succeeded without an execution {unexecuted}, twice {twice}")
-    return 1 if lost or unexecuted or twice else 0
+            wrong = batches.faults()
+            _say(f"batches of {_LINES} lines {len(batches.begun)}, wrong {wrong}")
+    return 1 if lost or unexecuted or twice or wrong else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.faults.days import later_clients
 from tests.faults.days.world import GUEST, STAMPED, World
 from tests.faults.mixed_clients import (
     KINDS,
@@ -58,17 +59,22 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
         directory,
         models=MODELS,
         environment=calls.environment,
-        options=[*of_mode[mode], "--http-workers=2", f"--runtime-directory={directory / 'run'}"],
+        options=[
+            *(*of_mode[mode], *later_clients.OPTIONS, "--http-workers=2"),
+            f"--runtime-directory={directory / 'run'}",
+        ],
     )
     for name in (STAMPED, GUEST, "asking"):
         server.add_model("steered", name)
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
+    later_clients.add_models(server)
     # a number that is said, since a change of the configuration says one, too
     config = server.repository / "sequences" / "config.pbtxt"
     config.write_text(
         config.read_text().replace("{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }")
     )
-    return server, {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
+    counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
+    return server, counts | later_clients.INSTANCES
 
 
 class VisitorClient(HttpClient):
@@ -101,5 +107,6 @@ def steered_clients(world: World) -> Iterator[list[Client]]:
         if world.mode == "explicit" or kind is not ReloadClient
     ]
     VisitorClient.world = world
-    with mixed_clients(world.server, [*kinds, (VisitorClient, 1)], world.stamps) as clients:
+    kinds += [*later_clients.KINDS, (VisitorClient, 1)]
+    with mixed_clients(world.server, kinds, world.stamps) as clients:
         yield clients

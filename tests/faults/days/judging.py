@@ -22,7 +22,7 @@ class Failure(NamedTuple):
 
     client: str
     model: str
-    #: "http" or "grpc".
+    #: "http", "grpc", or the process of jobs.
     frontend: str
     #: Its id in the journal; "" if its model keeps none.
     own_id: str
@@ -67,7 +67,7 @@ class Cause(Enum):
 
 
 #: The model that another one asks.
-_CALLED = {"twice_journal": "journal", "asking": "journal"}
+_CALLED = {"twice_journal": "journal", "asking": "journal", "routed.routes": "routed"}
 
 #: Roles of harms that are not done to one process of the server.
 MACHINE = "machine"

@@ -25,6 +25,8 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 
 ROLES = ("broker", "http", "grpc", "metrics", "fork-server")
+#: The processes of add-ons, which are not found when they stop.
+_OF_ADDONS = ("jobs", "routes")
 _CONNECTED = ("stub", "http", "grpc", "metrics")
 
 
@@ -53,11 +55,15 @@ class Nemesis:
             self.faults[f"kill {name}"] = self._kills(role)
             if role not in ("metrics", "fork-server"):
                 self.faults[f"stop {name}"] = self._stops(role)
+        for role in _OF_ADDONS:
+            self.faults[f"kill the process of {role}"] = self._kills(role)
         #: Those that only days of steering have.
         self.further: dict[str, Callable[[], None]] = {
             "stop and continue supervisor": self._pauses("supervisor"),
             "kill supervisor": self._kill_supervisor,
         }
+        for role in _OF_ADDONS:
+            self.further[f"stop and continue {role}"] = self._pauses(role)
         for role in (*ROLES, "stub"):
             self.further[f"stop and continue {role}"] = self._pauses(role)
             self.further[f"stop, then kill {role}"] = self._stops_and_kills(role)

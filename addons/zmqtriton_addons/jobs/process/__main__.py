@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zmqtriton_addons.batches.process import ROOM as BATCHES
 from zmqtriton_addons.jobs.process.service import JobsService
 from zmqtriton_floor import prctl
 from zmqtriton_frontends.serving import run
@@ -9,7 +10,9 @@ from zmqtriton_frontends.serving import run
 
 def main() -> int:
     return run(
-        "zmqtriton-jobs", ["socket"], lambda gateway, bound: JobsService(gateway, bound["socket"])
+        "zmqtriton-jobs",
+        ["socket"],
+        lambda gateway, bound: JobsService(gateway, bound["socket"], [BATCHES]),
     )
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton_addons.jobs import messages
-from zmqtriton_addons.jobs.messages import PART_BYTES, SERVICE, Document
+from zmqtriton_addons.jobs.messages import PART_BYTES, SERVICE, Body, Contents, Document
 from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.process.rooms import RoomKind
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import (
     FILE_BYTES,
@@ -38,7 +39,9 @@ _UNUSABLE = "the state directory cannot be used for jobs; the log says why"
 
 
 class JobsService(Service):
-    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
+    def __init__(
+        self, gateway: Gateway, listener: socket.socket, rooms: Sequence[RoomKind] = ()
+    ) -> None:
         """Set up with a bound socket."""
         self._listener = listener
         self._path = str(listener.getsockname())
@@ -48,8 +51,10 @@ class JobsService(Service):
         limits = Limits(
             *(json.loads(options[name]) for name in ("jobs_keep_secs", "jobs_max_bytes"))
         )
-        self._store = StoreThread(self._directory, limits)
+        self._store = StoreThread(self._directory, limits, [room.prepare for room in rooms])
         self._running = Running(gateway, self._store)
+        self._rooms = [room.make(gateway, self._store, self._running) for room in rooms]
+        self._verbs = {verb: act for room in self._rooms for verb, act in room.verbs.items()}
         self._store.opened.add_done_callback(self._begin)
         self._server: asyncio.Server
         self._is_busy = 0
@@ -57,6 +62,8 @@ class JobsService(Service):
     def _begin(self, opened: asyncio.Future[None]) -> None:
         if not opened.cancelled():
             self._running.begin()
+            for room in self._rooms:
+                room.begin()
 
     async def open(self) -> Sequence[tuple[str, str]]:
         self._server = await asyncio.start_unix_server(
@@ -66,10 +73,15 @@ class JobsService(Service):
 
     def leave(self, is_leaving: bool) -> None:
         if is_leaving:
-            self._running.leave()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._running.leave()
+        for room in self._rooms:
+            room.leave()
 
     async def end(self, within_s: float) -> None:
-        self._running.leave()
+        self._leave()
         with suppress(OSError):  # the directory is gone
             os.unlink(self._path)
 
@@ -89,7 +101,7 @@ class JobsService(Service):
                 document, size = await messages.read_head(reader)
                 self._is_busy += 1
                 try:
-                    await self._answer(document, size, reader, writer)
+                    await self._answer(document, Body(reader, size), writer)
                 finally:
                     self._is_busy -= 1
         except (OSError, EOFError):
@@ -97,30 +109,32 @@ class JobsService(Service):
         finally:
             writer.close()
 
-    async def _answer(
-        self,
-        document: Document,
-        size: int,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        left, reply, job = size, {}, None
+    async def _answer(self, document: Document, body: Body, writer: asyncio.StreamWriter) -> None:
+        reply: Document
+        contents: Contents | None = None
+        data = b""
         try:
             await self._wait_for_store()
-            if document["verb"] == "submit":
-                submission, left = await self._receive(document, size, reader), 0
-                reply = await self._submit(submission)
+            verb = document["verb"]
+            if verb == "submit":
+                reply = await self._submit(await self._receive(document, body))
+            elif verb in self._verbs:
+                reply, contents = await self._verbs[verb](document, body)
             else:
                 reply, job = await self._perform(document)
+                if job is not None and job.reply is not None:
+                    data = job.reply
+                elif job is not None and job.reply_bytes:
+                    path = await self._store.do(partial(Store.path_of, job=job.id, kind="reply"))
+                    contents = Contents(path, 0, job.reply_bytes)
         except Refused as refused:
             status, text = refused.args
             reply = {"refusal": status, "reason": text}
-        while left:
-            left -= len(await reader.readexactly(min(left, PART_BYTES)))
-        if job is None:
-            await messages.write(writer, reply)
+        await body.drop()
+        if contents is None:
+            await messages.write(writer, reply, [data] if data else [])
         else:
-            await self._write_reply(writer, reply, job)
+            await messages.write_file(writer, reply, contents)
 
     async def _wait_for_store(self) -> None:
         opened = self._store.opened
@@ -130,33 +144,27 @@ class JobsService(Service):
             problem = refusal_of(self._store.problem or Refused(503, _NOT_YET))
             raise problem if isinstance(problem, Refused) else Refused(500, _UNUSABLE)
 
-    async def _receive(
-        self, document: Document, size: int, reader: asyncio.StreamReader
-    ) -> Submission:
+    async def _receive(self, document: Document, body: Body) -> Submission:
         """Receive a request; a large one goes to its file as it comes."""
-        own_id, hashed = new_id(), sha256(document["path"].encode())
-        body: bytes | None = None
+        own_id, hashed, size = new_id(), sha256(document["path"].encode()), body.left
+        kept: bytes | None = None
         await self._store.do(partial(Store.check_room, size=size))
         if size <= FILE_BYTES:
-            body = await reader.readexactly(size)
-            hashed.update(body)
+            kept = b"".join([part async for part in body.parts()])
+            hashed.update(kept)
         else:
-            await self._receive_file(own_id, size, reader, hashed)
+            await self._receive_file(own_id, body, hashed)
         return Submission(
             *(own_id, document["owner"], document["key"], hashed.digest(), document["model"]),
-            *(document["path"], document["query"], json.dumps(document["headers"]), body, size),
+            *(document["path"], document["query"], json.dumps(document["headers"]), kept, size),
         )
 
-    async def _receive_file(
-        self, own_id: str, size: int, reader: asyncio.StreamReader, hashed: Any
-    ) -> None:
+    async def _receive_file(self, own_id: str, body: Body, hashed: Any) -> None:
         path = await self._store.do(partial(Store.path_of, job=own_id, kind="request"))
         loop = asyncio.get_running_loop()
         file: Any = await loop.run_in_executor(None, partial(open, path, "xb"))
         try:
-            while size:
-                part = await reader.readexactly(min(size, PART_BYTES))
-                size -= len(part)
+            async for part in body.parts():
                 hashed.update(part)
                 await loop.run_in_executor(None, file.write, part)
             await loop.run_in_executor(None, _keep, file)
@@ -200,19 +208,6 @@ class JobsService(Service):
             status["progress"] = progress
         reply = {"job": status, "headers": json.loads(job.reply_headers or "[]")}
         return reply, job
-
-    async def _write_reply(self, writer: asyncio.StreamWriter, reply: Document, job: Job) -> None:
-        if job.reply is not None or not job.reply_bytes:
-            await messages.write(writer, reply, [job.reply] if job.reply else [])
-            return
-        path = await self._store.do(partial(Store.path_of, job=job.id, kind="reply"))
-        loop = asyncio.get_running_loop()
-        file: Any = await loop.run_in_executor(None, partial(open, path, "rb"))
-        with file:
-            writer.write(messages.head(reply, job.reply_bytes))
-            while part := await loop.run_in_executor(None, file.read, PART_BYTES):
-                writer.write(part)
-                await writer.drain()
 
 
 def _change(store: Store, document: Document) -> Document:

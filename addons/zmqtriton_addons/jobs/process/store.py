@@ -43,6 +43,10 @@ CREATE INDEX IF NOT EXISTS owners ON jobs(owner, number);
 CREATE INDEX IF NOT EXISTS ends ON jobs(ended) WHERE ended IS NOT NULL;
 CREATE INDEX IF NOT EXISTS underway ON jobs(number) WHERE state = 'running';
 CREATE INDEX IF NOT EXISTS waiting ON jobs(submitted) WHERE state = 'queued';
+CREATE TABLE IF NOT EXISTS held(
+  job TEXT PRIMARY KEY, holder TEXT NOT NULL, label TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS holders ON held(holder);
+CREATE TABLE IF NOT EXISTS kept(what TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counts(
   model TEXT NOT NULL, state TEXT NOT NULL, jobs INTEGER NOT NULL, bytes INTEGER NOT NULL,
   PRIMARY KEY(model, state)) WITHOUT ROWID;
@@ -58,6 +62,8 @@ CREATE TRIGGER IF NOT EXISTS another AFTER UPDATE OF state, body_bytes, reply_by
   INSERT INTO counts VALUES(new.model, new.state, 1, new.body_bytes + new.reply_bytes)
     ON CONFLICT DO UPDATE SET jobs = jobs + 1, bytes = bytes + excluded.bytes; END;
 """
+#: Jobs but those of rooms, which take them away when they have ended.
+_FREE = "NOT EXISTS(SELECT 1 FROM held WHERE job=jobs.id)"
 #: The size of a job's row beside its bodies, about.
 _ROW_BYTES = 1024
 _SWEPT_AT_ONCE = 200
@@ -134,7 +140,8 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Open or make it. Raises OSError and sqlite3.Error."""
-        self._limits = limits
+        self.limits = limits
+        self.directory = directory
         self._bodies = directory / "bodies"
         self._bodies.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clock = clock
@@ -144,7 +151,9 @@ class Store:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=FULL")
         database.executescript(_SCHEMA)
-        _synchronise(directory)
+        synchronise(directory)
+        #: Performs a statement of another room, on its own tables.
+        self.execute = database.execute
 
     def close(self) -> None:
         self._database.close()
@@ -175,13 +184,15 @@ class Store:
         disk = os.statvfs(self._bodies)
         if disk.f_bavail * disk.f_frsize < size + RESERVED_BYTES:
             raise Refused(507, FULL)
-        taken, limit = self.taken_bytes(), self._limits.max_bytes
+        taken, limit = self.taken_bytes(), self.limits.max_bytes
         if taken + size + _ROW_BYTES > limit:
             raise Refused(507, _TOO_MANY_BYTES.format(taken, limit))
 
     def taken_bytes(self) -> int:
-        """Return about how many bytes jobs and results have on disk."""
-        rows = self._database.execute("SELECT bytes + jobs * ? FROM counts", (_ROW_BYTES,))
+        """Return about how many bytes jobs, results and what rooms keep have on disk."""
+        rows = self._database.execute(
+            "SELECT bytes + jobs * ? FROM counts UNION ALL SELECT bytes FROM kept", (_ROW_BYTES,)
+        )
         return sum(row[0] for row in rows)
 
     def counts(self) -> dict[tuple[str, str], int]:
@@ -191,7 +202,7 @@ class Store:
 
     def sync_bodies(self) -> None:
         """Make the names of new files durable."""
-        _synchronise(self._bodies)
+        synchronise(self._bodies)
 
     def _remove_files(self, job: str, *kinds: str) -> None:
         for kind in kinds:
@@ -234,13 +245,20 @@ class Store:
 
     def find(self, job: str, owner: str | None) -> Job:
         """Return a job, of this owner unless that is None. Raises Refused."""
-        row = self._database.execute(f"SELECT {_ROW} FROM jobs WHERE id=?", (job,)).fetchone()
+        free = "" if owner is None else f" AND {_FREE}"
+        statement = f"SELECT {_ROW} FROM jobs WHERE id=?{free}"
+        row = self._database.execute(statement, (job,)).fetchone()
         if row is None or owner not in (None, row[1]):
             raise Refused(404, "there is no such job")
         return Job(*row)
 
+    def _find_free(self, job: str) -> Job:
+        """Return a job that only its client holds. Raises Refused."""
+        row = self.find(job, None)
+        return self.find(job, row.owner)
+
     def newest(self, owner: str | None, state: str = "", limit: int = 100) -> list[Job]:
-        where = "WHERE (? IS NULL OR owner=?) AND (?='' OR state=?)"
+        where = f"WHERE (? IS NULL OR owner=? AND {_FREE}) AND (?='' OR state=?)"
         rows = self._database.execute(
             f"SELECT {_LISTED} FROM jobs {where} ORDER BY number DESC LIMIT ?",
             (owner, owner, state, state, limit),
@@ -313,7 +331,7 @@ class Store:
 
         Returns whether there may be more of them.
         """
-        now_s, keep_s = self._clock(), self._limits.keep_s
+        now_s, keep_s = self._clock(), self.limits.keep_s
         change, before = self._database.execute, (now_s - keep_s, _SWEPT_AT_ONCE)
         late = change(
             "SELECT id FROM jobs WHERE state='queued' AND submitted<? LIMIT ?", before
@@ -323,7 +341,7 @@ class Store:
                 "UPDATE jobs SET state='failed', ended=?, reason=? WHERE id=?",
                 (now_s, _EXPIRED.format(keep_s), job),
             )
-        over = change("SELECT id FROM jobs WHERE ended<? LIMIT ?", before).fetchall()
+        over = change(f"SELECT id FROM jobs WHERE ended<? AND {_FREE} LIMIT ?", before).fetchall()
         for (job,) in over:
             self._remove(job)
         change("DELETE FROM counts WHERE jobs=0")
@@ -355,7 +373,7 @@ class Store:
 
     def retry(self, jobs: Sequence[str]) -> int:
         """Queue failed jobs again, as new ones at their old places; return how many there are."""
-        failed = [job for job in jobs if self.find(job, None).state == FAILED]
+        failed = [job for job in jobs if self._find_free(job).state == FAILED]
         for job in failed:
             self._database.execute(
                 "UPDATE jobs SET state='queued', submitted=?, started=NULL, ended=NULL, tries=0, "
@@ -368,7 +386,7 @@ class Store:
 
     def purge(self, jobs: Sequence[str]) -> int:
         """Remove those of the jobs that have ended; return how many there are."""
-        ended = [job for job in jobs if self.find(job, None).state not in (QUEUED, RUNNING)]
+        ended = [job for job in jobs if self._find_free(job).state not in (QUEUED, RUNNING)]
         for job in ended:
             self._remove(job)
         return len(ended)
@@ -377,7 +395,7 @@ class Store:
         """Return the ids of some jobs in these states, the oldest."""
         marks = ",".join("?" * len(states))
         rows = self._database.execute(
-            f"SELECT id FROM jobs WHERE state IN ({marks}) ORDER BY number LIMIT ?",
+            f"SELECT id FROM jobs WHERE state IN ({marks}) AND {_FREE} ORDER BY number LIMIT ?",
             (*states, _SWEPT_AT_ONCE),
         )
         return [row[0] for row in rows]
@@ -395,7 +413,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _synchronise(directory: Path) -> None:
+def synchronise(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -11,7 +11,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +28,11 @@ _Waiting = tuple[Callable[[Store], Any], "asyncio.Future[Any]"]
 
 
 class StoreThread:
-    def __init__(self, directory: Path, limits: Limits) -> None:
-        self._directory, self._limits = directory, limits
+    def __init__(
+        self, directory: Path, limits: Limits, rooms: Iterable[Callable[[Store], None]] = ()
+    ) -> None:
+        """Set up; `rooms` prepare the store for what they keep beside jobs."""
+        self._directory, self._limits, self._rooms = directory, limits, list(rooms)
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         #: Done when this process is the one that has the jobs of the directory.
@@ -83,6 +86,8 @@ class StoreThread:
             store = Store(self._directory, self._limits)
             store.begin()
             lost = store.recover()
+            for prepare in self._rooms:
+                prepare(store)
             store.commit()
         except (OSError, sqlite3.Error) as error:
             self._note_problem(error)

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 from urllib.parse import parse_qsl
 
 #: Parts of one form, and bytes of the headers of one part.
 MAX_PARTS = 1000
 MAX_HEADERS = 8 << 10
+#: A body is looked through in pieces of this size, since it may lie in a file.
+_WINDOW_BYTES = 1 << 20
+#: Behind a boundary.
+_MAX_PADDING = 256
+_PADDING = re.compile(rb"(--)?[ \t]*(?=\r\n|\Z)")
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
 _PARAMETER = re.compile(r';\s*([a-z*]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;]*))', re.IGNORECASE)
 
 
 class RefusedError(Exception):
     """Raised for a form that cannot be read: a status and a text."""
+
+
+class Part(NamedTuple):
+    """A part of a form, and where its contents lie."""
+
+    name: str
+    #: As its client calls it: never to be used as a path. None for a field.
+    filename: Optional[str]
+    content_type: str
+    begin: int
+    end: int
 
 
 class File(NamedTuple):
@@ -34,66 +50,101 @@ class File(NamedTuple):
 
 def read_form(content_type: str, body: memoryview) -> Tuple[Dict[str, str], Dict[str, File]]:
     """Return the fields and the files of a form, by name. Raises RefusedError."""
-    kind = content_type.partition(";")[0].strip().lower()
+    fields, files = {}, {}  # type: Dict[str, str], Dict[str, File]
     try:
-        if kind == "application/x-www-form-urlencoded":
+        if _kind(content_type) == "application/x-www-form-urlencoded":
             pairs = parse_qsl(str(body, "utf-8"), True, max_num_fields=MAX_PARTS)
             return dict(pairs), {}
-        if kind != "multipart/form-data":
-            raise RefusedError(415, "the route expects a form: multipart/form-data")
-        match = _BOUNDARY.search(content_type)
-        if match is None:
-            raise RefusedError(400, "the form has no boundary")
-        fields, files = {}, {}  # type: Dict[str, str], Dict[str, File]
-        for number, (headers, content) in enumerate(_parts(match[1] or match[2], body)):
-            if number >= MAX_PARTS:
-                raise RefusedError(413, f"the form has more than {MAX_PARTS} parts")
-            name, filename = _names(headers.get("content-disposition", ""))
-            if filename is None:
-                fields[name] = str(content, "utf-8")
+        for part in parts_of(content_type, body):
+            content = body[part.begin : part.end]
+            if part.filename is None:
+                fields[part.name] = str(content, "utf-8")
             else:
-                files[name] = File(filename, headers.get("content-type", ""), content)
-        return fields, files
+                files[part.name] = File(part.filename, part.content_type, content)
     except ValueError as error:
-        raise RefusedError(400, f"the form cannot be read: {error}") from None
+        raise _unreadable(error) from None
+    return fields, files
 
 
-def _parts(boundary: str, body: memoryview) -> Iterator[Tuple[Dict[str, str], memoryview]]:
-    """Iterate over the headers and the contents of the parts."""
-    line = re.compile(
-        rb"(?:^|\r\n)--" + re.escape(boundary.encode("latin-1")) + rb"(--)?[ \t]*(?=\r\n|$)"
-    )
-    begin = -1
-    for match in line.finditer(body):
-        if begin >= 0:
-            yield _part(body[begin : match.start()])
-        if match[1]:
-            return
-        begin = match.end() + 2
+def parts_of(content_type: str, body: Any) -> Iterator[Part]:
+    """Iterate over the parts of `multipart/form-data`. Raises RefusedError.
+
+    A body has a length, and slices that are bytes or views of them.
+    """
+    if _kind(content_type) != "multipart/form-data":
+        raise RefusedError(415, "the route expects a form: multipart/form-data")
+    match = _BOUNDARY.search(content_type)
+    if match is None:
+        raise RefusedError(400, "the form has no boundary")
+    try:
+        mark = b"\r\n--" + (match[1] or match[2]).encode("latin-1")
+        begin = -1
+        for at, end, is_last in _lines(mark, body):
+            if begin >= 0:
+                yield _part(body, begin, at)
+            if is_last:
+                return
+            begin = end + 2
+    except ValueError as error:
+        raise _unreadable(error) from None
     raise RefusedError(400, "the form has no end")
 
 
-def _part(part: memoryview) -> Tuple[Dict[str, str], memoryview]:
-    if bytes(part[:2]) == b"\r\n":
-        return {}, part[2:]
-    end = bytes(part[:MAX_HEADERS]).find(b"\r\n\r\n")
-    if end < 0:
+def _unreadable(error: ValueError) -> RefusedError:
+    return RefusedError(400, f"the form cannot be read: {error}")
+
+
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _lines(mark: bytes, body: Any) -> Iterator[Tuple[int, int, bool]]:
+    """Iterate over the lines between parts: begin, end, and whether it is the last one."""
+    for number, begin in enumerate(_occurrences(mark, body)):
+        if number > MAX_PARTS:
+            raise RefusedError(413, f"the form has more than {MAX_PARTS} parts")
+        end = begin + len(mark)
+        match = _PADDING.match(bytes(body[end : end + _MAX_PADDING]))
+        if match is not None:
+            yield max(begin, 0), end + match.end(), match[1] is not None
+
+
+def _occurrences(mark: bytes, body: Any) -> Iterator[int]:
+    """Iterate over where a mark begins; at the start of the body it needs no end of a line."""
+    if bytes(body[: len(mark) - 2]) == mark[2:]:
+        yield -2
+    at = 0
+    while at < len(body):
+        window = bytes(body[at : at + _WINDOW_BYTES])
+        place = window.find(mark)
+        while place >= 0:
+            yield at + place
+            place = window.find(mark, place + 1)
+        at += max(len(window) - len(mark) + 1, 1)
+
+
+def _part(body: Any, begin: int, end: int) -> Part:
+    """Return the part between two lines."""
+    start = bytes(body[begin : min(begin + MAX_HEADERS, end)])
+    size = 0 if start.startswith(b"\r\n") else start.find(b"\r\n\r\n")
+    if size < 0:
         raise RefusedError(400, "a part of the form has no headers, or too long ones")
     headers = {}
-    for text in str(part[:end], "utf-8").split("\r\n"):
+    for text in str(start[:size], "utf-8").split("\r\n") if size else ():
         name, colon, value = text.partition(":")
         if not colon:
             raise RefusedError(400, "a part of the form has an invalid header")
         headers[name.strip().lower()] = value.strip()
-    return headers, part[end + 4 :]
+    values = _values(headers.get("content-disposition", ""))
+    if "name" not in values:
+        raise RefusedError(400, "a part of the form has no name")
+    content_type = headers.get("content-type", "")
+    contents = begin + size + (4 if size else 2)
+    return Part(values["name"], values.get("filename"), content_type, contents, end)
 
 
-def _names(disposition: str) -> Tuple[str, Any]:
-    """Return the name of a part, and that of its file; None for a field."""
-    values = {
+def _values(disposition: str) -> Dict[str, str]:
+    return {
         match[1].lower(): re.sub(r"\\(.)", r"\1", match[2]) if match[2] is not None else match[3]
         for match in _PARAMETER.finditer(disposition)
     }
-    if "name" not in values:
-        raise RefusedError(400, "a part of the form has no name")
-    return values["name"], values.get("filename")

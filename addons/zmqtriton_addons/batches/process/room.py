@@ -1,0 +1,115 @@
+"""The room of files and batches: what clients ask of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from zmqtriton_addons.batches.process import documents, results, tables
+from zmqtriton_addons.batches.process.tables import VALIDATING, Batch
+from zmqtriton_addons.batches.process.under_way import UnderWay
+from zmqtriton_addons.batches.process.uploads import Uploads
+from zmqtriton_addons.jobs.messages import Body, Contents, Document
+from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.process.rooms import Handler, RoomKind
+from zmqtriton_addons.jobs.process.running import Running
+from zmqtriton_addons.jobs.process.store import Refused, Store
+from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_frontends.gateway import Gateway
+
+_ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings")
+
+_Answer = tuple[Document, Contents | None]
+
+
+class Batches:
+    def __init__(self, gateway: Gateway, store: StoreThread, running: Running) -> None:
+        self._store = store
+        self._uploads = Uploads(store)
+        self._under_way = UnderWay(gateway, store, running)
+        self.verbs: Mapping[str, Handler] = {
+            "file create": self._create_file,
+            "file list": self._list_files,
+            "file show": self._show_file,
+            "file content": self._read_file,
+            "file delete": self._delete_file,
+            "batch create": self._create_batch,
+            "batch list": self._list_batches,
+            "batch show": self._show_batch,
+            "batch cancel": self._cancel_batch,
+        }
+
+    def begin(self) -> None:
+        self._under_way.begin()
+
+    def leave(self) -> None:
+        self._under_way.leave()
+
+    async def _create_file(self, document: Document, body: Body) -> _Answer:
+        owner, content_type = document["owner"], document["content_type"]
+        return documents.of_file(await self._uploads.receive(owner, content_type, body)), None
+
+    async def _list_files(self, document: Document, body: Body) -> _Answer:
+        names = ("owner", "purpose", "order", "limit", "after")
+        work = partial(tables.list_files, **{name: document[name] for name in names})
+        rows, has_more = await self._store.do(work)
+        return documents.of_list(rows, documents.of_file, has_more), None
+
+    async def _show_file(self, document: Document, body: Body) -> _Answer:
+        work = partial(tables.find_file, file=document["id"], owner=document["owner"])
+        return documents.of_file(await self._store.do(work)), None
+
+    async def _read_file(self, document: Document, body: Body) -> _Answer:
+        def contents(store: Store) -> Contents:
+            file = tables.find_file(store, document["id"], document["owner"])
+            return Contents(tables.path_of(store, file.id), file.begin, file.bytes)
+
+        return {}, await self._store.do(contents)
+
+    async def _delete_file(self, document: Document, body: Body) -> _Answer:
+        work = partial(tables.delete_file, file=document["id"], owner=document["owner"])
+        file = await self._store.do(work)
+        await self._under_way.remove_files([file.id])
+        return {"id": file.id, "object": "file", "deleted": True}, None
+
+    async def _create_batch(self, document: Document, body: Body) -> _Answer:
+        endpoint, now_s = document["endpoint"], time.time()
+        if endpoint not in _ENDPOINTS:
+            raise Refused(400, f"'endpoint' must be one of {', '.join(_ENDPOINTS)}")
+        new: dict[str, Any] = dict.fromkeys(Batch._fields)
+        new |= {
+            "id": f"batch_{new_id()}",
+            "owner": document["owner"],
+            "endpoint": endpoint,
+            "input": document["input"],
+            "window": document["window"],
+            "metadata": json.dumps(document["metadata"]),
+            "state": VALIDATING,
+            "created": now_s,
+            "expires": now_s + document["window_s"],
+        }
+        batch = await self._store.do(partial(tables.add_batch, batch=Batch(**new)))
+        self._under_way.wake()
+        return documents.of_batch(batch), None
+
+    async def _list_batches(self, document: Document, body: Body) -> _Answer:
+        names = ("owner", "limit", "after")
+        work = partial(tables.list_batches, **{name: document[name] for name in names})
+        rows, has_more = await self._store.do(work)
+        return documents.of_list(rows, documents.of_batch, has_more), None
+
+    async def _show_batch(self, document: Document, body: Body) -> _Answer:
+        work = partial(tables.find_batch, batch=document["id"], owner=document["owner"])
+        return documents.of_batch(await self._store.do(work)), None
+
+    async def _cancel_batch(self, document: Document, body: Body) -> _Answer:
+        work = partial(results.cancel, batch=document["id"], owner=document["owner"])
+        batch = await self._store.do(work)
+        self._under_way.cancel(batch.id)
+        return documents.of_batch(batch), None
+
+
+ROOM = RoomKind(tables.prepare, Batches)

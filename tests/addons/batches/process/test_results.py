@@ -1,0 +1,157 @@
+"""The lines of a batch as jobs: each is answered once, whatever becomes of a transaction."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.addons.batches.requests import CHAT
+from zmqtriton_addons.batches.process import results, tables
+from zmqtriton_addons.batches.process.lines import Line
+from zmqtriton_addons.batches.process.tables import VALIDATING, Batch, File
+from zmqtriton_addons.jobs.process.store import (
+    FILE_BYTES,
+    SUCCEEDED,
+    Limits,
+    Outcome,
+    Refused,
+    Store,
+)
+
+JSON = json.dumps([["content-type", "application/json"]])
+INPUT = f"file-{'0' * 26}"
+OWN_ID = f"batch_{'0' * 26}"
+
+
+class World:
+    """A store with a batch of some lines, and calls of it."""
+
+    def __init__(self, directory: Path, lines: int = 3) -> None:
+        self.directory = directory
+        self.store = self.open()
+        now_s = time.time()
+        tables.add_file(self.store, File(INPUT, "ann", "batch", "f", 0, 99, now_s, 0.0, 0), 99)
+        new: dict[str, Any] = dict.fromkeys(Batch._fields)
+        new |= {"id": OWN_ID, "owner": "ann", "endpoint": CHAT, "input": INPUT, "window": "24h"}
+        new |= {"metadata": "null", "state": VALIDATING, "created": now_s, "expires": now_s + 99}
+        tables.add_batch(self.store, Batch(**new))
+        batch = results.begin(self.store, OWN_ID, lines)
+        named = [("m", Line(f"line {n}", "m", b'{"model": "m"}')) for n in range(lines)]
+        results.submit(self.store, batch, named, 99)
+
+    def open(self) -> Store:
+        store = Store(self.directory, Limits(100, 1 << 24))
+        store.recover()
+        tables.prepare(store)
+        return store
+
+    def run(self, reply: bytes = b"{}", state: str = SUCCEEDED, headers: str = JSON) -> None:
+        """Execute the next line."""
+        job = self.store.claim("m", False)
+        assert job is not None
+        status = 200 if state == SUCCEEDED else 500
+        self.store.end(job.id, Outcome(state, status, headers, reply, "a reason"))
+
+    @property
+    def batch(self) -> Batch:
+        return tables.find_batch(self.store, OWN_ID)
+
+    def rows(self, name: str) -> list[Any]:
+        """Return what an output has by its row."""
+        own_id = self.batch.output if name == "output" else self.batch.error
+        assert own_id is not None
+        size = tables.find_file(self.store, own_id).bytes
+        path = tables.path_of(self.store, own_id)
+        content = path.read_bytes()[:size] if path.exists() else b""
+        return [json.loads(row) for row in content.splitlines()]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_answers_are_written_once_though_a_transaction_is_lost(world: World) -> None:
+    world.run(b'{"n": 1}')
+    world.run(b'{"n": 2}')
+    for _ in range(3):
+        world.store.begin()
+        assert 2 == len(results.collect(world.store, OWN_ID).gone)
+        world.store.roll_back()
+    world.store.close()
+    world.store = world.open()
+
+    progress = results.collect(world.store, OWN_ID)
+    world.run(b'{"n": 3}')
+    results.collect(world.store, OWN_ID)
+
+    assert 1 == progress.under_way
+    assert [1, 2, 3] == [row["response"]["body"]["n"] for row in world.rows("output")]
+    assert (3, 3, 0) == (world.batch.total, world.batch.completed, world.batch.failed)
+    assert [] == results.collect(world.store, OWN_ID).gone
+
+
+def test_a_line_is_one_line_whatever_its_answer_is(world: World) -> None:
+    large = json.dumps({"text": "x" * (3 * FILE_BYTES)}, indent=1).encode()
+    world.run(b'{\r\n"a":\n"b\\n"}')
+    world.run(large)
+    world.run(b"data: {}\n\n", headers=json.dumps([["content-type", "text/event-stream"]]))
+
+    gone = results.collect(world.store, OWN_ID).gone
+    results.forget_files(world.store, gone)
+
+    bodies = [row["response"]["body"] for row in world.rows("output")]
+    assert [{"a": "b\n"}, json.loads(large)] == bodies
+    [error] = world.rows("error")
+    assert (None, "server_error") == (error["response"], error["error"]["code"])
+    assert [] == list((world.directory / "bodies").iterdir())
+
+
+def test_jobs_of_a_batch_are_not_their_client_s(world: World) -> None:
+    store = world.store
+    world.run()
+    job = store.newest(None)[-1].id
+
+    assert [] == store.newest("ann")
+    assert [] == store.some([SUCCEEDED])
+    for call in (
+        lambda: store.find(job, "ann"),
+        lambda: store.cancel(job, "ann"),
+        lambda: store.purge([job]),
+        lambda: store.retry([job]),
+    ):
+        with pytest.raises(Refused):
+            call()
+
+
+def test_what_lies_on_disk_counts(world: World) -> None:
+    before = world.store.taken_bytes()
+    for _ in range(3):
+        world.run(b'"' + b"x" * 5000 + b'"')
+    assert before + 14_000 < world.store.taken_bytes() < before + 20_000
+
+    results.collect(world.store, OWN_ID)
+    while world.batch.state != "completed":
+        results.end(world.store, OWN_ID)
+    kept = world.store.taken_bytes()
+    assert before + 10_000 < kept < before + 20_000
+
+    tables.delete_file(world.store, str(world.batch.output), "ann")
+    assert world.store.taken_bytes() < kept - 15_000
+    assert world.batch.error is None
+
+
+def test_files_that_were_never_promised_are_removed(world: World) -> None:
+    kept = tables.path_of(world.store, INPUT)
+    kept.touch()
+    tables.path_of(world.store, "file-other").touch()
+    world.store.close()
+
+    world.open()
+
+    assert [INPUT] == os.listdir(kept.parent)
