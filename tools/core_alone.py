@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ADD_ONS = "addons"
+#: PyTriton's API is one where scripts import it.
+ADD_ONS = ("addons", "zmqtriton/pytriton")
 #: Where the tests of add-ons lie, room by room. Single ones in files of the core have the mark
 #: `addons`.
 ADD_ON_TESTS = "tests/addons"
@@ -35,7 +36,7 @@ def copy_core(to: Path) -> None:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, names.split("\0")):
-        is_add_on = name.startswith((f"{ADD_ONS}/", f"{ADD_ON_TESTS}/"))
+        is_add_on = name.startswith(tuple(f"{each}/" for each in (*ADD_ONS, ADD_ON_TESTS)))
         if not is_add_on and (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)

@@ -56,20 +56,24 @@ def sizes(paths: Iterable[Path]) -> Sizes:
 def packages() -> dict[str, list[Path]]:
     """The files of each package that we ship, and of the tests, by the folder's path."""
     roots = {
-        "zmqtriton": ["zmqtriton"],
+        "zmqtriton": _but("zmqtriton", "pytriton"),
         "stub": ["stub"],
         "frontends": ["frontends"],
-        "tests": [
-            str(path.relative_to(ROOT))
-            for path in sorted((ROOT / "tests").iterdir())
-            if path.name != "addons"
-        ],
+        "tests": _but("tests", "addons"),
         "tests/addons": ["tests/addons"],
+        # an add-on that stands where scripts import it
+        "zmqtriton/pytriton": ["zmqtriton/pytriton"],
     }
     for path in sorted((ROOT / "addons/zmqtriton_addons").glob("*/__init__.py")):
         folder = str(path.parent.relative_to(ROOT))
         roots[folder] = [folder]
     return {name: [*_files(names)] for name, names in roots.items()}
+
+
+def _but(folder: str, room: str) -> list[str]:
+    """Return what is in a folder, without one of its rooms."""
+    paths = sorted((ROOT / folder).iterdir())
+    return [str(path.relative_to(ROOT)) for path in paths if path.name != room]
 
 
 def _files(names: Iterable[str]) -> Iterator[Path]:

@@ -20,7 +20,7 @@ from tests.conftest import environment_program
 from tests.peers import peers, table
 from tests.peers.forms import fits
 from tests.support.server import Server
-from zmqtriton_addons.pytriton import decorators
+from zmqtriton.pytriton import decorators
 
 pytestmark = [
     pytest.mark.system,

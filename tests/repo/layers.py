@@ -72,14 +72,14 @@ LAYERS = (
         "is a frontend in the user's own process, and runs instances there",
     ),
     Layer(
-        "zmqtriton_addons.pytriton",
+        "zmqtriton.pytriton",
         (
             _FLOOR,
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton.embedded",
             "zmqtriton.options",
-            "zmqtriton_addons.pytriton",
+            "zmqtriton.pytriton",
             "zmqtriton_stub.api",
         ),
         ("numpy",),
@@ -267,18 +267,18 @@ LAYERS = (
         "puts the rooms of the process together",
     ),
     Layer(
-        "zmqtriton_addons.pytriton.client",
-        (_FLOOR, "zmqtriton_addons.pytriton"),
+        "zmqtriton.pytriton.client",
+        (_FLOOR, "zmqtriton.pytriton"),
         ("numpy",),
         "knows servers by their public protocols alone",
     ),
     Layer(
-        "zmqtriton_addons.pytriton.client.wire",
+        "zmqtriton.pytriton.client.wire",
         (
             _FLOOR,
-            "zmqtriton_addons.pytriton.client.exceptions",
-            "zmqtriton_addons.pytriton.client.wire",
-            "zmqtriton_addons.pytriton.constants",
+            "zmqtriton.pytriton.client.exceptions",
+            "zmqtriton.pytriton.client.wire",
+            "zmqtriton.pytriton.constants",
             "zmqtriton_protos",
         ),
         ("google", "grpc", "numpy"),
@@ -392,7 +392,6 @@ LAYERS = (
     *(
         Layer(name, (f"zmqtriton_addons.{addon}",), (), "is a public name of an add-on alone")
         for name, addon in (
-            ("zmqtriton.pytriton", "pytriton"),
             ("zmqtriton.door", "door.client"),
             ("zmqtriton.routes", "routes.backend.api"),
             ("zmqtriton.testing", "tools.testing"),

@@ -30,7 +30,7 @@ STATEMENTS = {
     f"{ADDONS}tracing": 610,
     f"{ADDONS}door": 1_370,
     f"{ADDONS}fleet": 2_200,
-    f"{ADDONS}pytriton": 2_900,
+    "zmqtriton/pytriton": 2_900,
     f"{ADDONS}routes": 810,
     f"{ADDONS}tools": 5_770,
     f"{ADDONS}tritonserver": 850,

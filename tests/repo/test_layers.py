@@ -52,15 +52,6 @@ FORBIDDEN_NAMES_IN_USE = {
     "zmqtriton.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils.logging": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils.workspace": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.check.utils": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.client.utils": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.model_config.common": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.utils": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.utils.distribution": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.utils.logging": "scripts written for PyTriton import it",
-    "zmqtriton_addons.pytriton.utils.workspace": "scripts written for PyTriton import it",
 }
 
 #: Where a thing may stand, and nowhere else.
@@ -84,7 +75,7 @@ ONLY_IN = (
 )
 SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
 SPAWNERS = {
-    "zmqtriton_addons.pytriton.check.utils",  # the script of a user's process, beside it
+    "zmqtriton.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
     "zmqtriton.ctl.replacing",  # a server of its own, which outlives the command

@@ -307,20 +307,20 @@ def test_modules_are_imported_when_they_are_asked_for(target: Path) -> None:
 import sys, pytriton
 from pytriton.decorators import batch
 loaded = {name for name in sys.modules if name.startswith("zmqtriton")}
-client = "zmqtriton_addons.pytriton.client"
+client = "zmqtriton.pytriton.client"
 print(pytriton.__version__, client in loaded, "zmqtriton.embedded" in loaded)
 print(pytriton.model_config.Tensor.__module__, hasattr(pytriton, "nothing"))
 """
     assert [
         "0.7.0 False False",
-        "zmqtriton_addons.pytriton.model_config.tensor False",
+        "zmqtriton.pytriton.model_config.tensor False",
     ] == run(target, code).splitlines()
 
 
-def test_all_its_modules_are_among_those_with_names() -> None:
+def test_all_its_modules_are_among_those_with_names(target: Path) -> None:
     modules = {
-        ".".join(path.relative_to(PACKAGE / "pytriton").with_suffix("").parts)
-        for path in (PACKAGE / "pytriton").rglob("*.py")
+        ".".join(path.relative_to(target / "pytriton").with_suffix("").parts)
+        for path in (target / "pytriton").rglob("*.py")
     }
 
     assert {*NAMES, "proxy"} == {name.removesuffix(".__init__") for name in modules} - {"__init__"}

@@ -12,8 +12,11 @@ from tests.conftest import ROOT
 from tests.repo.sources import Source, imported, modules, sources, within
 from tests.repo.surface import SURFACE
 
-ADD_ONS = ("zmqtriton_addons",)
+#: PyTriton's API stands where scripts import it.
+ADD_ONS = ("zmqtriton_addons", "zmqtriton.pytriton")
 FLOOR = ("zmqtriton_floor",)
+#: The modules of the core that have names of an add-on.
+PUBLIC_NAMES = {"zmqtriton.door", "zmqtriton.ray", "zmqtriton.routes", "zmqtriton.testing"}
 #: The packages on the list whose names come from their modules.
 FRONTS = sorted(
     module
@@ -63,6 +66,15 @@ def test_an_import_of_something_else_is_noticed(text: str, is_allowed: bool) -> 
     source = Source("zmqtriton_addons.tools.x", ROOT / "x.py", ast.parse(text))
 
     assert is_allowed is not bool(faults(source))
+
+
+def test_the_core_knows_no_add_on() -> None:
+    """But by the names that programs import."""
+    of_core = [source for source in sources() if not within(source.module, ADD_ONS)]
+
+    assert PUBLIC_NAMES == {
+        source.module for source in of_core for _, name in imported(source) if within(name, ADD_ONS)
+    }
 
 
 def test_each_line_of_the_list_is_used() -> None:

@@ -1,13 +1,30 @@
-"""PyTriton's API, whose code is an add-on; these are the names that scripts import."""
+"""PyTriton's API: Python functions served as models, from the user's own process.
+
+Modules have the names that PyTriton gives them, so that a script needs another import and no other
+change. They are imported when they are asked for: a client need not load what serves.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from zmqtriton_addons import pytriton
+_MODULES = frozenset(
+    {
+        "check",
+        "client",
+        "constants",
+        "decorators",
+        "exceptions",
+        "model_config",
+        "proxy",
+        "triton",
+        "utils",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
-    getattr(pytriton, name)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"{__name__}.{name}")

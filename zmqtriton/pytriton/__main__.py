@@ -2,7 +2,7 @@
 
 import sys
 
-from zmqtriton_addons.pytriton.check.command import main
+from zmqtriton.pytriton.check.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,3 +1,11 @@
-"""Numbers and names: the names of `zmqtriton_addons.pytriton.constants`."""
+"""Numbers and names that scripts may import."""
 
-from zmqtriton_addons.pytriton.constants import *
+from __future__ import annotations
+
+DEFAULT_HTTP_PORT = 8000
+DEFAULT_GRPC_PORT = 8001
+DEFAULT_METRICS_PORT = 8002
+TRITON_LOCAL_IP = "127.0.0.1"
+TRITON_CONTEXT_FIELD_NAME = "triton_context"
+DEFAULT_TRITON_STARTUP_TIMEOUT_S = 120
+CREATE_TRITON_CLIENT_TIMEOUT_S = 10

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_addons.pytriton.decorators import TritonContext
-from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from zmqtriton_addons.pytriton.proxy.types import Request
+from zmqtriton.pytriton.decorators import TritonContext
+from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from zmqtriton.pytriton.proxy.types import Request
 
 
 def model(**fields: Any) -> TritonModelConfig:

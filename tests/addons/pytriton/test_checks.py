@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton_addons.pytriton.check.env_checks import env_checks
-from zmqtriton_addons.pytriton.check.utils import ScriptThread, find_free_port
-from zmqtriton_addons.pytriton.utils.dataclasses import kwonly_dataclass
-from zmqtriton_addons.pytriton.utils.distribution import get_root_module_path, is_editable_install
-from zmqtriton_addons.pytriton.utils.endpoint_utils import get_endpoint
-from zmqtriton_addons.pytriton.utils.logging import silence_3rd_party_loggers
+from zmqtriton.pytriton.check.env_checks import env_checks
+from zmqtriton.pytriton.check.utils import ScriptThread, find_free_port
+from zmqtriton.pytriton.utils.dataclasses import kwonly_dataclass
+from zmqtriton.pytriton.utils.distribution import get_root_module_path, is_editable_install
+from zmqtriton.pytriton.utils.endpoint_utils import get_endpoint
+from zmqtriton.pytriton.utils.logging import silence_3rd_party_loggers
 
 pytestmark = pytest.mark.slow
 

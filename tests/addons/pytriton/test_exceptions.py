@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from zmqtriton_addons.pytriton import exceptions
-from zmqtriton_addons.pytriton.exceptions import PyTritonError
+from zmqtriton.pytriton import exceptions
+from zmqtriton.pytriton.exceptions import PyTritonError
 
 
 @pytest.mark.row("J10")

@@ -63,7 +63,7 @@ def differences(theirs: Any, ours: Any, name: str) -> Iterator[str]:
 
 
 def _module_differences(module: str) -> Iterator[str]:
-    ours = importlib.import_module(f"zmqtriton_addons.pytriton.{module}")
+    ours = importlib.import_module(f"zmqtriton.pytriton.{module}")
     for name, description in TABLE[module].items():
         if hasattr(ours, name):
             yield from differences(description, describe(getattr(ours, name)), f"{module}.{name}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
-from zmqtriton_addons.pytriton.security import TritonSecurityConfig
-from zmqtriton_addons.pytriton.triton import (
+from zmqtriton.pytriton.exceptions import PyTritonValidationError
+from zmqtriton.pytriton.security import TritonSecurityConfig
+from zmqtriton.pytriton.triton import (
     DefaultTritonLifecyclePolicy,
     TritonLifecyclePolicy,
     VertextAILifecyclePolicy,

@@ -10,10 +10,10 @@ import pytest
 
 from zmqtriton.embedded.server import Server
 from zmqtriton.options import Options, Restriction, Setting, parse
-from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
-from zmqtriton_addons.pytriton.security import TritonSecurityConfig
-from zmqtriton_addons.pytriton.server_options import endpoint, server_options, unsupported_options
-from zmqtriton_addons.pytriton.triton_config import TritonConfig
+from zmqtriton.pytriton.exceptions import PyTritonValidationError
+from zmqtriton.pytriton.security import TritonSecurityConfig
+from zmqtriton.pytriton.server_options import endpoint, server_options, unsupported_options
+from zmqtriton.pytriton.triton_config import TritonConfig
 
 TOKEN = Path("/run/token")
 OPEN = TritonSecurityConfig(restricted_endpoints=[])

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.conftest import skip_missing
-from zmqtriton_addons.pytriton.decorators import batch
-from zmqtriton_addons.pytriton.proxy import telemetry
-from zmqtriton_addons.pytriton.proxy.types import Request
+from zmqtriton.pytriton.decorators import batch
+from zmqtriton.pytriton.proxy import telemetry
+from zmqtriton.pytriton.proxy.types import Request
 
 REMOTE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.pytriton.exceptions import PyTritonError, PyTritonValidationError
-from zmqtriton_addons.pytriton.triton_config import TritonConfig
+from zmqtriton.pytriton.exceptions import PyTritonError, PyTritonValidationError
+from zmqtriton.pytriton.triton_config import TritonConfig
 
 PREFIX = "PYTRITON_TRITON_CONFIG_"
 NEITHER = "The `http` or `grpc` endpoint has to be allowed."

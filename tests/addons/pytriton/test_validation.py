@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import model
-from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec
-from zmqtriton_addons.pytriton.validation import ResponseValidator
+from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec
+from zmqtriton.pytriton.validation import ResponseValidator
 
 OUTPUTS = [
     TensorSpec("sum", (-1, 2), np.float32),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.pytriton.utils.workspace import Workspace
+from zmqtriton.pytriton.utils.workspace import Workspace
 
 
 def test_a_directory_that_is_there_already_is_nobody_s_to_remove(tmp_path: Path) -> None:

@@ -1,3 +1,1 @@
-"""Checks of an installation: the names of `zmqtriton_addons.pytriton.check`."""
-
-from zmqtriton_addons.pytriton.check import *
+"""The environment as a log, and a first model."""

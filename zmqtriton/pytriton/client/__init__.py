@@ -1,3 +1,19 @@
-"""Clients of models: the names of `zmqtriton_addons.pytriton.client`."""
+"""Clients of models: `from zmqtriton.pytriton.client import ModelClient`."""
 
-from zmqtriton_addons.pytriton.client import *
+from __future__ import annotations
+
+from zmqtriton.pytriton.client.client import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    DecoupledModelClient,
+    FuturesModelClient,
+    ModelClient,
+)
+
+__all__ = [
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
+    "DecoupledModelClient",
+    "FuturesModelClient",
+    "ModelClient",
+]

@@ -1,3 +1,49 @@
-"""Errors of clients: the names of `zmqtriton_addons.pytriton.client.exceptions`."""
+"""The errors that the clients raise."""
 
-from zmqtriton_addons.pytriton.client.exceptions import *
+from __future__ import annotations
+
+#: Texts that clients get, and tracebacks, have the public name.
+__name__ = "zmqtriton.pytriton.client.exceptions"
+
+
+class PyTritonClientError(Exception):
+    """The base of all errors of the clients."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class PyTritonClientValueError(PyTritonClientError):
+    """Raised if an argument cannot be used."""
+
+
+class PyTritonClientInvalidUrlError(PyTritonClientValueError):
+    """Raised if an address is no `http` or `grpc` URL."""
+
+
+class PyTritonClientTimeoutError(PyTritonClientError):
+    """Raised if the server, the model or an answer does not come in time, or nobody listens."""
+
+
+class PyTritonClientModelUnavailableError(PyTritonClientError):
+    """An error for scripts that catch it; a model that does not come is a timeout."""
+
+
+class PyTritonClientClosedError(PyTritonClientError):
+    """Raised if a closed client is used."""
+
+
+class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):
+    """Raised by `infer_batch` if the model takes no batches."""
+
+
+class PyTritonClientInferenceServerError(PyTritonClientError):
+    """Raised if the server or the model refuses a request, with what they say."""
+
+
+class PyTritonClientQueueFullError(PyTritonClientError):
+    """Raised if a FuturesModelClient has as many requests waiting as it may have."""

@@ -1,3 +1,11 @@
-"""Warnings of clients: the names of `zmqtriton_addons.pytriton.client.warnings`."""
+"""Categories for scripts that filter warnings; these clients have no reason to warn."""
 
-from zmqtriton_addons.pytriton.client.warnings import *
+from __future__ import annotations
+
+
+class PyTritonWarning(UserWarning):
+    """The base of all warnings."""
+
+
+class NotSupportedTimeoutWarning(PyTritonWarning):
+    """A warning that a timeout has no effect."""

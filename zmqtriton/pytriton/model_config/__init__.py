@@ -1,3 +1,25 @@
-"""Descriptions of models: the names of `zmqtriton_addons.pytriton.model_config`."""
+"""The description of a model: its tensors, its batching, its warm-up."""
 
-from zmqtriton_addons.pytriton.model_config import *
+from __future__ import annotations
+
+from zmqtriton.pytriton.model_config.common import (
+    DeviceKind,
+    DynamicBatcher,
+    ModelWarmup,
+    QueuePolicy,
+    TimeoutAction,
+    WarmupInput,
+)
+from zmqtriton.pytriton.model_config.model_config import ModelConfig
+from zmqtriton.pytriton.model_config.tensor import Tensor
+
+__all__ = [
+    "DeviceKind",
+    "DynamicBatcher",
+    "ModelConfig",
+    "ModelWarmup",
+    "QueuePolicy",
+    "Tensor",
+    "TimeoutAction",
+    "WarmupInput",
+]

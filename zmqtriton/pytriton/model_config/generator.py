@@ -1,3 +1,166 @@
-"""Configurations for the server: the names of the add-on."""
+"""Writes a model's configuration for the server: as the JSON of a load, or as config.pbtxt."""
 
-from zmqtriton_addons.pytriton.model_config.generator import *
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config import parse_json, to_text
+from zmqtriton.pytriton.exceptions import PyTritonBadParameterError
+from zmqtriton.pytriton.model_config.common import (
+    DynamicBatcher,
+    ModelWarmup,
+    QueuePolicy,
+    WarmupInput,
+)
+from zmqtriton.pytriton.model_config.signature import datatype
+from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+
+class ModelConfigGenerator:
+    """The server's view of one configuration. Raises PyTritonBadParameterError without one."""
+
+    def __init__(self, config: TritonModelConfig) -> None:
+        self._config = config
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration as a document of config.pbtxt's fields."""
+        config = self._config
+        document: dict[str, Any] = {"name": config.model_name, "backend": config.backend}
+        document |= _batching(config)
+        if config.inputs:
+            document["input"] = [_tensor(spec) for spec in config.inputs]
+        if config.outputs:
+            _refuse_optional(config.outputs)
+            document["output"] = [_tensor(spec) for spec in config.outputs]
+        if config.instance_group:
+            document["instance_group"] = [
+                {"count": count, "kind": kind.value}
+                for kind, count in config.instance_group.items()
+            ]
+        if config.decoupled:
+            document["model_transaction_policy"] = {"decoupled": True}
+        if config.backend_parameters:
+            document["parameters"] = {
+                key: {"string_value": str(value)}
+                for key, value in config.backend_parameters.items()
+            }
+        if config.response_cache:
+            document["response_cache"] = {"enable": config.response_cache.enable}
+        if config.model_warmup:
+            document["model_warmup"] = [_warmup(sample) for sample in config.model_warmup]
+        return document
+
+    def to_json(self) -> str:
+        """Return the `config` parameter of a load request."""
+        return json.dumps(self.get_config())
+
+    def to_text(self) -> str:
+        """Return the text of config.pbtxt."""
+        text = to_text(parse_json(self.to_json()))
+        # protobuf leaves the default out, and a server that completes configurations would choose
+        return text if self._config.batching else f"{text}max_batch_size: 0\n"
+
+    def to_file(self, config_path: str | Path) -> None:
+        path = Path(config_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.to_text(), "utf-8")
+
+
+def _batching(config: TritonModelConfig) -> dict[str, Any]:
+    if not config.batching:
+        return {"max_batch_size": 0}
+    if config.max_batch_size < 1:
+        raise PyTritonBadParameterError("The `max_batch_size` must be greater or equal to 1.")
+    fields: dict[str, Any] = {"max_batch_size": config.max_batch_size}
+    if isinstance(config.batcher, DynamicBatcher):
+        fields["dynamic_batching"] = _dynamic_batching(config.batcher)
+    return fields
+
+
+def _dynamic_batching(batcher: DynamicBatcher) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "max_queue_delay_microseconds": max(0, int(batcher.max_queue_delay_microseconds)),
+        "preferred_batch_size": [int(size) for size in batcher.preferred_batch_size or ()],
+        "preserve_ordering": batcher.preserve_ordering,
+        "priority_levels": batcher.priority_levels,
+        "default_priority_level": batcher.default_priority_level,
+    }
+    if batcher.default_priority_level > batcher.priority_levels:
+        raise PyTritonBadParameterError(
+            f"The `default_priority_level` must be between 1 and {batcher.priority_levels}."
+        )
+    if batcher.default_queue_policy:
+        fields["default_queue_policy"] = _queue_policy(batcher.default_queue_policy)
+    if batcher.priority_queue_policy:
+        fields["priority_queue_policy"] = _priority_policies(batcher)
+    return {key: value for key, value in fields.items() if value}
+
+
+def _priority_policies(batcher: DynamicBatcher) -> dict[str, Any]:
+    levels = batcher.priority_levels
+    if not levels:
+        raise PyTritonBadParameterError(
+            "Provide the `priority_levels` if you want to define `priority_queue_policy` "
+            "for Dynamic Batching."
+        )
+    policies = batcher.priority_queue_policy or {}
+    for priority in policies:
+        if not 0 <= priority <= levels:
+            raise PyTritonBadParameterError(
+                f"Invalid `priority`={priority} provided. The value must be between 1 and {levels}."
+            )
+    return {str(priority): _queue_policy(policy) for priority, policy in policies.items()}
+
+
+def _queue_policy(policy: QueuePolicy) -> dict[str, Any]:
+    return {
+        "timeout_action": policy.timeout_action.value,
+        "default_timeout_microseconds": int(policy.default_timeout_microseconds),
+        "allow_timeout_override": policy.allow_timeout_override,
+        "max_queue_size": int(policy.max_queue_size),
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    fields = {"name": spec.name, "data_type": datatype(spec.dtype), "dims": [*map(int, spec.shape)]}
+    return {**fields, "optional": True} if spec.optional else fields
+
+
+def _refuse_optional(outputs: Any) -> None:
+    names = [spec.name for spec in outputs if spec.optional]
+    if names:
+        raise PyTritonBadParameterError(
+            "Optional flag for outputs is not supported. "
+            f"Outputs marked as optional: {', '.join(names)}."
+        )
+
+
+def _warmup(sample: ModelWarmup) -> dict[str, Any]:
+    return {
+        "name": sample.name,
+        "batch_size": sample.batch_size,
+        "inputs": {
+            name: _warmup_input(name, sample_input) for name, sample_input in sample.inputs.items()
+        },
+        "count": sample.count,
+    }
+
+
+def _warmup_input(name: str, sample: WarmupInput) -> dict[str, Any]:
+    if not (sample.zero_data or sample.random_data or sample.input_data_file):
+        raise PyTritonBadParameterError(
+            "One of the `zero_data`, `random_data`, or `input_data_file` must be provided for "
+            f"warmup input `{name}`."
+        )
+    if not sample.shape:
+        raise PyTritonBadParameterError(f"Dimension for {name} not defined.")
+    fields: dict[str, Any] = {"data_type": datatype(sample.dtype), "dims": [*sample.shape]}
+    if sample.zero_data:
+        fields["zero_data"] = True
+    elif sample.random_data:
+        fields["random_data"] = True
+    else:
+        fields["input_data_file"] = sample.input_data_file
+    return fields

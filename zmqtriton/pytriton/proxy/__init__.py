@@ -1,3 +1,1 @@
-"""Arguments of callables: the names of `zmqtriton_addons.pytriton.proxy`."""
-
-from zmqtriton_addons.pytriton.proxy import *
+"""The arguments of inference callables."""

@@ -1,3 +1,1 @@
-"""Workspaces, dataclasses, paths: the names of `zmqtriton_addons.pytriton.utils`."""
-
-from zmqtriton_addons.pytriton.utils import *
+"""The workspace, keyword-only dataclasses and paths, as scripts import them."""

@@ -1,3 +1,54 @@
-"""Directories of servers: the names of `zmqtriton_addons.pytriton.utils.workspace`."""
+"""The directory of a server that a script starts: its repository, and its private files."""
 
-from zmqtriton_addons.pytriton.utils.workspace import *
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+_PREFIX = "pytriton_workspace_"
+
+
+class Workspace:
+    """A directory that is made here, and removed by `clean`; one without a name at the end too."""
+
+    def __init__(self, workspace_path: str | Path | None = None) -> None:
+        """Make the directory, or a new temporary one. Raises OSError.
+
+        What is there already is somebody else's, and would be removed: FileExistsError.
+        """
+        if workspace_path is None:
+            self._path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            weakref.finalize(self, _remove, self._path, os.getpid())
+        else:
+            self._path = Path(workspace_path).absolute()
+            self._path.mkdir(parents=True)
+        self.model_store_path.mkdir()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def model_store_path(self) -> Path:
+        """The directory of models that the server begins with."""
+        return self._path / "model_store"
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def is_empty(self) -> bool:
+        """True if there is nothing in it but files made here."""
+        return not any(path != self.model_store_path for path in self._path.rglob("*"))
+
+    def clean(self) -> None:
+        """Remove the directory with all that is in it."""
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def _remove(path: Path, pid: int) -> None:
+    """Remove a directory, but not from a fork of the process that has made it."""
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)

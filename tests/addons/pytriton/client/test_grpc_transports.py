@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.server import free_ports
-from zmqtriton_addons.pytriton.client.exceptions import PyTritonClientValueError
-from zmqtriton_addons.pytriton.client.wire.calls import ServerError
-from zmqtriton_addons.pytriton.client.wire.grpc_calls import GrpcCalls
-from zmqtriton_addons.pytriton.client.wire.grpc_transports import AsyncGrpcTransport, GrpcTransport
-from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.exceptions import PyTritonClientValueError
+from zmqtriton.pytriton.client.wire.calls import ServerError
+from zmqtriton.pytriton.client.wire.grpc_calls import GrpcCalls
+from zmqtriton.pytriton.client.wire.grpc_transports import AsyncGrpcTransport, GrpcTransport
+from zmqtriton.pytriton.client.wire.url import TritonUrl
 
 Ask = Callable[[dict[str, str]], object]
 

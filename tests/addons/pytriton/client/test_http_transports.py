@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from zmqtriton_addons.pytriton.client.wire.calls import ServerError
-from zmqtriton_addons.pytriton.client.wire.http_calls import HttpCalls, HttpRequest, HttpResponse
-from zmqtriton_addons.pytriton.client.wire.http_transports import AsyncHttpTransport, HttpTransport
-from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.wire.calls import ServerError
+from zmqtriton.pytriton.client.wire.http_calls import HttpCalls, HttpRequest, HttpResponse
+from zmqtriton.pytriton.client.wire.http_transports import AsyncHttpTransport, HttpTransport
+from zmqtriton.pytriton.client.wire.url import TritonUrl
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LIMIT_S = 10.0

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_addons.pytriton.client.auth import (
+from zmqtriton.pytriton.client.auth import (
     create_auth_headers,
     extract_access_token_from_headers,
 )
-from zmqtriton_addons.pytriton.client.exceptions import PyTritonClientInvalidUrlError
-from zmqtriton_addons.pytriton.client.utils import ModelState, find_state, questions
-from zmqtriton_addons.pytriton.client.wire.calls import datatype_name, to_array, to_data
-from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.exceptions import PyTritonClientInvalidUrlError
+from zmqtriton.pytriton.client.utils import ModelState, find_state, questions
+from zmqtriton.pytriton.client.wire.calls import datatype_name, to_array, to_data
+from zmqtriton.pytriton.client.wire.url import TritonUrl
 
 
 @pytest.mark.row("J40")

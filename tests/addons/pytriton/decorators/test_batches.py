@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import array, bind, plain, request
-from zmqtriton_addons.pytriton.decorators import batch, convert_output, pad_batch, sample
-from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
-from zmqtriton_addons.pytriton.model_config import DynamicBatcher
+from zmqtriton.pytriton.decorators import batch, convert_output, pad_batch, sample
+from zmqtriton.pytriton.exceptions import PyTritonValidationError
+from zmqtriton.pytriton.model_config import DynamicBatcher
 
 REQUESTS = [request(a=[[1]]), request(a=[[2], [3]])]
 TWICE = [{"sum": [[2.0]]}, {"sum": [[4.0], [6.0]]}]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import bind, model, plain, request
-from zmqtriton_addons.pytriton.decorators import (
+from zmqtriton.pytriton.decorators import (
     ModelConfigDict,
     TritonContext,
     batch,
@@ -18,7 +18,7 @@ from zmqtriton_addons.pytriton.decorators import (
     sample,
     triton_context,
 )
-from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
+from zmqtriton.pytriton.exceptions import PyTritonValidationError
 
 
 class Models:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import array, plain, request
-from zmqtriton_addons.pytriton.decorators import (
+from zmqtriton.pytriton.decorators import (
     ConstantPadder,
     batch,
     group_by_keys,
     group_by_values,
     triton_context,
 )
-from zmqtriton_addons.pytriton.exceptions import PyTritonRuntimeError
-from zmqtriton_addons.pytriton.proxy.types import Request
+from zmqtriton.pytriton.exceptions import PyTritonRuntimeError
+from zmqtriton.pytriton.proxy.types import Request
 
 
 @pytest.mark.row("J23")

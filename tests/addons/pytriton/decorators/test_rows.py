@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tests.addons.pytriton.bindings import bind, plain
-from zmqtriton_addons.pytriton.decorators import (
+from zmqtriton.pytriton.decorators import (
     batch,
     fill_optionals,
     group_by_keys,
     group_by_values,
     pad_batch,
 )
-from zmqtriton_addons.pytriton.model_config import DynamicBatcher
-from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec
-from zmqtriton_addons.pytriton.proxy.types import Request
+from zmqtriton.pytriton.model_config import DynamicBatcher
+from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec
+from zmqtriton.pytriton.proxy.types import Request
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import array, bind, plain, request
-from zmqtriton_addons.pytriton.decorators import batch, fill_optionals, first_value, triton_context
-from zmqtriton_addons.pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec
-from zmqtriton_addons.pytriton.proxy.types import Request
+from zmqtriton.pytriton.decorators import batch, fill_optionals, first_value, triton_context
+from zmqtriton.pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec
+from zmqtriton.pytriton.proxy.types import Request
 
 
 def filled(requests: Any, *, model: dict[str, Any], **defaults: Any) -> Any:

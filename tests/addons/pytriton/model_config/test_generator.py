@@ -12,8 +12,8 @@ import pytest
 from zmqtriton.config.document import to_dict
 from zmqtriton.config.instances import instance_specs
 from zmqtriton.config.model_config import load_config
-from zmqtriton_addons.pytriton.exceptions import PyTritonBadParameterError
-from zmqtriton_addons.pytriton.model_config import (
+from zmqtriton.pytriton.exceptions import PyTritonBadParameterError
+from zmqtriton.pytriton.model_config import (
     DeviceKind,
     DynamicBatcher,
     ModelConfig,
@@ -23,10 +23,10 @@ from zmqtriton_addons.pytriton.model_config import (
     TimeoutAction,
     WarmupInput,
 )
-from zmqtriton_addons.pytriton.model_config.generator import ModelConfigGenerator
-from zmqtriton_addons.pytriton.model_config.parser import ModelConfigParser
-from zmqtriton_addons.pytriton.model_config.signature import describe_model
-from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from zmqtriton.pytriton.model_config.generator import ModelConfigGenerator
+from zmqtriton.pytriton.model_config.parser import ModelConfigParser
+from zmqtriton.pytriton.model_config.signature import describe_model
+from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 INPUTS = [Tensor((-1,), np.float32), Tensor((1, 2), bytes, name="text"), Tensor((3,), np.int8)]
 OUTPUTS = [Tensor(shape=(2,), dtype=np.dtype("int64")), Tensor((-1,), np.bool_)]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_addons.pytriton.exceptions import PyTritonModelConfigError
-from zmqtriton_addons.pytriton.model_config.parser import ModelConfigParser
+from zmqtriton.pytriton.exceptions import PyTritonModelConfigError
+from zmqtriton.pytriton.model_config.parser import ModelConfigParser
 
 A = {"name": "a", "data_type": "TYPE_FP32", "dims": [1]}
 

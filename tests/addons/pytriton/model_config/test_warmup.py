@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_addons.pytriton.exceptions import PyTritonBadParameterError
-from zmqtriton_addons.pytriton.model_config import ModelWarmup, WarmupInput
-from zmqtriton_addons.pytriton.model_config.warmup import (
+from zmqtriton.pytriton.exceptions import PyTritonBadParameterError
+from zmqtriton.pytriton.model_config import ModelWarmup, WarmupInput
+from zmqtriton.pytriton.model_config.warmup import (
     generate_warmup_data,
     generate_warmup_requests,
 )

@@ -11,7 +11,7 @@ import zmq
 from tests.addons.pytriton.system.served import Served, configured
 from tests.support.waiting import eventually
 from zmqtriton.embedded.connection import Connection
-from zmqtriton_addons.pytriton.triton import Triton
+from zmqtriton.pytriton.triton import Triton
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.support.server import free_ports
-from zmqtriton_addons.pytriton.model_config import Tensor
-from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
+from zmqtriton.pytriton.model_config import Tensor
+from zmqtriton.pytriton.triton import Triton, TritonConfig
 
 FLOATS = Tensor(shape=(-1,), dtype=np.float32)
 

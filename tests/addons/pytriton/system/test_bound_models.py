@@ -11,20 +11,20 @@ import pytest
 import zmq
 
 from tests.support.server import free_ports
-from zmqtriton_addons.pytriton.client import (
+from zmqtriton.pytriton.client import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
     DecoupledModelClient,
     FuturesModelClient,
     ModelClient,
 )
-from zmqtriton_addons.pytriton.client.exceptions import (
+from zmqtriton.pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
-from zmqtriton_addons.pytriton.decorators import batch
-from zmqtriton_addons.pytriton.model_config import ModelConfig, Tensor
-from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
+from zmqtriton.pytriton.decorators import batch
+from zmqtriton.pytriton.model_config import ModelConfig, Tensor
+from zmqtriton.pytriton.triton import Triton, TritonConfig
 
 pytestmark = pytest.mark.system
 

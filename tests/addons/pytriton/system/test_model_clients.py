@@ -21,15 +21,15 @@ from tests.support.journal import (
 )
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
-from zmqtriton_addons.pytriton.client import (
+from zmqtriton.pytriton.client import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
     DecoupledModelClient,
     FuturesModelClient,
     ModelClient,
 )
-from zmqtriton_addons.pytriton.client import exceptions as errors
-from zmqtriton_addons.pytriton.client.utils import (
+from zmqtriton.pytriton.client import exceptions as errors
+from zmqtriton.pytriton.client.utils import (
     ModelState,
     create_client_from_url,
     get_model_state,

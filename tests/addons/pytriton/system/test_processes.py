@@ -17,14 +17,14 @@ import pytest
 from tests.addons.pytriton.system.served import FLOATS, Served, configured, ones
 from tests.support.waiting import eventually
 from zmqtriton.embedded.server import Server
-from zmqtriton_addons.pytriton.binding import Binding
-from zmqtriton_addons.pytriton.decorators.context import TritonContext
-from zmqtriton_addons.pytriton.exceptions import (
+from zmqtriton.pytriton.binding import Binding
+from zmqtriton.pytriton.decorators.context import TritonContext
+from zmqtriton.pytriton.exceptions import (
     PyTritonUnrecoverableError,
     PyTritonValidationError,
 )
-from zmqtriton_addons.pytriton.model_config import ModelConfig, Tensor
-from zmqtriton_addons.pytriton.triton import RemoteTriton, Triton
+from zmqtriton.pytriton.model_config import ModelConfig, Tensor
+from zmqtriton.pytriton.triton import RemoteTriton, Triton
 from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system

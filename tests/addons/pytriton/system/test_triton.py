@@ -24,16 +24,16 @@ import pytest
 from tests.addons.pytriton.system.served import FLOATS, Served, configured, ones
 from tests.support.server import ROOT, free_ports, status_of
 from tests.support.waiting import eventually
-from zmqtriton_addons.pytriton.check.add_sub import add_sub_example
-from zmqtriton_addons.pytriton.decorators import batch
-from zmqtriton_addons.pytriton.exceptions import (
+from zmqtriton.pytriton.check.add_sub import add_sub_example
+from zmqtriton.pytriton.decorators import batch
+from zmqtriton.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonUnrecoverableError,
     PyTritonValidationError,
 )
-from zmqtriton_addons.pytriton.model_config import DynamicBatcher, ModelConfig, ModelWarmup, Tensor
-from zmqtriton_addons.pytriton.model_config.common import WarmupInput
-from zmqtriton_addons.pytriton.triton import Triton
+from zmqtriton.pytriton.model_config import DynamicBatcher, ModelConfig, ModelWarmup, Tensor
+from zmqtriton.pytriton.model_config.common import WarmupInput
+from zmqtriton.pytriton.triton import Triton
 from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system
@@ -418,9 +418,9 @@ def test_a_name_is_bound_once_before_the_server_runs(tmp_path: Path) -> None:
 
 SCRIPT = """
     import numpy as np
-    from zmqtriton_addons.pytriton.decorators import batch
-    from zmqtriton_addons.pytriton.model_config import Tensor
-    from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
+    from zmqtriton.pytriton.decorators import batch
+    from zmqtriton.pytriton.model_config import Tensor
+    from zmqtriton.pytriton.triton import Triton, TritonConfig
 
     @batch
     def double(**inputs):
@@ -493,8 +493,8 @@ def test_a_notebook_goes_on_while_it_serves(tmp_path: Path) -> None:
     code = f"""
         import asyncio, os, urllib.request
         import numpy as np
-        from zmqtriton_addons.pytriton.model_config import Tensor
-        from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
+        from zmqtriton.pytriton.model_config import Tensor
+        from zmqtriton.pytriton.triton import Triton, TritonConfig
 
         async def cells():
             config = TritonConfig(http_address="127.0.0.1", http_port={ports[0]},

@@ -1,1 +1,0 @@
-"""The environment as a log, and a first model."""

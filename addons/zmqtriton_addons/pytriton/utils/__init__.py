@@ -1,1 +1,0 @@
-"""The workspace, keyword-only dataclasses and paths, as scripts import them."""

@@ -1,3 +1,0 @@
-"""Clients of models: the names of `zmqtriton.pytriton.client`."""
-
-from zmqtriton.pytriton.client import *

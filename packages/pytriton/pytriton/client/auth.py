@@ -1,3 +1,0 @@
-"""Headers with access tokens: the names of `zmqtriton.pytriton.client.auth`."""
-
-from zmqtriton.pytriton.client.auth import *

@@ -1,3 +1,0 @@
-"""Errors of clients: the names of `zmqtriton.pytriton.client.exceptions`."""
-
-from zmqtriton.pytriton.client.exceptions import *

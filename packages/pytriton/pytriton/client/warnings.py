@@ -1,3 +1,0 @@
-"""Warnings of clients: the names of `zmqtriton.pytriton.client.warnings`."""
-
-from zmqtriton.pytriton.client.warnings import *

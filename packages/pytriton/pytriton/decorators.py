@@ -1,3 +1,0 @@
-"""Decorators of inference callables: the names of `zmqtriton.pytriton.decorators`."""
-
-from zmqtriton.pytriton.decorators import *

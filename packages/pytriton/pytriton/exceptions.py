@@ -1,3 +1,0 @@
-"""Errors: the names of `zmqtriton.pytriton.exceptions`."""
-
-from zmqtriton.pytriton.exceptions import *

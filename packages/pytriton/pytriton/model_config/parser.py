@@ -1,3 +1,0 @@
-"""Configurations from the server: the names of `zmqtriton.pytriton.model_config.parser`."""
-
-from zmqtriton.pytriton.model_config.parser import *

@@ -1,3 +1,0 @@
-"""Tensor: the names of `zmqtriton.pytriton.model_config.tensor`."""
-
-from zmqtriton.pytriton.model_config.tensor import *

@@ -1,3 +1,0 @@
-"""Request: the names of `zmqtriton.pytriton.proxy.types`."""
-
-from zmqtriton.pytriton.proxy.types import *

@@ -1,3 +1,0 @@
-"""Workspaces, dataclasses, paths: the names of `zmqtriton.pytriton.utils`."""
-
-from zmqtriton.pytriton.utils import *

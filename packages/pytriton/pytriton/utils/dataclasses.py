@@ -1,3 +1,0 @@
-"""Dataclasses set by name: the names of `zmqtriton.pytriton.utils.dataclasses`."""
-
-from zmqtriton.pytriton.utils.dataclasses import *
