@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import ctl
 
 
 class SharedServer(Server):
@@ -69,6 +70,8 @@ class SharedServer(Server):
             eventually(lambda: processes == processes_now(), 60)
         now = processes_now()
         assert processes == now, f"{processes} became {now}: {self.log_text()[-3000:]}"
+        ready = ctl(self, "wait")
+        assert ready.exit_code == 0, f"{ready.stderr}{self.log_text()[-3000:]}"
         self._begin = begin
 
     def _clear(self, files: set[Path]) -> None:

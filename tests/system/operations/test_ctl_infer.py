@@ -93,8 +93,10 @@ def test_errors_help(server: Server, words: list[str], expected: str) -> None:
 
 @pytest.mark.row("L13")
 def test_waiting_ends_when_the_model_is_ready(server: Server) -> None:
-    assert "add_sub is ready\n" == ctl(server, "wait", "add_sub").stdout
-    assert "the server is ready\n" == ctl(server, "wait").stdout
+    ready = [ctl(server, "wait", *words) for words in (["add_sub"], [])]
+    assert [("add_sub is ready\n", ""), ("the server is ready\n", "")] == [
+        (waited.stdout, waited.stderr) for waited in ready
+    ]
     missing = ctl(server, "wait", "raising", "--timeout", "0")
     assert (1, "") == (missing.exit_code, missing.stdout)
     assert "error: not ready after 0 s: raising: not ready: nobody has loaded it" in missing.stderr

@@ -234,7 +234,8 @@ def test_a_model_reads_what_is_left(server: Server) -> None:
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         tensors = infer_inputs(grpc_client, SCRIPT=np.array([script.encode()], dtype=np.object_))
         result = client.infer("leaf", tensors, client_timeout=40)
-    assert 0 < float(result.as_numpy("TEXT")[0]) <= 40
+    # gRPC sends a time of three digits, rounded up
+    assert 0 < float(result.as_numpy("TEXT")[0]) <= 41
 
 
 @pytest.mark.row("L18")
