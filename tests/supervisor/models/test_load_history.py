@@ -58,6 +58,15 @@ def test_after_an_unload_nothing_is_current_and_no_scale_holds() -> None:
     assert history.was_attempted("1")
 
 
+def test_a_model_that_was_unloaded_has_no_problem_any_more() -> None:
+    history = LoadHistory()
+    history.record_read_failure(ReadFailure(Reason.of(Kind.OTHER, "no such setting"), "7"))
+
+    history.record_unloaded()
+
+    assert history.read_problem is None
+
+
 def test_an_attempt_is_of_files_or_of_what_came_with_it() -> None:
     assert not LoadHistory().is_from_files
     assert _loaded().is_from_files

@@ -127,6 +127,7 @@ class LoadHistory:
 
     def record_unloaded(self) -> None:
         self._served_fingerprint = ""
+        self.read_problem = None
         self.scale = None
 
     def record_scale(self, scale: Scale | None, blueprint: Blueprint) -> None:
