@@ -18,8 +18,8 @@ from tests.support.waiting import eventually
 _WITHIN_S = 180.0
 #: For so long a client may not have read that its connection is gone.
 _UNREAD_S = 1.0
-#: How libraries call that: gRPC's of C and of JavaScript, and the one below tritonclient.http. Where
-#: nobody listens they say "Connection refused".
+#: What libraries call that: gRPC's of C and of JavaScript, and the one below tritonclient.http.
+#: Where nobody listens they say "Connection refused".
 _CONNECTION_ENDS = (
     "Stream removed (recvmsg:Connection reset by peer (104))",
     "Connection dropped",
