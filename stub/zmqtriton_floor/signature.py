@@ -122,6 +122,11 @@ class Signature:
         key = self._key(inputs) if self._has_keys else 0
         return make(Admission, (inputs[0].shape[0] if is_batch else 0, key))
 
+    def find_missing(self, inputs: Sequence[Tensor]) -> list[str]:
+        """Return the names of the inputs that a request needs, and these are not."""
+        names = set(map(_name_of, inputs))
+        return [i.name for i in self.inputs.values() if not i.optional and i.name not in names]
+
     def rank(self, name: str) -> int:
         """Return the number of an input's dimensions, the batch included; 0 for an unknown one."""
         declaration = self.inputs.get(name)
@@ -133,7 +138,7 @@ class Signature:
             # first of all, as in Triton: a name given twice is not one input too many
             _refuse_twin(inputs)
         if not self._required <= len(inputs) <= len(self.inputs):
-            self._refuse_count([tensor.name for tensor in reversed(inputs)])
+            self._refuse_count(inputs)
         if not seen <= self.inputs.keys():
             name = next(t.name for t in reversed(inputs) if t.name not in self.inputs)
             allowed = ", ".join(sorted(self.inputs))
@@ -141,10 +146,8 @@ class Signature:
                 f"unexpected inference input '{name}' for model '{self.model}', "
                 f"allowed inputs are: {allowed}"
             )
-        if len(inputs) < len(self.inputs):
-            for declaration in self.inputs.values():
-                if not declaration.optional and declaration.name not in seen:
-                    self._refuse_count([tensor.name for tensor in reversed(inputs)])
+        if self.find_missing(inputs):
+            self._refuse_count(inputs)
 
     def _batch_size(self, inputs: list[Tensor]) -> int:
         size = None
@@ -187,7 +190,6 @@ class Signature:
                 f"{_list(dims)}, got {_list(shape)}. {note}"
             )
         data = tensor.data
-        is_elsewhere = type(data) is Reference
         if declaration.datatype == BYTES:
             if type(data) in READABLE:  # whoever maps the others looks into the strings
                 check_elements(tensor, self.model)
@@ -196,14 +198,15 @@ class Signature:
             size = declaration.fixed_size * (shape[0] if self.max_batch_size else 1)
         else:
             size = count_elements(shape) * BY_NUMBER[declaration.datatype].size
-        data_bytes = data.size if is_elsewhere else len(data)
+        data_bytes = data.size if type(data) is Reference else len(data)
         if data_bytes != size:
             raise InvalidArgument(
                 f"input byte size mismatch for input '{tensor.name}' for model '{self.model}'. "
                 f"Expected {size}, got {data_bytes}"
             )
 
-    def _refuse_count(self, names: list[str]) -> None:
+    def _refuse_count(self, inputs: list[Tensor]) -> None:
+        names = [tensor.name for tensor in reversed(inputs)]
         total, required = len(self.inputs), self._required
         expected = (
             f"expected {total} inputs but got {len(names)} inputs"
@@ -211,13 +214,11 @@ class Signature:
             else f"expected number of inputs between {required} and {total} "
             f"but got {len(names)} inputs"
         )
-        missing = [i.name for i in self.inputs.values() if not i.optional and i.name not in names]
         tail = ""
-        if missing:
-            got = ",".join(f"'{name}'" for name in names)
-            missing_names = ",".join(f"'{name}'" for name in missing)
+        if missing := self.find_missing(inputs):
+            got, needed = (",".join(f"'{one}'" for one in each) for each in (names, missing))
             tail = (
-                f" Got input(s) [{got}], but missing required input(s) [{missing_names}]. "
+                f" Got input(s) [{got}], but missing required input(s) [{needed}]. "
                 "Please provide all required input(s)."
             )
         raise InvalidArgument(f"{expected} for model '{self.model}'.{tail}")

@@ -107,6 +107,7 @@ _OUR_SENTENCES = tuple(
         r" \(input '[^']*'( is [A-Z0-9]+)?\)",
         r" \('[^']*'; did you mean '[^']*'\?\)",
         r"(?<='string'\.) The inputs of this model are: [^.]*\.",
+        r" Its inputs are [^;]*; none of them: [^.]*\.",
         r"(?<=has no available versions)\. It[^\"\\]*",
         r"(?<=is not at ready state)\. It[^\"\\]*",
         r"(?<=failed to poll from model repository)\. No model repository [^\"\\]*",

@@ -63,27 +63,24 @@ class Generate:
                 documents_written.append(document)
                 if len(documents_written) > 1:
                     break  # and the request is cancelled
-        if len(documents_written) == 1:
-            resp.data = documents_written[0]
-        else:
-            resp.data = error_document(_NOT_ONE)
+        is_one = len(documents_written) == 1
+        resp.data = documents_written[0] if is_one else error_document(_NOT_ONE)
         resp.set_headers(texts_of(await reported(checked.reports)))
 
     async def generate_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        checked = await self._read(req, model, version)
-        writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
-        await self._send_events(req, resp, checked, writer)
+        await self._send_events(req, resp, await self._read(req, model, version), Writer)
 
     async def _send_events(
         self,
         req: Request,
         resp: falcon.asgi.Response,
         checked: CheckedRequest,
-        writer: Writer,
+        form: type[Writer],
     ) -> None:
         """Answer with an event for each response; the first decides the status."""
+        writer = form(checked.model, checked.body.request_id, req.wait_for_room)
         items = self._responses(req, checked)
         first = await anext(items)
         event, status = await writer.first_event(first)
@@ -122,8 +119,7 @@ class Generate:
 
 def _parse(req: Request, text: bytes, model: ModelVersion) -> Content:
     """Parse a body. Raises InvalidArgument, and TakesLong for a large one."""
-    coding = req.header(b"content-encoding")
-    if coding is not None and coding.strip().lower() not in ("", "identity"):
+    if (req.header(b"content-encoding") or "").strip().lower() not in ("", "identity"):
         raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
     kind = req.header(b"content-type") or ""
     if kind.startswith("multipart/"):
@@ -136,4 +132,15 @@ def _parse(req: Request, text: bytes, model: ModelVersion) -> Content:
 
 
 def _read_text(text: bytes, model: ModelVersion) -> Content:
-    return Content(generate_request.read_text(text, model.signature.inputs))
+    """Read a body. Of keys that became parameters while an input is missing, the error tells."""
+    body = generate_request.read_text(text, model.signature.inputs)
+    others = [f"'{name}'" for name in body.parameters if name != "id"]
+    if others and model.signature.find_missing(body.inputs):
+        try:
+            model.signature.check(body)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"{error.text} Its inputs are {', '.join(model.signature.inputs)}; none of them: "
+                f"{', '.join(others[:3])}."
+            ) from None
+    return Content(body)

@@ -38,10 +38,9 @@ def read_bytes(data: bytes, inputs: dict[str, Input]) -> RequestBody:
     of_bytes = [each for each in inputs.values() if each.datatype == BYTES]
     declarations = [each for each in of_bytes if not each.optional] or of_bytes
     if len(declarations) != 1:
-        names = ", ".join(each.name for each in declarations) or "none"
         raise InvalidArgument(
             "a body that is not JSON is the value of the model's one input of TYPE_STRING; this "
-            f"model's are: {names}"
+            f"model's are: {', '.join(each.name for each in declarations) or 'none'}"
         )
     return RequestBody("", {}, [], [_tensor(declarations[0], data)])
 
@@ -120,7 +119,9 @@ def _take(
     declaration = inputs.get(key)
     if declaration is not None:
         if any(tensor.name == key for tensor in tensors):
-            raise _repeated(key)
+            raise InvalidArgument(
+                f"[request id: <id_unknown>] input '{key}' already exists in request"
+            )
         tensors.append(_tensor(declaration, value))
     elif type(value) in (str, int, bool, float):
         check_parameter_name(key)
@@ -200,10 +201,6 @@ def _shape(name: str, dims: tuple[int, ...], count: int) -> list[int]:
     if count != 1:
         raise _misfit(name)
     return shape
-
-
-def _repeated(name: str) -> InvalidArgument:
-    return InvalidArgument(f"[request id: <id_unknown>] input '{name}' already exists in request")
 
 
 def _misfit(name: str) -> InvalidArgument:

@@ -52,10 +52,10 @@ class InferStream(Generate):
         with await self._inference.receive(req) as body:
             read = partial(self._read_body, body, req.header(JSON_LENGTH))
             ask = self._ask(req, (model, version), read, begun_ns)
-            ask = ask._replace(spelled_headers=req.spelled_headers)
-            checked = await self._inference.entrance.admit(ask)
-            writer = InferWriter(checked.model, checked.body.request_id, req.wait_for_room)
-            await self._send_events(req, resp, checked, writer)
+            checked = await self._inference.entrance.admit(
+                ask._replace(spelled_headers=req.spelled_headers)
+            )
+            await self._send_events(req, resp, checked, InferWriter)
 
     def _read_body(self, body: Any, header: str | None, model: ModelVersion) -> Content:
         length = None if header is None else binary.json_length(header, len(body))

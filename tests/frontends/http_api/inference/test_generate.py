@@ -253,6 +253,28 @@ def test_what_is_wrong_before_the_model_runs_is_plain_json(
 
 
 @pytest.mark.parametrize("verb", ["generate", "generate_stream"])
+def test_keys_that_name_no_input_are_told_where_one_is_missing(verb: str) -> None:
+    document = {"INPUT": 1.0, "id": "7", "parameters": {"a": 1, "b": 2}, "c": 3}
+
+    result, gateway = ask(verb, document=document, model="decoupled")
+
+    assert result.status_code == 400
+    assert result.json["error"] == (
+        "[request id: 7] expected 1 inputs but got 0 inputs for model 'decoupled'. "
+        "Got input(s) [], but missing required input(s) ['INPUT0']. "
+        "Please provide all required input(s). "
+        "Its inputs are INPUT0; none of them: 'INPUT', 'a', 'b'."
+    )
+    assert gateway.requests == []
+
+
+def test_without_such_keys_an_error_says_what_tritons_says() -> None:
+    result, _ = ask("generate", document={"id": "7"})
+
+    assert result.json["error"].endswith("Please provide all required input(s).")
+
+
+@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
 def test_parameters_reach_the_model(verb: str) -> None:
     _, gateway = ask(
         verb,
