@@ -30,14 +30,14 @@ test: environments
 	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first $(ARGS)
 
 # What is marked `long`, and nothing else.
-test-long: environments
+test-long: environments .venv/docs.stamp
 	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=long $(ARGS)
 
 # All at once: most of their time is the network's.
 environments:
 	@$(MAKE) --no-print-directory --jobs all-environments
 
-all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
+all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp .venv-clients/axe.stamp
 	@:
 
 # What has most to do with who models run as, with models of another user; for root.
@@ -237,3 +237,9 @@ $(uv):
 	if command -v npm > /dev/null; then \
 		npm install --silent --prefix .venv-clients/node @grpc/grpc-js@1 @grpc/proto-loader@0 ws@8; fi
 	test -e .venv-clients/kserve/left_out || touch $@
+
+# What judges how accessible a page is, where there is npm.
+.venv-clients/axe.stamp: | .venv-clients/stamp
+	mkdir -p .venv-clients
+	if command -v npm > /dev/null; then npm install --silent --prefix .venv-clients/node axe-core@4; fi
+	touch $@

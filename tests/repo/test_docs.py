@@ -149,6 +149,16 @@ def test_the_tree_shows_every_room() -> None:
     assert set() == {room for room in rooms if f"{room}/" not in ARCHITECTURE}
 
 
+def test_headings_of_the_python_reference_leave_out_no_level() -> None:
+    """An object's heading stands below that of its section, and is made one level deeper."""
+    text = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    [made] = re.findall(r"^ +heading_level: (\d)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+
+    levels = [len(signs) for signs in re.findall(r"^(#+) ", text, re.MULTILINE)]
+    assert [1, 2] == sorted(set(levels))
+    assert "3" == made
+
+
 def test_the_python_reference_has_names_that_are_imported() -> None:
     text = (ROOT / "docs/reference/python.md").read_text("utf-8")
     names = re.findall(r"^::: (\S+)$", text, re.MULTILINE)

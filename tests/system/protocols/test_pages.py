@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import find_tool
+from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.server import Server
-from tests.system.protocols.front_page import choose, part, reason, row, run, shown, state
+from tests.system.protocols.front_page import choose, look_at, part, reason, row, run, shown, state
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
@@ -394,6 +395,32 @@ def test_it_fits_its_window_and_its_owners_colours(
     assert width == struct.unpack(">I", picture[16:20])[0]
     # What is blank is packed into a tenth of it.
     assert len(picture) > 30_000
+
+
+def test_axe_finds_nothing_at_a_model(browser: Browser) -> None:
+    choose(browser, "add_sub")
+    run(browser)
+
+    assert [] == axe.violations(browser)
+
+
+@pytest.mark.parametrize("place", ["", "docs"])
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (400, False)])
+@pytest.mark.long("system/protocols/test_pages.py::test_axe_finds_nothing_at_a_model")
+def test_axe_finds_nothing_in_any_colours(
+    browser: Browser, server: Server, place: str, width: int, dark: bool
+) -> None:
+    browser.set_viewport(width, 900, dark=dark)
+    browser.open(f"{server.url}/{place}")
+    browser.wait_for("document.querySelectorAll('#rows tr, summary').length > 8")
+    faults = axe.violations(browser)
+    if not place:
+        look_at(browser, "refusing")
+        for name in ("overview", "logs", "try"):
+            browser.click(f"[data-part={name}]")
+            faults += axe.violations(browser)
+
+    assert [] == faults
 
 
 def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
