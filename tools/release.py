@@ -37,8 +37,9 @@ WITH_VERSION = {
         f"packages/{name}/pyproject.toml": (r'^(version = ")([^"]+)', r'("zmqtriton==)([^"]+)')
         for name in ("pytriton", "tritonserver")
     },
+    "packages/client/pyproject.toml": (r'^(version = ")([^"]+)',),
 }
-_SHIMS = ("pytriton", "tritonserver")
+PACKAGES = ("pytriton", "tritonserver", "client")
 _IMAGE_FILES = ("Dockerfile", "compose.yaml", "compose.gpu.yaml", "README.md")
 #: The release of Debian that the package is for, and in which everything is tried.
 _DEBIAN = os.environ.get("RELEASE_DEBIAN", "trixie")
@@ -54,6 +55,18 @@ for shim in tritonserver pytriton; do
     /tmp/wheel/bin/pip install --quiet --no-deps dist/zmqtriton_$shim-{v}-*.whl
 done
 /tmp/wheel/bin/python -c 'import tritonserver, pytriton.triton'
+python3 -m venv /tmp/client
+/tmp/client/bin/pip install --quiet dist/zmqtriton_client-{v}-py3-none-any.whl
+/tmp/client/bin/pip list --format=freeze | grep -Ev '^pip=' | sed 's/=.*//' > /tmp/client/has
+test "$(xargs < /tmp/client/has)" = 'numpy zmqtriton-client'
+/tmp/wheel/bin/python dist/ask.py /tmp/wheel/bin/zmqtriton /tmp/models \\
+    /tmp/client/bin/python dist/ask_client.py localhost
+mkdir -m 700 /tmp/run
+/tmp/client/bin/pip install --quiet "$(ls dist/zmqtriton_client-{v}-*.whl)[grpc,door]"
+/tmp/wheel/bin/python dist/ask.py /tmp/wheel/bin/zmqtriton /tmp/models \\
+    /tmp/client/bin/python dist/ask_client.py localhost grpc://localhost /tmp/run/door
+/tmp/client/bin/pip uninstall --quiet --yes zmqtriton-client
+test -z "$(find /tmp/client/lib -name 'zmqtriton*')"
 python3 -m venv /tmp/sdist
 /tmp/sdist/bin/pip install --quiet dist/zmqtriton-{v}.tar.gz
 /tmp/sdist/bin/python dist/ask.py /tmp/sdist/bin/zmqtriton /tmp/models
@@ -65,12 +78,13 @@ apt-get -qq -y --no-install-recommends install /src/dist/zmqtriton_*.deb > /dev/
 apt-get -qq -y purge zmqtriton > /dev/null
 test ! -e /usr/bin/zmqtriton
 """
-#: Serves the model scale and asks it: the standard library is enough.
+#: Serves the model scale and asks it: the standard library is enough. A command behind asks, too.
 _ASK = """
 import json, subprocess, sys, time, urllib.request
-program, models = sys.argv[1:]
+program, models, *client = sys.argv[1:]
+door = ["--zmq-door", "--runtime-directory=/tmp/run"] if "/tmp/run/door" in client else []
 server = subprocess.Popen([program, f"--model-repository={models}", "--http-address=127.0.0.1",
-                           "--grpc-address=127.0.0.1", "--log-info=false"])
+                           "--grpc-address=127.0.0.1", "--log-info=false", *door])
 body = {"inputs": [{"name": "X", "shape": [3], "datatype": "FP32", "data": [1, 1, 1]}]}
 url = "http://127.0.0.1:8000/v2/models/scale/infer"
 until = time.monotonic() + 120
@@ -83,8 +97,27 @@ while True:
         assert time.monotonic() < until and server.poll() is None, "it does not answer"
         time.sleep(0.2)
 assert outputs[0]["data"] == [2, 2, 2], outputs
+if client:
+    subprocess.run(client, check=True)
 server.terminate()
 assert server.wait(60) == 0
+"""
+#: Asks the same model with the clients of zmqtriton-client, at each address.
+_ASK_CLIENT = """
+import sys
+import numpy, zmqtriton
+from zmqtriton.pytriton.client import ModelClient
+x = numpy.ones(3, numpy.float32)
+for address in sys.argv[1:]:
+    if address.endswith("door"):
+        with zmqtriton.Door(address) as server:
+            [answer] = server.model("scale").infer(inputs={"X": x})
+            y = answer.outputs["Y"]
+    else:
+        with ModelClient(address, "scale") as client:
+            y = client.infer_sample(x)["Y"]
+    assert y.tolist() == [2, 2, 2], (address, y)
+    print(address, "answers a client alone")
 """
 #: Prints what is installed, as JSON.
 _INSTALLED = """
@@ -196,7 +229,7 @@ def repacked_wheel(data: bytes, epoch: int) -> bytes:
 def build(source: Path, out: Path, epoch: int, *, umask: int) -> None:
     """Build the sdists and the wheels of a copy of the tree."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"}
-    for place in (source, *(source / "packages" / name for name in _SHIMS)):
+    for place in (source, *(source / "packages" / name for name in PACKAGES)):
         with tempfile.TemporaryDirectory() as scratch:
             subprocess.run(
                 [str(UV), "build", "--quiet", "--out-dir", scratch, str(place)],
@@ -336,7 +369,8 @@ def try_in_bare_root(out: Path, version: str) -> None:
     bare_roots.make_root(_DEBIAN, root)
     shutil.copytree(out, root / "src" / "dist", dirs_exist_ok=True)
     (root / "src" / "dist" / "ask.py").write_text(_ASK)
-    for name in ("tmp/wheel", "tmp/sdist", "tmp/models"):
+    (root / "src" / "dist" / "ask_client.py").write_text(_ASK_CLIENT)
+    for name in ("tmp/wheel", "tmp/sdist", "tmp/client", "tmp/models", "tmp/run"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("test_scale.py", "client_scale.py"):
         (root / "tmp" / name).unlink(missing_ok=True)

@@ -22,6 +22,11 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         except AttributeError as error:
             # `from package import name` would hide it and say that there is no such name
             raise ImportError(f"{package}.{places[name]} cannot be imported: {error}") from error
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("zmqtriton"):
+                raise
+            text = f"{error}: {package}.{name} is in zmqtriton, not in zmqtriton-client"
+            raise ModuleNotFoundError(text, name=error.name) from None
         value = getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value

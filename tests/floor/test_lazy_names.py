@@ -76,6 +76,16 @@ def test_any_other_error_of_a_module_is_the_callers(
     assert "third" not in str(raised.value)
 
 
+def test_a_part_of_the_server_is_told_where_its_clients_alone_are(path: Path) -> None:
+    (path / "two.py").write_text("import zmqtriton.no_such_module")
+
+    with pytest.raises(ModuleNotFoundError) as raised:
+        exec(f"from {PACKAGE} import third")
+
+    assert "zmqtriton.no_such_module" == raised.value.name
+    assert str(raised.value).endswith(f"{PACKAGE}.third is in zmqtriton, not in zmqtriton-client")
+
+
 def test_modules_are_imported_as_ever_and_other_names_are_missing(path: Path) -> None:
     package = importlib.import_module(PACKAGE)
     module = importlib.import_module(f"{PACKAGE}.two")

@@ -17,9 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 def unpacked(package: Path, directory: Path) -> Path:
     """Build a wheel of a copy of the package; return where it is unpacked."""
     shutil.copytree(package, directory / "source", ignore=shutil.ignore_patterns("*.egg-info"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
+    with zipfile.ZipFile(build(directory / "source", directory, "--wheel")) as archive:
+        archive.extractall(directory / "target")
+    return directory / "target"
+
+
+def build(source: Path, directory: Path, *options: str) -> Path:
+    """Build a package; return its wheel in the directory."""
+    command = [sys.executable, "-m", "build", *options, "--no-isolation"]
     result = subprocess.run(
-        [*command, "--outdir", str(directory), str(directory / "source")],
+        [*command, "--outdir", str(directory), str(source)],
         capture_output=True,
         text=True,
         check=False,
@@ -27,9 +34,7 @@ def unpacked(package: Path, directory: Path) -> Path:
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (wheel,) = directory.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(directory / "target")
-    return directory / "target"
+    return wheel
 
 
 def run(target: Path, code: str, document: Any = None) -> str:

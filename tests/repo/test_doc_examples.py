@@ -27,6 +27,7 @@ NOT_RUN = {
     "deploy/kubernetes/README.md": "needs a cluster",
     "deploy/prometheus/README.md": "installs files on the machine",
     "deploy/systemd/README.md": "installs files on the machine",
+    "packages/client/README.md": "changes the environment",
     "packages/pytriton/README.md": "changes the environment",
     "packages/tritonserver/README.md": "changes the environment",
 }

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import shutil
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, find_tool
 from tools import release
 
 CHANGES = "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.1.0] - 2026-01-01\n\n- Old.\n"
@@ -111,3 +115,98 @@ def test_sums_are_of_all_files_and_are_signed_where_a_key_is(
 
     assert (tmp_path / "SHA256SUMS").read_text().endswith("  a.whl\n")
     assert "not signed" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------ the workflow
+
+#: Writes its arguments, in place of a program that publishes.
+RECORDER = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
+
+
+@pytest.fixture
+def jobs() -> dict[str, Any]:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))
+    jobs: dict[str, Any] = workflow["jobs"]
+    return jobs
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """The files of a release, as the second jobs get them, by their names."""
+    out = tmp_path / "release"
+    out.mkdir()
+    for name in ("zmqtriton", *(f"zmqtriton_{package}" for package in release.PACKAGES)):
+        (out / f"{name}-7.8.9-py3-none-any.whl").touch()
+        (out / f"{name}-7.8.9.tar.gz").touch()
+    release.write_image_context(out, "7.8.9", 10**9)
+    for name in ("zmqtriton-7.8.9-changes.md", "zmqtriton-7.8.9.cdx.json", "SHA256SUMS"):
+        (out / name).touch()
+    (out / "zmqtriton_7.8.9_amd64.deb").touch()
+    return tmp_path
+
+
+def run_steps(job: dict[str, Any], directory: Path) -> list[str]:
+    """Run the commands of a job as GitHub does; return those that publish."""
+    record, programs = directory / "record", directory / "bin"
+    programs.mkdir()
+    for name in ("gh", "docker"):
+        (programs / name).write_text(RECORDER)
+        (programs / name).chmod(0o755)
+    record.touch()
+    for step in job["steps"]:
+        if "run" in step:
+            environment = {
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "RECORD": str(record),
+                "GITHUB_REF_NAME": "v7.8.9",
+                "GITHUB_REPOSITORY": "Owner/zmqtriton",
+            }
+            command = [find_tool("bash"), "-e", "-c", step["run"]]
+            subprocess.run(command, cwd=directory, env=environment, check=True)
+    return record.read_text().splitlines()
+
+
+def test_the_workflow_builds_by_the_command_of_the_page(jobs: dict[str, Any]) -> None:
+    commands = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+
+    [build] = [command for command in commands if "make release" in command]
+    assert build.endswith('make release VERSION="${GITHUB_REF_NAME#v}"')
+    assert "\nrelease:" in (ROOT / "Makefile").read_text("utf-8")
+    kept = [step["with"]["path"] for step in jobs["build"]["steps"] if "artifact" in str(step)]
+    assert "build/release" in kept
+    assert {"page", "index", "image"} == {
+        name for name, job in jobs.items() if job.get("needs") == "build"
+    }
+
+
+def test_the_page_of_a_release_has_its_changes_and_all_files(
+    jobs: dict[str, Any], built: Path
+) -> None:
+    files = sorted(f"release/{path.name}" for path in (built / "release").iterdir())
+
+    [published] = run_steps(jobs["page"], built)
+
+    assert published == (
+        "gh release create v7.8.9 --repo Owner/zmqtriton --notes-file "
+        f"release/zmqtriton-7.8.9-changes.md {' '.join(files)}"
+    )
+
+
+def test_the_index_gets_wheels_and_sdists_and_nothing_else(
+    jobs: dict[str, Any], built: Path
+) -> None:
+    run_steps(jobs["index"], built)
+
+    names = {path.name for path in (built / "dist").iterdir()}
+    assert 2 * (1 + len(release.PACKAGES)) == len(names)
+    assert set() == {name for name in names if "-7.8.9" not in name or "image" in name}
+
+
+def test_the_image_is_built_where_its_context_is(jobs: dict[str, Any], built: Path) -> None:
+    build, push = run_steps(jobs["image"], built)
+
+    assert "docker build -t ghcr.io/owner/zmqtriton:7.8.9 ." == build
+    assert "docker push ghcr.io/owner/zmqtriton:7.8.9" == push
+    assert "ARG ZMQTRITON=/src/zmqtriton-7.8.9-py3-none-any.whl" in (
+        built / "Dockerfile"
+    ).read_text("utf-8")

@@ -17,8 +17,6 @@ DEFAULT_PROTECTED_ENDPOINTS = [
     "trace",
     "logging",
 ]
-#: The header of HTTP; gRPC's has a prefix.
-TRITON_ACCESS_HEADER = "triton-access-token"
 
 
 @dataclass

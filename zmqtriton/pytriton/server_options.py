@@ -10,8 +10,9 @@ from typing import Any
 from zmqtriton.embedded import command_words
 from zmqtriton.options import BadValue, OptionError, parse, restriction
 from zmqtriton.pytriton import constants
+from zmqtriton.pytriton.constants import TRITON_ACCESS_HEADER
 from zmqtriton.pytriton.exceptions import PyTritonValidationError
-from zmqtriton.pytriton.security import TRITON_ACCESS_HEADER, TritonSecurityConfig
+from zmqtriton.pytriton.security import TritonSecurityConfig
 from zmqtriton.pytriton.triton_config import TritonConfig
 
 _ANY_ADDRESS = re.compile(r"0+\.0+\.0+\.0+|\[?::\]?")

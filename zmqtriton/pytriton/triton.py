@@ -17,7 +17,10 @@ from zmqtriton.control_client import NoServerError
 from zmqtriton.embedded import Connection, Server, connect
 from zmqtriton.pytriton.binding import Binding, check_model_name
 from zmqtriton.pytriton.client.wire.url import TritonUrl
-from zmqtriton.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from zmqtriton.pytriton.constants import (
+    DEFAULT_TRITON_STARTUP_TIMEOUT_S,
+    TRITON_ACCESS_HEADER,
+)
 from zmqtriton.pytriton.decorators.context import TritonContext
 from zmqtriton.pytriton.exceptions import (
     PyTritonInvalidOperationError,
@@ -31,7 +34,6 @@ from zmqtriton.pytriton.proxy.telemetry import (
 )
 from zmqtriton.pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
-    TRITON_ACCESS_HEADER,
     VALID_TRITON_ENDPOINTS,
     TritonSecurityConfig,
 )

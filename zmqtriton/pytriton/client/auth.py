@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zmqtriton.pytriton.security import TRITON_ACCESS_HEADER
+from zmqtriton.pytriton.constants import TRITON_ACCESS_HEADER
 
 #: A gRPC server with restricted protocols looks for their keys under this prefix.
 _GRPC_PREFIX = "triton-grpc-protocol-"

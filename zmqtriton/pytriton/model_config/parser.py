@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config import read_config, to_dict
 from zmqtriton.pytriton.exceptions import PyTritonModelConfigError
 from zmqtriton.pytriton.model_config.common import (
     DeviceKind,
@@ -55,6 +54,9 @@ class ModelConfigParser:
 
     @staticmethod
     def from_file(*, config_path: Path) -> TritonModelConfig:
+        # It needs protobuf, which a client over HTTP may not have.
+        from zmqtriton.config import read_config, to_dict
+
         return ModelConfigParser.from_dict(to_dict(read_config(Path(config_path))))
 
 

@@ -2,3 +2,11 @@
 
 Its public name is `zmqtriton.Door`, for threads and for coroutines.
 """
+
+from __future__ import annotations
+
+try:
+    from zmqtriton_addons.door.client.connection import Door as Door
+except ModuleNotFoundError as error:
+    text = f"{error}, which the door needs: pip install 'zmqtriton-client[door]'"
+    raise ModuleNotFoundError(text, name=error.name) from None

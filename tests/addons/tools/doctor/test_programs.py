@@ -28,6 +28,22 @@ def test_a_library_of_another_version(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "error: the library falcon is 3.0; zmqtriton needs falcon" in text
 
 
+def test_the_clients_package_beside_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well = [*programs.judge_installations()]
+    metadata = "Metadata-Version: 2.1\nName: zmqtriton-client\nVersion: 7.8\n"
+    write(tmp_path / "zmqtriton_client-7.8.dist-info" / "METADATA", metadata)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    [finding] = [one for one in programs.judge_installations() if one not in well]
+
+    assert "warning: zmqtriton-client 7.8 is installed beside the server" in only([finding])
+    removal, installation = finding.commands
+    assert removal.endswith("-m pip uninstall --yes zmqtriton-client")
+    assert "-m pip install --force-reinstall" in installation
+
+
 @pytest.mark.parametrize(
     ("markers", "is_for_here"),
     [

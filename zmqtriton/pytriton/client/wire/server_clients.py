@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from zmqtriton.pytriton.client.wire.calls import Array, Call, Calls, Headers, Inference
@@ -15,11 +15,21 @@ from zmqtriton.pytriton.client.wire.url import TritonUrl
 T = TypeVar("T")
 
 
+@contextmanager
+def _grpc_imports() -> Iterator[None]:
+    """Imports of gRPC, made where they are needed: they take longer than all the rest."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        text = f"{error}, which gRPC needs: pip install 'zmqtriton-client[grpc]'"
+        raise ModuleNotFoundError(text, name=error.name) from None
+
+
 def _calls(url: TritonUrl) -> Calls:
     if url.scheme == "http":
         return HttpCalls()
-    # Imported where it is needed: it takes longer than all the rest.
-    from zmqtriton.pytriton.client.wire.grpc_calls import GrpcCalls
+    with _grpc_imports():
+        from zmqtriton.pytriton.client.wire.grpc_calls import GrpcCalls
 
     return GrpcCalls()
 
@@ -37,7 +47,8 @@ class ServerClient:
     def _open(self, url: TritonUrl) -> Any:
         if url.scheme == "http":
             return HttpTransport(url)
-        from zmqtriton.pytriton.client.wire.grpc_transports import GrpcTransport
+        with _grpc_imports():
+            from zmqtriton.pytriton.client.wire.grpc_transports import GrpcTransport
 
         return GrpcTransport(url)
 
@@ -129,7 +140,8 @@ class AsyncServerClient:
     def _open(self, url: TritonUrl) -> Any:
         if url.scheme == "http":
             return AsyncHttpTransport(url)
-        from zmqtriton.pytriton.client.wire.grpc_transports import AsyncGrpcTransport
+        with _grpc_imports():
+            from zmqtriton.pytriton.client.wire.grpc_transports import AsyncGrpcTransport
 
         return AsyncGrpcTransport(url)
 

@@ -20,6 +20,8 @@ from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_floor import __version__
 
 _PACKAGE = "zmqtriton"
+#: Has files of the server, under their names.
+_CLIENT = "zmqtriton-client"
 _PREFIX_OF_DISTRIBUTIONS = "/usr"
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\(?([^;)]*)\)?)?")
 _MARKER = re.compile(r"(\w+)\s*(>=|<=|==|!=|<|>)\s*[\"']([^\"']*)")
@@ -135,6 +137,13 @@ def judge_installations(server_pid: int = 0, server_version: str = "") -> Iterat
             f"the code is zmqtriton {__version__}, and its package says {recorded or 'nothing'}",
             "Files of two versions are mixed. Install it again.",
             f"{sys.executable} -m pip install --force-reinstall zmqtriton",
+        )
+    if client := _version_of(_CLIENT):
+        yield warning(
+            f"{_CLIENT} {client} is installed beside the server, which has the same files",
+            "Its removal would break the server. Remove it now, and install the server again.",
+            f"{sys.executable} -m pip uninstall --yes {_CLIENT}",
+            f"{sys.executable} -m pip install --force-reinstall --no-deps zmqtriton=={__version__}",
         )
     # the first one counts; a link to the program beside this one is no other installation
     first = shutil.which(_PACKAGE) or sys.executable
