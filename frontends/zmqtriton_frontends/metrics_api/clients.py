@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from zmqtriton_frontends.metrics_api.model_metrics import head
 from zmqtriton_frontends.metrics_api.series import labels_text
 
 _CONNECTIONS = "connections"
@@ -56,7 +57,7 @@ def render(status: Mapping[str, Any], own_refusals: Mapping[str, int]) -> str:
 
 def _memory(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for name, kind, key, text in _MEMORY:
-        yield from _family(name, text, kind)
+        yield from head(f"zmqtriton_{name}", text, kind)
         sums: dict[tuple[str, str], int] = {}
         for process in processes:
             for what in ("requests", "answers") if "client_memory" in process else ():
@@ -71,7 +72,7 @@ def _connections(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for process in processes:
         if _CONNECTIONS in process:
             sums[process["role"]] = sums.get(process["role"], 0) + process[_CONNECTIONS]
-    yield from _family(_OPEN, "Open connections of clients", "gauge")
+    yield from head(f"zmqtriton_{_OPEN}", "Open connections of clients", "gauge")
     for role, value in sums.items():
         yield f"zmqtriton_{_OPEN}{labels_text(role=role)} {value}"
 
@@ -87,9 +88,5 @@ def _counters(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             labels = labels_text(**{key: value for key, value in pairs.items() if key})
             sums[labels] = sums.get(labels, 0) + row["count"]
         if sums:
-            yield from _family(name, text, "counter")
+            yield from head(f"zmqtriton_{name}", text, "counter")
         yield from (f"zmqtriton_{name}{labels} {value}" for labels, value in sums.items())
-
-
-def _family(name: str, text: str, kind: str) -> list[str]:
-    return [f"# HELP zmqtriton_{name} {text}", f"# TYPE zmqtriton_{name} {kind}"]

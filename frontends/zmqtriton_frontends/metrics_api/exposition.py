@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_frontends.metrics_api import latencies
 from zmqtriton_frontends.metrics_api.machine import Machine
-from zmqtriton_frontends.metrics_api.model_metrics import number
+from zmqtriton_frontends.metrics_api.model_metrics import head, number
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
@@ -191,8 +191,7 @@ def _cache_gauges(cache: Mapping[str, Any]) -> list[tuple[str, str, float]]:
 def _family(family: Family, all_series: list[Series]) -> Iterator[str]:
     if not all_series:
         return
-    yield f"# HELP {family.name} {family.help}"
-    yield f"# TYPE {family.name} {family.kind}"
+    yield from head(family.name, family.help, family.kind)
     for series in all_series:
         yield f"{family.name}{labels_text(**series.labels)} {number(family.value(series.stat))}"
 
@@ -200,8 +199,7 @@ def _family(family: Family, all_series: list[Series]) -> Iterator[str]:
 def _failures(all_series: list[Series]) -> Iterator[str]:
     if not all_series:
         return
-    yield f"# HELP {_FAILURE} {_FAILURE_HELP}"
-    yield f"# TYPE {_FAILURE} counter"
+    yield from head(_FAILURE, _FAILURE_HELP, "counter")
     for series in all_series:
         failures = series.own.get("failures", {})
         for reason in FAILURE_REASONS:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.metrics_api.model_metrics import number
+from zmqtriton_frontends.metrics_api.model_metrics import head, number
 from zmqtriton_frontends.metrics_api.series import labels_text
 
 _log = logging.getLogger(__name__)
@@ -181,7 +181,6 @@ def _lines(family: Family, readings: Readings) -> Iterator[str]:
         (uuid, values[family.name]) for uuid, values in readings.items() if family.name in values
     ]
     if rows:
-        yield f"# HELP {family.name} {family.help}"
-        yield f"# TYPE {family.name} {family.kind}"
+        yield from head(family.name, family.help, family.kind)
     for uuid, value in rows:
         yield f"{family.name}{labels_text(gpu_uuid=uuid)} {number(value)}"

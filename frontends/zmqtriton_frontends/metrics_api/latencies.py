@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
-from zmqtriton_frontends.metrics_api.model_metrics import histogram, number
+from zmqtriton_frontends.metrics_api.model_metrics import head, histogram, number
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
@@ -66,8 +66,7 @@ def first_responses(all_series: list[Series]) -> Iterator[str]:
     """Return the lines; none if no version is timed."""
     timed = [series for series in all_series if "first_response" in series.own]
     if timed:
-        yield f"# HELP {_FIRST_RESPONSE} {_FIRST_RESPONSE_HELP}"
-        yield f"# TYPE {_FIRST_RESPONSE} histogram"
+        yield from head(_FIRST_RESPONSE, _FIRST_RESPONSE_HELP, "histogram")
     for series in timed:
         of = series.own["first_response"]
         yield from histogram(_FIRST_RESPONSE, {"labels": series.labels, **of})
@@ -81,8 +80,7 @@ def render_request_times(all_series: list[Series]) -> str:
 def _request_times(all_series: list[Series]) -> Iterator[str]:
     timed = [series for series in all_series if any(series.own.get("times", ()))]
     if timed:
-        yield f"# HELP {_REQUEST} {_REQUEST_HELP}"
-        yield f"# TYPE {_REQUEST} histogram"
+        yield from head(_REQUEST, _REQUEST_HELP, "histogram")
     for series in timed:
         sum_s = int(series.stat["inference_stats"]["success"]["ns"]) / 1e9
         of = {"buckets": REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
@@ -94,8 +92,7 @@ def summaries(all_series: list[Series]) -> Iterator[str]:
     for key, name, text in _SUMMARIES:
         summed = [series for series in all_series if key in series.own.get("summaries", {})]
         if summed:
-            yield f"# HELP {name} {text}"
-            yield f"# TYPE {name} summary"
+            yield from head(name, text, "summary")
         for series in summed:
             yield from _summary(name, series, series.own["summaries"][key])
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from zmqtriton_floor.process.loop_turns import BOUNDS_S
-from zmqtriton_frontends.metrics_api.model_metrics import number
+from zmqtriton_frontends.metrics_api.model_metrics import head, number
 from zmqtriton_frontends.metrics_api.series import labels_text
 
 _LONGEST = "zmqtriton_loop_turn_seconds_max"
@@ -28,15 +28,13 @@ def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             took_s = 0.0 if turn is None else turn["cpu_s"] + turn["stood_s"]
             longest[role] = max(longest.get(role, 0.0), took_s)
     text = "Longest turn of a process's loop in the last minutes, without waits for a processor"
-    yield f"# HELP {_LONGEST} {text}"
-    yield f"# TYPE {_LONGEST} gauge"
+    yield from head(_LONGEST, text, "gauge")
     for role, took_s in longest.items():
         yield f"{_LONGEST}{labels_text(process=role)} {number(round(took_s, 3))}"
 
 
 def _all(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    yield f"# HELP {_ALL} Turns that took 10 ms or longer"
-    yield f"# TYPE {_ALL} histogram"
+    yield from head(_ALL, "Turns that took 10 ms or longer", "histogram")
     bounds = [*map(str, BOUNDS_S), "+Inf"]
     for row in rows:
         role, sums = row["role"], [*accumulate(row["counts"])]

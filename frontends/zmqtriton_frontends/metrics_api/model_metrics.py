@@ -16,10 +16,15 @@ def render(families: list[dict[str, Any]]) -> str:
     for family in families:
         if family["series"]:
             name, kind = family["name"], _KINDS[family["kind"]]
-            lines += [f"# HELP {name} {_help(family['description'])}", f"# TYPE {name} {kind}"]
+            lines += head(name, _help(family["description"]), kind)
             for series in family["series"]:
                 lines += histogram(name, series) if "counts" in series else _single(name, series)
     return "".join(f"{line}\n" for line in lines)
+
+
+def head(name: str, text: str, kind: str) -> list[str]:
+    """Return the first lines of a family."""
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
 def _single(name: str, series: dict[str, Any]) -> Iterator[str]:

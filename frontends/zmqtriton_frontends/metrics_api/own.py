@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
-from zmqtriton_frontends.metrics_api.model_metrics import number
+from zmqtriton_frontends.metrics_api.model_metrics import head, number
 from zmqtriton_frontends.metrics_api.model_use import Key, ModelUse, Use
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
@@ -364,7 +364,7 @@ def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _family(name: str, text: str, kind: str) -> list[str]:
-    return [f"# HELP zmqtriton_{name} {text}", f"# TYPE zmqtriton_{name} {kind}"]
+    return head(f"zmqtriton_{name}", text, kind)
 
 
 def _values(name: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
