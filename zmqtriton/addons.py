@@ -67,6 +67,8 @@ class LocalService(NamedTuple):
     options: tuple[str, ...] = ()
     #: A step of each request while it is on, as in the table of steps; "" for none.
     step: str = ""
+    #: Makes, of a gateway, the function that returns its text for the page of metrics; "" for none.
+    metrics: str = ""
     #: Returns what is wrong with the options, or ""; asked if it is on.
     check: str = ""
 

@@ -93,7 +93,12 @@ LOCAL_SERVICES = {
     "jobs": {
         "title": "Jobs",
         "switch": "jobs",
-        "options": ("state_directory", "jobs_keep_secs", "jobs_max_bytes"),
+        "options": (
+            *("state_directory", "jobs_keep_secs", "jobs_max_bytes"),
+            *("webhook_allow", "webhook_secret_file"),
+        ),
+        "check": "zmqtriton_addons.jobs.options:problem",
+        "metrics": "zmqtriton_addons.jobs.metrics:metrics",
     },
     "access_log": {
         "title": "AccessLog",

@@ -239,6 +239,18 @@ LAYERS = (
         "asks the process of jobs",
     ),
     Layer(
+        "zmqtriton_addons.jobs.metrics",
+        (
+            _FLOOR,
+            "zmqtriton_addons.jobs.channel",
+            "zmqtriton_addons.jobs.messages",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.metrics_api.model_metrics",
+        ),
+        (),
+        "asks the process of jobs for its figures",
+    ),
+    Layer(
         "zmqtriton_addons.jobs.process",
         (
             _FLOOR,

@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 51_516,
     "tests": 77_770,
-    "tests/addons": 17_140,
+    "tests/addons": 17_760,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,
@@ -36,7 +36,7 @@ STATEMENTS = {
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 2_770,
     f"{ADDONS}web_sockets": 480,
-    f"{ADDONS}jobs": 1_160,
+    f"{ADDONS}jobs": 1_720,
     f"{ADDONS}batches": 930,
 }
 #: The modules of core and add-ons.

@@ -116,6 +116,9 @@ class Options:
     capture_byte_size: int = 1 << 30
     jobs_keep_secs: int = 7 * 24 * 3600
     jobs_max_bytes: int = 10 << 30
+    #: Names, addresses, networks.
+    webhook_allow: tuple[str, ...] = ()
+    webhook_secret_file: str = ""
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False

@@ -235,6 +235,12 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Seconds after which a job that has ended is removed, and one that waits fails.",
         ),
         a.count("jobs-max-bytes", "Bytes of jobs and results from which on new jobs get 507."),
+        a.texts(
+            "webhook-allow",
+            "Host, HOST:PORT, or network of addresses that are not public, to which the ends of "
+            "jobs may be posted. May be repeated.",
+        ),
+        a.text("webhook-secret-file", "File of the secret that signs webhooks."),
         a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(
             "http-allowed-origin",

@@ -22,7 +22,7 @@ from zmqtriton_addons.jobs.messages import SERVICE
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 
 _WITHIN_S = 60.0
-_HEADER = ("Job", "State", "Age", "Bytes", "Token", "Path", "Reason")
+_HEADER = ("Job", "State", "Age", "Bytes", "Token", "Path", "Webhook", "Reason")
 _ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -108,4 +108,15 @@ def _row(job: dict[str, Any]) -> list[str]:
     size = format_bytes(job["bytes"])
     age = format_duration(time.time() - job["submitted"])
     words = [job["id"], job["state"], age, size, job["token"], job["path"]]
-    return [*words, job.get("reason", "")]
+    return [*words, _webhook_text(job.get("webhook")), job.get("reason", "")]
+
+
+def _webhook_text(webhook: dict[str, Any] | None) -> str:
+    if webhook is None:
+        return ""
+    parts = [webhook["state"]]
+    if webhook["tries"]:
+        parts.append(f"{webhook['tries']} {'try' if webhook['tries'] == 1 else 'tries'}")
+    if "problem" in webhook:
+        parts.append(webhook["problem"])
+    return ", ".join(parts)

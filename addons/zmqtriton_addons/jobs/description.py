@@ -21,6 +21,9 @@ DESCRIPTIONS = RouteDescriptions(
             "State of a job; with the outputs once it has succeeded", "", "Job", _JSON
         ),
         "JobRoutes.result": Operation("The answer of a job, as the model's route would give it"),
+        "JobRoutes.responses": Operation(
+            "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
+        ),
         "JobRoutes.cancel": Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
@@ -38,8 +41,30 @@ DESCRIPTIONS = RouteDescriptions(
                 "reason": STRING,
                 "result": STRING,
                 "response": {},
+                "webhook": object_of(
+                    {
+                        "url": STRING,
+                        "state": {
+                            "type": "string",
+                            "enum": ["pending", "sending", "delivered", "failed"],
+                        },
+                        "tries": COUNT,
+                        "next": {"type": "number"},
+                        "problem": STRING,
+                    },
+                    *("url", "state", "tries"),
+                ),
             },
             *("id", "path", "state"),
+        ),
+        "Responses": object_of(
+            {
+                "state": STRING,
+                "tries": COUNT,
+                "next": COUNT,
+                "responses": array_of({}),
+            },
+            *("state", "tries", "next", "responses"),
         ),
         "Jobs": object_of({"jobs": array_of(schema_named("Job"))}, "jobs"),
     },

@@ -29,11 +29,12 @@ _LEFT_OUT = frozenset(
     (
         *("accept-encoding", "authorization", "connection", "content-length", "cookie", "expect"),
         *("host", "idempotency-key", "keep-alive", "origin", "prefer", "proxy-authorization"),
-        *("te", "trailer", "transfer-encoding", "upgrade", "x-request-timeout"),
+        *("te", "trailer", "transfer-encoding", "upgrade", "webhook", "x-request-timeout"),
     )
 )
 _MAX_HEADER_BYTES = 32 << 10
 _MAX_KEY = 255
+_MAX_PLACE = 1 << 62
 _NONE = "there is no such job"
 _JSON = "application/json"
 
@@ -44,6 +45,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/v2/jobs", _CATEGORY, jobs.list_all),
         Route("GET", "/v2/jobs/{job:name}", _CATEGORY, jobs.show),
         Route("GET", "/v2/jobs/{job:name}/result", _CATEGORY, jobs.result),
+        Route("GET", "/v2/jobs/{job:name}/responses", _CATEGORY, jobs.responses),
         Route("DELETE", "/v2/jobs/{job:name}", _CATEGORY, jobs.cancel),
     ]
 
@@ -95,6 +97,7 @@ class Submissions:
             "query": req.query_string,
             "model": model,
             "headers": _kept_headers(req),
+            "webhook": req.header(b"webhook"),
         }
         answer = await self._channel.ask(document, pieces)
         check(answer.document)
@@ -141,12 +144,20 @@ class JobRoutes:
         resp.set_headers(answer.document["headers"])
         stream(resp, answer)
 
+    async def responses(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+        after = req.get_param_as_int("after", min_value=0, max_value=_MAX_PLACE, default=0)
+        answer = await self._ask(req, "responses", job, after=after)
+        document = answer.document
+        # the responses stand in it as the model's route has written them
+        responses = ",".join(document.pop("responses")).encode()
+        resp.data = _text(document)[:-1] + b',"responses":[' + responses + b"]}"
+
     async def cancel(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
         answer = await self._ask(req, "cancel", job)
         resp.data = _text(answer.document["job"])
 
-    async def _ask(self, req: Request, verb: str, job: str | None = None) -> Answer:
-        document: Document = {"verb": verb, "owner": owner_of(req)}
+    async def _ask(self, req: Request, verb: str, job: str | None = None, **more: Any) -> Answer:
+        document: Document = {"verb": verb, "owner": owner_of(req), **more}
         if job is not None:
             if not _ID.fullmatch(job):
                 raise falcon.HTTPError(404, description=_NONE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from zmqtriton_floor.process import references
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import (
@@ -40,6 +41,10 @@ class Scraper:
         self._busyness = own.Busyness(interval_s)
         self._use = ModelUse()
         self._has_latencies = gateway.settings.metrics.has_counters
+        self._of_services = [
+            references.load(reference)(gateway)
+            for reference in gateway.settings.metrics_service.of_services
+        ]
 
     async def scrape(self) -> str:
         """Return the text of the page."""
@@ -63,4 +68,5 @@ class Scraper:
         text += loop_turns.render(status)
         text += own.render_models(all_series, status, self._busyness, self._use)
         text += own.render_refusals(all_series) + latencies.render_request_times(all_series)
+        text += "".join([await render() for render in self._of_services])
         return text + model_metrics.render(statistics.get("measures", []))

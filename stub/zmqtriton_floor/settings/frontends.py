@@ -132,6 +132,8 @@ class MetricsService(NamedTuple):
     allow_gpu_metrics: bool
     #: None: nobody checks.
     agent_check_port: Optional[int]
+    #: References to what makes the text of local services.
+    of_services: Tuple[str, ...] = ()
 
 
 class Clouds(NamedTuple):

@@ -218,6 +218,9 @@ def _frontend(
             allow_cpu_metrics=options.allow_cpu_metrics,
             allow_gpu_metrics=options.allow_gpu_metrics,
             agent_check_port=machine.ports.get("agent_check_port", options.agent_check_port),
+            of_services=tuple(
+                service.metrics for service in services_of(options).values() if service.metrics
+            ),
         ),
         clouds=frontends.Clouds(
             **endpoint_settings(machine.environment),

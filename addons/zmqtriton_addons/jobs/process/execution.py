@@ -28,6 +28,8 @@ _STAGES: ContextVar[Stages] = ContextVar("stages")
 _TOO_MANY, _UNAVAILABLE = 429, 503
 #: A job whose model says that it may run again does so as often, when an execution was lost.
 _MAX_TRIES = 3
+#: The limit of an answer, which lies in memory until its job has ended.
+_MAX_BYTES = 256 << 20
 _AGAIN_S = 1.0
 
 
@@ -35,6 +37,49 @@ class Answer(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes
+
+
+class AnswerTooLarge(Exception):
+    """Raised when an answer has more bytes than a job's may have."""
+
+
+class Reply:
+    """The answer of a route as it comes; its parts can be read meanwhile."""
+
+    def __init__(self) -> None:
+        self._status = 0
+        #: Without the length, which is not known before the end.
+        self._headers: list[tuple[str, str]] = []
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Take an event of ASGI. Raises AnswerTooLarge."""
+        if event["type"] == "http.response.start":
+            headers = [(name.decode(), value.decode("latin-1")) for name, value in event["headers"]]
+            self._headers = [row for row in headers if row[0] != "content-length"]
+            self._status = event["status"]
+            return
+        part = bytes(event.get("body", b""))
+        self._size += len(part)
+        if self._size > _MAX_BYTES:
+            raise AnswerTooLarge(f"the answer of a job may have {_MAX_BYTES} bytes")
+        self._parts.append(part)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return dict(self._headers)
+
+    def read(self, begin: int, size: int) -> bytes:
+        return self._body()[begin : begin + size]
+
+    def answer(self) -> Answer:
+        return Answer(self._status, self._headers, self._body())
+
+    def _body(self) -> bytes:
+        if len(self._parts) != 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0]
 
 
 class Execution:
@@ -50,10 +95,13 @@ class Execution:
         gateway.settings = settings._replace(server=server, steps=(*settings.steps, _STEP))
         self._application: Any = build(gateway, routes(gateway), access)
 
-    async def answer(self, job: Job, body: bytes, stages: Stages) -> Answer:
-        """Return the route's answer; `stages` gets its progress. To cancel this cancels it."""
+    async def answer(self, job: Job, body: bytes, stages: Stages, reply: Reply) -> Answer:
+        """Return the route's answer; `stages` gets its progress, `reply` what there is of it.
+
+        To cancel this cancels it. Raises AnswerTooLarge.
+        """
         _STAGES.set(stages)
-        parts, is_given, start = [], False, {}
+        is_given = False
 
         async def receive() -> dict[str, Any]:
             nonlocal is_given
@@ -62,16 +110,8 @@ class Execution:
             is_given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def send(event: dict[str, Any]) -> None:
-            if event["type"] == "http.response.start":
-                start.update(event)
-            else:
-                parts.append(bytes(event.get("body", b"")))
-
-        await self._application(_scope(job, len(body)), receive, send)
-        headers = [(name.decode(), value.decode("latin-1")) for name, value in start["headers"]]
-        kept = [(name, value) for name, value in headers if name != "content-length"]
-        return Answer(start["status"], kept, b"".join(parts))
+        await self._application(_scope(job, len(body)), receive, reply.send)
+        return reply.answer()
 
 
 def judge(job: Job, answer: Answer, may_repeat: bool) -> Outcome:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from zmqtriton_addons.jobs.process.execution import Execution, judge
+from zmqtriton_addons.jobs.process.execution import AnswerTooLarge, Execution, Reply, judge
 from zmqtriton_addons.jobs.process.store import FAILED, Job, Outcome, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_floor.errors import ZmqTritonError
@@ -34,10 +35,13 @@ class Running:
         self._execution = Execution(gateway)
         self._news = asyncio.Event()
         #: How many tasks work for a model.
-        self._workers: dict[str, int] = {}
+        self._workers: Counter[str] = Counter()
+        #: Models that have got a job while as many tasks worked as may.
+        self._woken: set[str] = set()
         #: The tasks that execute, by job.
         self._executing: dict[str, asyncio.Task[Any]] = {}
         self._stages: dict[str, Stages] = {}
+        self._replies: dict[str, Reply] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.is_leaving = False
         #: Done when it is.
@@ -52,7 +56,7 @@ class Running:
         self._spawn(self._sweep())
 
     def wake(self) -> None:
-        """Look for new jobs."""
+        """Look for new jobs of all models."""
         self._news.set()
 
     def leave(self) -> None:
@@ -66,6 +70,10 @@ class Running:
         """Return the part that the model says to have done; None if it does not say."""
         done = self._stages[job].done if job in self._stages else None
         return None if done is None else done / 1000
+
+    def reply(self, job: str) -> Reply | None:
+        """Return what there is of the answer of a job that runs here."""
+        return self._replies.get(job)
 
     def cancel(self, job: str) -> None:
         """Cancel the request of a job that runs here."""
@@ -90,7 +98,8 @@ class Running:
         while not self.is_leaving:
             self._news.clear()
             for model in await self._try(Store.queued_models) or ():
-                self._begin_workers(model)
+                while self.begin_worker(model):
+                    continue
             try:
                 await asyncio.wait_for(self._news.wait(), _LOOK_EVERY_S)
             except asyncio.TimeoutError:
@@ -109,11 +118,15 @@ class Running:
             has_more = await self._try(Store.sweep)
             await asyncio.wait((self._left,), timeout=0 if has_more else _SWEEP_EVERY_S)
 
-    def _begin_workers(self, model: str) -> None:
+    def begin_worker(self, model: str) -> bool:
+        """Begin one more task for a model that has a new job; False if enough of them work."""
         limit, may_repeat = self._rules_of(model)
-        for _ in range(self._workers.get(model, 0), limit):
-            self._workers[model] = self._workers.get(model, 0) + 1
-            self._spawn(self._work(model, may_repeat))
+        if self.is_leaving or self._workers[model] >= limit:
+            self._woken.add(model)
+            return False
+        self._workers[model] += 1
+        self._spawn(self._work(model, may_repeat))
+        return True
 
     def _rules_of(self, model: str) -> tuple[int, bool]:
         """Return how many jobs of a model may run, none while it is not there, and again."""
@@ -133,13 +146,17 @@ class Running:
         claim = partial(Store.claim, model=model, may_repeat=may_repeat)
         try:
             job = await self._store.do(claim)
-            while job is not None:
+            while job is not None or (model in self._woken and not self.is_leaving):
+                if job is None:  # one may have come after the question
+                    self._woken.discard(model)
+                    job = await self._store.do(claim)
+                    continue
                 outcome = await self._outcome(job, may_repeat)
                 saving = self._save(job, outcome)
                 # in one transaction with the end of this one
                 next_job = None if self.is_leaving else self._store.do(claim)
                 await saving
-                if outcome.state != FAILED:  # which may be retried
+                if outcome.state != FAILED and job.body is None:  # which may be retried
                     self._store.do(partial(Store.forget_request, job=job.id))
                 job = None if next_job is None else await next_job
         finally:
@@ -148,7 +165,8 @@ class Running:
     async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
         body = await self._store.do(partial(Store.read_request, job=job))
         stages = self._stages[job.id] = Stages(0)
-        task = asyncio.ensure_future(self._execution.answer(job, body, stages))
+        reply = self._replies[job.id] = Reply()
+        task = asyncio.ensure_future(self._execution.answer(job, body, stages, reply))
         del body
         self._executing[job.id] = task
         try:
@@ -158,11 +176,13 @@ class Running:
                 task.cancel()
                 raise
             return Outcome(FAILED, reason="cancelled")  # its row has changed before
+        except AnswerTooLarge as error:
+            return Outcome(FAILED, 500, reason=str(error))
         except Exception as error:  # noqa: BLE001 - an edge: one job fails, the others go on
             _log.exception("a job has failed")
             return Outcome(FAILED, 500, reason=f"internal error: {error}")
         finally:
-            del self._executing[job.id], self._stages[job.id]
+            del self._executing[job.id], self._stages[job.id], self._replies[job.id]
 
     def _is_ending(self) -> bool:
         task = asyncio.current_task()

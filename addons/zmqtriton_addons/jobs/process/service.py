@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -15,7 +15,9 @@ from typing import Any
 
 from zmqtriton_addons.jobs import messages
 from zmqtriton_addons.jobs.messages import PART_BYTES, SERVICE, Body, Contents, Document
+from zmqtriton_addons.jobs.process.documents import describe
 from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.process.responses import EVENTS, read_page
 from zmqtriton_addons.jobs.process.rooms import RoomKind
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import (
@@ -29,6 +31,9 @@ from zmqtriton_addons.jobs.process.store import (
     Submission,
 )
 from zmqtriton_addons.jobs.process.store_thread import StoreThread, refusal_of
+from zmqtriton_addons.jobs.process.webhooks.receivers import Allowed, NotAllowed
+from zmqtriton_addons.jobs.process.webhooks.records import Webhook
+from zmqtriton_addons.jobs.process.webhooks.sending import Sending
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import Service
 
@@ -46,15 +51,19 @@ class JobsService(Service):
         self._listener = listener
         self._path = str(listener.getsockname())
         options = dict(gateway.settings.server.service_options)
-        root = json.loads(options["state_directory"]) or _default_root()
-        self._directory = Path(root, SERVICE)
-        limits = Limits(
-            *(json.loads(options[name]) for name in ("jobs_keep_secs", "jobs_max_bytes"))
+        names = "state_directory jobs_keep_secs jobs_max_bytes webhook_allow webhook_secret_file"
+        root, keep_s, max_bytes, allowed, secret_file = (
+            json.loads(options[name]) for name in names.split()
         )
+        self._directory = Path(root or _default_root(), SERVICE)
+        limits = Limits(keep_s, max_bytes)
         self._store = StoreThread(self._directory, limits, [room.prepare for room in rooms])
         self._running = Running(gateway, self._store)
         self._rooms = [room.make(gateway, self._store, self._running) for room in rooms]
         self._verbs = {verb: act for room in self._rooms for verb, act in room.verbs.items()}
+        self._allowed = Allowed(allowed)
+        agent = f"zmqtriton/{gateway.settings.server.zmqtriton_version}"
+        self._sending = Sending(self._store, self._allowed, secret_file, agent)
         self._store.opened.add_done_callback(self._begin)
         self._server: asyncio.Server
         self._is_busy = 0
@@ -62,6 +71,7 @@ class JobsService(Service):
     def _begin(self, opened: asyncio.Future[None]) -> None:
         if not opened.cancelled():
             self._running.begin()
+            self._sending.begin()
             for room in self._rooms:
                 room.begin()
 
@@ -73,15 +83,13 @@ class JobsService(Service):
 
     def leave(self, is_leaving: bool) -> None:
         if is_leaving:
-            self._leave()
-
-    def _leave(self) -> None:
-        self._running.leave()
-        for room in self._rooms:
-            room.leave()
+            self._running.leave()
+            self._sending.leave()
+            for room in self._rooms:
+                room.leave()
 
     async def end(self, within_s: float) -> None:
-        self._leave()
+        self.leave(True)
         with suppress(OSError):  # the directory is gone
             os.unlink(self._path)
 
@@ -90,6 +98,7 @@ class JobsService(Service):
 
     async def close(self) -> None:
         self._running.close()
+        self._sending.close()
         self._server.close()
         await self._store.close()
 
@@ -146,7 +155,10 @@ class JobsService(Service):
 
     async def _receive(self, document: Document, body: Body) -> Submission:
         """Receive a request; a large one goes to its file as it comes."""
-        own_id, hashed, size = new_id(), sha256(document["path"].encode()), body.left
+        webhook = document.get("webhook") or ""
+        receiver = self._receiver_of(webhook) if webhook else ""
+        own_id, size = new_id(), body.left
+        hashed = sha256(f"{document['path']}{webhook}".encode())
         kept: bytes | None = None
         await self._store.do(partial(Store.check_room, size=size))
         if size <= FILE_BYTES:
@@ -157,7 +169,15 @@ class JobsService(Service):
         return Submission(
             *(own_id, document["owner"], document["key"], hashed.digest(), document["model"]),
             *(document["path"], document["query"], json.dumps(document["headers"]), kept, size),
+            *(webhook, receiver),
         )
+
+    def _receiver_of(self, webhook: str) -> str:
+        """Return whom a webhook is for. Raises Refused."""
+        try:
+            return self._allowed.find(webhook).authority
+        except NotAllowed as error:
+            raise Refused(400, str(error)) from error
 
     async def _receive_file(self, own_id: str, body: Body, hashed: Any) -> None:
         path = await self._store.do(partial(Store.path_of, job=own_id, kind="request"))
@@ -177,7 +197,7 @@ class JobsService(Service):
 
     async def _submit(self, submission: Submission) -> Document:
         job = await self._store.do(partial(Store.submit, job=submission))
-        self._running.wake()
+        self._running.begin_worker(job.model)
         return {"id": job.id, "state": job.state, "url": f"/v2/jobs/{job.id}"}
 
     async def _perform(self, document: Document) -> tuple[Document, Job | None]:
@@ -185,8 +205,8 @@ class JobsService(Service):
         if verb == "list":
             state, limit = document.get("state", ""), document.get("limit", 100)
             newest = partial(Store.newest, owner=owner, state=state, limit=limit)
-            jobs = await self._store.do(newest)
-            shown = [_described(job, 0) for job in jobs]
+            jobs, webhooks = await self._store.do(partial(_listed, newest=newest))
+            shown = [describe(job, webhook=webhooks.get(job.id)) for job in jobs]
             if owner is None:  # the operator's
                 for document, job in zip(shown, jobs, strict=True):
                     document["token"], document["bytes"] = (
@@ -194,20 +214,52 @@ class JobsService(Service):
                         job.body_bytes + job.reply_bytes,
                     )
             return {"jobs": shown}, None
+        if verb == "figures":
+            return await self._store.do(_figures) | {"tries": dict(self._sending.counts)}, None
         if verb in ("retry", "purge"):
             reply = await self._store.do(partial(_change, document=document))
             self._running.wake()
             return reply, None
+        if verb == "responses":
+            job, _, _ = await self._store.do(partial(_placed, job=document["id"], owner=owner))
+            return await self._read_responses(job, document["after"]), None
         if verb == "cancel":
             job = await self._store.do(partial(Store.cancel, job=document["id"], owner=owner))
             self._running.cancel(job.id)
-            return {"job": _described(job, 0)}, None
-        job, place = await self._store.do(partial(_placed, job=document["id"], owner=owner))
-        status = _described(job, place)
+            return {"job": describe(job)}, None
+        job, place, webhook = await self._store.do(
+            partial(_placed, job=document["id"], owner=owner)
+        )
+        status = describe(job, place, webhook)
         if job.state == RUNNING and (progress := self._running.progress(job.id)) is not None:
             status["progress"] = progress
         reply = {"job": status, "headers": json.loads(job.reply_headers or "[]")}
         return reply, job
+
+    async def _read_responses(self, job: Job, after: int) -> Document:
+        """Return the responses of a stream from a place on. Raises Refused."""
+        document: Document = {"state": job.state, "tries": job.tries, "next": after}
+        reply = self._running.reply(job.id) if job.state == RUNNING else None
+        if reply is not None:
+            headers, read = reply.headers, reply.read
+        elif job.reply_bytes:
+            headers = dict(json.loads(job.reply_headers or "[]"))
+            path = await self._store.do(partial(Store.path_of, job=job.id, kind="reply"))
+            read = partial(_read_reply, job.reply, path)
+        else:
+            return {**document, "responses": []}
+        if headers and not headers.get("content-type", "").startswith(EVENTS):
+            place = f"/v2/jobs/{job.id}/result"
+            raise Refused(409, f"the answer is no stream of responses: see {place}")
+        try:
+            if reply is not None:
+                page = read_page(read, after, False)
+            else:
+                page = await asyncio.to_thread(read_page, read, after, True)
+        except ValueError as error:
+            raise Refused(409, str(error)) from error
+        responses = [response.decode(errors="replace") for response in page.responses]
+        return {**document, "next": page.next, "responses": responses}
 
 
 def _change(store: Store, document: Document) -> Document:
@@ -217,23 +269,32 @@ def _change(store: Store, document: Document) -> Document:
     return {"count": change(jobs)}
 
 
-def _placed(store: Store, job: str, owner: str | None) -> tuple[Job, int]:
+def _figures(store: Store) -> Document:
+    """Return the numbers of jobs, and the ages of the oldest, for metrics."""
+    counts = [[model, state, jobs] for (model, state), jobs in store.counts().items()]
+    return {"counts": counts, "ages": store.ages()}
+
+
+def _placed(store: Store, job: str, owner: str | None) -> tuple[Job, int, Webhook | None]:
     row = store.find(job, owner)
-    return row, store.place(row) if row.state == QUEUED else 0
+    place = store.place(row) if row.state == QUEUED else 0
+    return row, place, store.webhooks.of([job]).get(job)
 
 
-def _described(job: Job, place: int) -> Document:
-    """Return what a client sees of a job."""
-    document: Document = {"id": job.id, "path": job.path, "state": job.state}
-    if place:
-        document["place"] = place
-    times = {"submitted": job.submitted, "started": job.started, "ended": job.ended}
-    document |= {name: round(at, 3) for name, at in times.items() if at is not None}
-    if job.state not in (QUEUED, RUNNING) and job.status is not None:
-        document |= {"status": job.status, "result": f"/v2/jobs/{job.id}/result"}
-    if job.reason is not None:
-        document["reason"] = job.reason
-    return document
+def _listed(
+    store: Store, newest: Callable[[Store], list[Job]]
+) -> tuple[list[Job], dict[str, Webhook]]:
+    jobs = newest(store)
+    return jobs, store.webhooks.of([job.id for job in jobs])
+
+
+def _read_reply(reply: bytes | None, path: Path, begin: int, size: int) -> bytes:
+    """Return a part of the answer of a job that has ended."""
+    if reply is not None:
+        return reply[begin : begin + size]
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read(size)
 
 
 def _keep(file: Any) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton_addons.jobs.process.webhooks.records import WebhookRecords
+
 QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
 #: Larger bodies are files beside the database.
 FILE_BYTES = 64 << 10
@@ -91,6 +93,9 @@ class Submission(NamedTuple):
     #: None if it lies in a file.
     body: bytes | None
     body_bytes: int
+    #: The URL of its webhook, and who that is; "" without one.
+    webhook: str = ""
+    receiver: str = ""
 
 
 class Job(NamedTuple):
@@ -151,6 +156,7 @@ class Store:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=FULL")
         database.executescript(_SCHEMA)
+        self.webhooks = WebhookRecords(database, clock)
         synchronise(directory)
         #: Performs a statement of another room, on its own tables.
         self.execute = database.execute
@@ -200,6 +206,17 @@ class Store:
         rows = self._database.execute("SELECT model, state, jobs FROM counts WHERE jobs>0")
         return {(model, state): jobs for model, state, jobs in rows}
 
+    def ages(self) -> dict[str, float]:
+        """Return the seconds since the oldest job was queued, and since it was begun."""
+        now_s = self._clock()
+        columns = {QUEUED: "submitted", RUNNING: "started"}
+        rows = [
+            (state, self._database.execute(f"SELECT MIN({column}) FROM jobs WHERE state='{state}'"))
+            for state, column in columns.items()
+        ]
+        oldest = [(state, row.fetchone()[0]) for state, row in rows]
+        return {state: max(0.0, now_s - at_s) for state, at_s in oldest if at_s is not None}
+
     def sync_bodies(self) -> None:
         """Make the names of new files durable."""
         synchronise(self._bodies)
@@ -239,8 +256,10 @@ class Store:
         self._database.execute(
             "INSERT INTO jobs(id, owner, key, digest, model, path, query, headers, body, "
             "body_bytes, state, submitted) VALUES (?,?,?,?,?,?,?,?,?,?,'queued',?)",
-            (*job, self._clock()),
+            (*job[: Submission._fields.index("webhook")], self._clock()),
         )
+        if job.webhook:
+            self.webhooks.add(job.id, job.webhook, job.receiver)
         return self.find(job.id, job.owner)
 
     def find(self, job: str, owner: str | None) -> Job:
@@ -276,7 +295,8 @@ class Store:
     def queued_models(self) -> list[str]:
         """Return the models that have jobs whose time has come."""
         rows = self._database.execute(
-            "SELECT DISTINCT model FROM jobs WHERE state='queued' AND not_before<=?",
+            "SELECT model FROM counts WHERE state='queued' AND jobs>0 AND EXISTS (SELECT 1 FROM "
+            "jobs WHERE state='queued' AND model=counts.model AND not_before<=?)",
             (self._clock(),),
         )
         return [row[0] for row in rows]

@@ -1,0 +1,46 @@
+"""The answer of a route, as a job takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from zmqtriton_addons.jobs.process import execution
+from zmqtriton_addons.jobs.process.execution import Answer, AnswerTooLarge, Reply
+
+START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream"), (b"content-length", b"7")],
+}
+
+
+def _part(data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": True}
+
+
+async def _send(reply: Reply, *events: dict[str, Any]) -> None:
+    for event in events:
+        await reply.send(event)
+
+
+def test_its_parts_can_be_read_before_its_end() -> None:
+    reply = Reply()
+    asyncio.run(_send(reply, START, _part(b"one "), _part(b"two ")))
+
+    assert b"e tw" == reply.read(2, 4)
+    asyncio.run(_send(reply, _part(b"three")))
+    assert b"two three" == reply.read(4, 100)
+    headers = [("content-type", "text/event-stream")]
+    assert Answer(200, headers, b"one two three") == reply.answer()
+
+
+def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "_MAX_BYTES", 8)
+    reply = Reply()
+    asyncio.run(_send(reply, START, _part(b"12345678")))
+
+    with pytest.raises(AnswerTooLarge, match="may have 8 bytes"):
+        asyncio.run(_send(reply, _part(b"9")))

@@ -1,0 +1,105 @@
+"""Jobs on the page of metrics, and in the limits of their tokens."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.addons.jobs.asking import add_journal, ask, ended, journal_body, soon, submit
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.scraping import read_series
+from tests.support.server import Server
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import Grant
+
+pytestmark = pytest.mark.system
+
+INFER = "/v2/models/journal/infer"
+
+
+def _figures(server: Server) -> dict[str, float]:
+    names = ("zmqtriton_jobs{", "zmqtriton_oldest_job_seconds{", "zmqtriton_webhook_tries_total{")
+    return {name: value for name, value in read_series(server).items() if name.startswith(names)}
+
+
+def test_jobs_are_counted_by_state_and_the_oldest_has_an_age(tmp_path: Path) -> None:
+    server = Server(tmp_path, options=["--jobs"], frontends=("metrics",))
+    add_journal(server, JOBS_LIMIT="1")
+    with server:
+        soon(lambda: _figures(server))
+        none = _figures(server)
+        assert {0} == set(none.values())
+        assert not any(name.startswith("zmqtriton_jobs{") for name in none)
+
+        running = submit(server, "running", UNTIL_RELEASED).document["id"]
+        waiting = [submit(server, f"waits {n}").document["id"] for n in range(2)]
+        soon(lambda: executions(server.journal).get("running") == 1)
+
+        figures = _figures(server)
+        ages = [
+            figures.pop(f'zmqtriton_oldest_job_seconds{{state="{state}"}}')
+            for state in ("queued", "running")
+        ]
+        assert all(age > 0 for age in ages)
+        assert {
+            'zmqtriton_jobs{model="journal",state="queued"}': 2,
+            'zmqtriton_jobs{model="journal",state="running"}': 1,
+            'zmqtriton_webhook_tries_total{result="delivered"}': 0,
+            'zmqtriton_webhook_tries_total{result="failed"}': 0,
+        } == figures
+
+        release_execution(server.journal, "running")
+        for job in (running, *waiting):
+            ended(server, job)
+        assert 3 == _figures(server)['zmqtriton_jobs{model="journal",state="succeeded"}']
+
+
+def test_a_page_without_the_process_of_jobs_is_a_page(tmp_path: Path) -> None:
+    server = Server(tmp_path, options=["--jobs"], frontends=("metrics",))
+    add_journal(server)
+    with server:
+        [pid] = server.pids()["jobs"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            series = read_series(server)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    assert 1 == series["zmqtriton_ready"]
+    assert 'zmqtriton_oldest_job_seconds{state="queued"}' not in series
+
+
+def test_a_job_counts_as_a_request_of_its_token(tmp_path: Path) -> None:
+    secret = "zmqt_a-secret-of-one-at-a-time"
+    grant = Grant(
+        "single", token_file.digest(secret), token_file.parse_scopes("infer"), concurrency=1
+    )
+    tokens = tmp_path / "tokens"
+    tokens.write_text(grant.line() + "\n")
+    tokens.chmod(0o600)
+    bearer = {"Authorization": f"Bearer {secret}"}
+    server = Server(tmp_path / "s", options=["--jobs", f"--tokens={tokens}"], frontends=())
+    add_journal(server)
+
+    def state(job: str) -> str:
+        return str(ask(server, f"/v2/jobs/{job}", None, bearer).document["state"])
+
+    with server:
+        first, second = (
+            submit(server, name, UNTIL_RELEASED, headers=bearer).document["id"]
+            for name in ("first", "second")
+        )
+        soon(lambda: executions(server.journal).get("first") == 1)
+        # it is put off like any request of the token beyond its limit, which a client would repeat
+        online = ask(server, INFER, journal_body("online"), bearer)
+        assert 429 == online.status
+        soon(lambda: state(second) == "queued")
+        assert "second" not in executions(server.journal)
+
+        for name in ("first", "second"):
+            release_execution(server.journal, name)
+        soon(lambda: [state(job) for job in (first, second)] == ["succeeded"] * 2)
+        assert {"first": 1, "second": 1} == executions(server.journal)

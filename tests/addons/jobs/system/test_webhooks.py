@@ -1,0 +1,273 @@
+"""Webhooks of jobs of a real server, which a receiver of the test gets."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.receivers.post_receiver import PostReceiver
+from tests.support.server import ROOT, Server, free_ports
+from tests.system.operations.commands import OPTION, ctl
+
+pytestmark = pytest.mark.system
+
+KEY = b"a secret of the test, 32 bytes .."
+SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
+
+
+class Post(NamedTuple):
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def message(self) -> str:
+        return self.headers["webhook-id"]
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+class App(PostReceiver):
+    """The receiver of webhooks; answers with these statuses first."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__("/done")
+        self.posts: list[Post] = []
+        self.statuses = list(statuses)
+
+    @property
+    def authority(self) -> str:
+        return self.url.split("/")[2]
+
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        self.posts.append(Post(path, headers, body))
+        return (self.statuses.pop(0) if self.statuses else self.status), b"{}"
+
+    def of(self, job: str) -> list[Post]:
+        return [post for post in self.posts if post.document["data"]["id"] == job]
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    with App() as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[socket.socket]:
+    """A receiver that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        yield listener
+
+
+def _options(directory: Path, *allowed: str) -> list[str]:
+    secret = directory / "secret"
+    secret.write_text(SECRET)
+    words = [f"--webhook-allow={entry}" for entry in allowed]
+    return ["--jobs", *words, f"--webhook-secret-file={secret}"]
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, app: App, silent: socket.socket
+) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("webhooks")
+    name = OPTION.replace("@DIRECTORY@", str(directory))
+    quiet = f"127.0.0.1:{silent.getsockname()[1]}"
+    options = [*_options(directory, app.authority, quiet, "localhost"), name]
+    server = Server(directory / "server", options=options, frontends=())
+    add_journal(server)
+    with server:
+        yield server
+
+
+def _submit(server: Server, own_id: str, url: str, milliseconds: int = 0) -> str:
+    reply = submit(server, own_id, milliseconds, headers={"Webhook": url})
+    assert 202 == reply.status, reply
+    return str(reply.document["id"])
+
+
+def _webhook(server: Server, job: str) -> Any:
+    return state_of(server, job)["webhook"]
+
+
+def _is_delivered(server: Server, job: str) -> bool:
+    return bool(_webhook(server, job)["state"] == "delivered")
+
+
+def test_the_end_of_a_job_is_posted_with_a_signature(server: Server, app: App) -> None:
+    job = _submit(server, "told", app.url)
+
+    soon(lambda: _is_delivered(server, job))
+    [post] = app.of(job)
+    state = state_of(server, job)
+    assert {"url": app.url, "state": "delivered", "tries": 1} == state.pop("webhook")
+    del state["response"]
+    assert ("job.succeeded", state) == (post.document["type"], post.document["data"])
+    timestamp = post.headers["webhook-timestamp"]
+    signed = f"{post.message}.{timestamp}.".encode() + post.body
+    digest = hmac.new(KEY, signed, hashlib.sha256).digest()
+    assert f"v1,{base64.b64encode(digest).decode()}" == post.headers["webhook-signature"]
+    assert "application/json" == post.headers["content-type"]
+    assert "zmqtriton/" in post.headers["user-agent"]
+
+
+def test_openai_s_client_verifies_it(server: Server, app: App) -> None:
+    openai = pytest.importorskip("openai")
+    job = _submit(server, "openai", app.url)
+    soon(lambda: app.of(job))
+    post = app.of(job)[0]
+    webhooks = openai.OpenAI(api_key="none", webhook_secret=SECRET).webhooks
+
+    webhooks.verify_signature(post.body, post.headers)
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        webhooks.verify_signature(post.body + b" ", post.headers)
+
+
+def test_the_receiver_of_the_guide_verifies_it(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "guides" / "jobs.md").read_text("utf-8")
+    [code] = [
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "KEY" in block
+    ]
+    [port] = free_ports(1)
+    (tmp_path / "receive.py").write_text(code.replace("9000", str(port)))
+    options = _options(tmp_path, f"127.0.0.1:{port}")
+    server = Server(tmp_path / "s", options=options, frontends=())
+    add_journal(server)
+    receiver = subprocess.Popen(
+        [sys.executable, "receive.py"], cwd=tmp_path, stderr=subprocess.DEVNULL
+    )
+    try:
+        with server:
+            job = _submit(server, "guide", f"http://127.0.0.1:{port}/done")
+            soon(lambda: _is_delivered(server, job))
+            (tmp_path / "secret").write_text("another secret of many bytes")
+            job = _submit(server, "forged", f"http://127.0.0.1:{port}/done")
+            soon(lambda: _webhook(server, job).get("problem") == "the answer was 403")
+    finally:
+        receiver.kill()
+        receiver.wait()
+
+
+def test_a_try_that_fails_is_repeated_as_the_same_message(server: Server, app: App) -> None:
+    app.statuses[:] = [500, 302]
+    job = _submit(server, "repeated", app.url)
+
+    soon(lambda: _is_delivered(server, job))
+    posts = app.of(job)
+    assert (3, 1) == (len(posts), len({post.message for post in posts}))
+    assert 1 == len({post.body for post in posts})
+    assert 3 == _webhook(server, job)["tries"]
+    table = ctl(server, "jobs").output.splitlines()
+    [row] = [row for row in table if row.startswith(job)]
+    assert "delivered, 3 tries" == row.split("\t")[table[0].split("\t").index("Webhook")]
+
+
+def test_a_receiver_that_is_slow_delays_no_other(
+    server: Server, app: App, silent: socket.socket
+) -> None:
+    nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+    slow = [_submit(server, f"slow {number}", nowhere) for number in range(20)]
+    soon(lambda: all(state_of(server, job)["state"] == "succeeded" for job in slow))
+    soon(lambda: sum(_webhook(server, job)["tries"] for job in slow) == 8)
+
+    quick = _submit(server, "quick", app.url)
+
+    soon(lambda: _is_delivered(server, quick))
+    assert {"sending"} == {_webhook(server, job)["state"] for job in slow}
+    soon(lambda: any("within 10 s" in _webhook(server, job).get("problem", "") for job in slow))
+
+
+def test_a_job_that_fails_or_is_cancelled_is_told(server: Server, app: App) -> None:
+    cancelled = _submit(server, "cancelled", app.url, UNTIL_RELEASED)
+    soon(lambda: executions(server.journal).get("cancelled") == 1)
+
+    ask(server, f"/v2/jobs/{cancelled}", method="DELETE")
+    release_execution(server.journal, "cancelled")
+    wrong = ask(
+        server,
+        "/v2/models/journal/infer",
+        b"{}",
+        {"Prefer": "respond-async", "Webhook": app.url},
+    ).document["id"]
+
+    soon(lambda: app.of(cancelled) and app.of(wrong))
+    assert "job.cancelled" == app.of(cancelled)[0].document["type"]
+    post = app.of(wrong)[0].document
+    assert ("job.failed", ended(server, wrong)["reason"]) == (post["type"], post["data"]["reason"])
+
+
+def test_a_name_that_means_this_machine_is_not_connected_to(server: Server, app: App) -> None:
+    job = _submit(server, "name", "http://localhost/")
+
+    soon(lambda: "problem" in _webhook(server, job))
+    assert "is not public" in _webhook(server, job)["problem"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/"),
+        *("http://2852039166/", "http://@APP@@169.254.169.254/", "http://@APP@#@none.example/"),
+        *("https://none.example/", "file:///etc/passwd", "gopher://@APP@/"),
+    ],
+)
+def test_a_url_that_is_not_allowed_is_refused_at_once(server: Server, app: App, url: str) -> None:
+    refused = submit(server, "refused", headers={"Webhook": url.replace("@APP@", app.authority)})
+
+    assert 400 == refused.status
+    assert "webhook" in refused.document["error"]
+
+
+@pytest.mark.parametrize("role", ["jobs", "supervisor"])
+def test_no_webhook_is_lost_by_deaths_and_restarts(tmp_path: Path, role: str) -> None:
+    app = App()
+    with app:
+        pass  # nobody listens now
+    server = Server(tmp_path / "s", options=_options(tmp_path, app.authority), frontends=())
+    add_journal(server)
+    with server:
+        jobs = [_submit(server, f"{number}", app.url) for number in range(5)]
+        soon(lambda: all(_webhook(server, job)["tries"] for job in jobs))
+
+        if role == "supervisor":
+            server.kill()
+            server.process = None
+            server.start()
+        else:
+            for pid in server.pids()["jobs"]:
+                os.kill(pid, signal.SIGKILL)
+        with app:
+            soon(lambda: ask(server, "/v2/jobs").status == 200)
+            soon(lambda: all(_is_delivered(server, job) for job in jobs))
+
+        assert {job: 1 for job in jobs} == {
+            job: len({post.message for post in app.of(job)}) for job in jobs
+        }
+
+
+def test_a_server_without_receivers_refuses_webhooks(tmp_path: Path) -> None:
+    server = Server(tmp_path, options=["--jobs"], frontends=())
+    add_journal(server)
+    with server:
+        refused = submit(server, "none", headers={"Webhook": "https://app.example/"})
+
+        assert 400 == refused.status
+        assert "not allowed by --webhook-allow" in refused.document["error"]
