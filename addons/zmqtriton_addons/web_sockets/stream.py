@@ -20,7 +20,7 @@ import orjson
 
 from zmqtriton_addons.web_sockets import frames
 from zmqtriton_addons.web_sockets.frames import BINARY, TEXT, Message, Violation
-from zmqtriton_addons.web_sockets.web_socket import SILENT_S, WebSocket, begin
+from zmqtriton_addons.web_sockets.web_socket import WebSocket, begin, watch
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import (
     TOO_MANY_UNREAD,
@@ -48,8 +48,6 @@ _MAX_REQUEST_BYTES = 64 << 20
 _LENGTH_BYTES = 4
 #: A message to cancel is no longer.
 _MAX_CANCEL_BYTES = 1 << 10
-#: How often the server looks whether it is leaving, and whether the client is there.
-_LOOK_S = 0.5
 #: Silence of a client after which a server that leaves ends its connection.
 _QUIET_S = 1.0
 _FINAL = "triton_final_response"
@@ -126,7 +124,9 @@ class _Conversation:
         self._asked_at = self._loop.time()
 
     async def run(self) -> None:
-        watching = self._loop.create_task(self._watch(asyncio.current_task()))
+        watching = self._loop.create_task(
+            watch(self._socket, self._gateway, self._is_quiet, asyncio.current_task())
+        )
         self._socket.rest(True)
         try:
             await self._read()
@@ -296,24 +296,9 @@ class _Conversation:
 
     # -------------------------------------------------------------- the end
 
-    async def _watch(self, conversation: asyncio.Task[Any] | None) -> None:
-        """Close for a server that leaves, and for a client that is not there."""
-        asked_at = 0.0
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            now, heard_at = self._loop.time(), self._socket.heard_at
-            is_leaving = self._gateway.is_stopping or self._gateway.catalogue.is_draining
-            is_quiet = not self._requests and now - self._asked_at > _QUIET_S
-            if is_leaving and is_quiet and not (self._sequences and not self._gateway.is_ending):
-                await self._socket.close(frames.GOING_AWAY, "the server leaves: connect again")
-                break
-            if now - heard_at > 2 * SILENT_S:
-                break
-            if now - max(heard_at, asked_at) > SILENT_S:
-                asked_at = now
-                await self._socket.ask()
-        if conversation is not None:
-            conversation.cancel()
+    def _is_quiet(self) -> bool:
+        is_quiet = not self._requests and self._loop.time() - self._asked_at > _QUIET_S
+        return is_quiet and not (self._sequences and not self._gateway.is_ending)
 
 
 def _divided(message: Message) -> tuple[Any, int | None]:

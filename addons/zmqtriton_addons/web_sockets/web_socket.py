@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import falcon
 
 from zmqtriton_addons.web_sockets.frames import (
     BINARY,
     CLOSE,
+    GOING_AWAY,
     NORMAL,
     PING,
     PONG,
@@ -21,6 +23,7 @@ from zmqtriton_addons.web_sockets.frames import (
     closing,
     frame,
 )
+from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Request, Upgraded
 from zmqtriton_frontends.process import TaskTurn
 
@@ -28,9 +31,11 @@ from zmqtriton_frontends.process import TaskTurn
 SUBPROTOCOL = "zmqtriton"
 #: Silence of a client after which it gets a ping; after the same time again its connection ends.
 SILENT_S = 30.0
+#: How often the server looks whether it is leaving, and whether the client is there.
+_LOOK_S = 0.5
 
 
-def begin(req: Request) -> Upgraded:
+def begin(req: Request, subprotocol: str = SUBPROTOCOL) -> Upgraded:
     """Answer the handshake; return the connection. Raises the refusal of another request."""
     upgrade = (req.header(b"upgrade") or "").lower()
     if "websocket" not in upgrade or req.connection is None:
@@ -52,8 +57,8 @@ def begin(req: Request) -> Upgraded:
     rows = [("upgrade", "websocket"), ("connection", "Upgrade")]
     rows.append(("sec-websocket-accept", accept_key(key)))
     offers = [o.strip() for o in (req.header(b"sec-websocket-protocol") or "").split(",")]
-    if SUBPROTOCOL in offers:
-        rows.append(("sec-websocket-protocol", SUBPROTOCOL))
+    if subprotocol in offers:
+        rows.append(("sec-websocket-protocol", subprotocol))
     upgraded: Upgraded = req.connection.upgrade([(n.encode(), v.encode()) for n, v in rows])
     return upgraded
 
@@ -103,6 +108,12 @@ class WebSocket:
         if not self._is_closing:
             await self._send(opcode, parts)
 
+    async def send_texts(self, texts: Sequence[bytes]) -> None:
+        """Send messages, all or none of them; wait likewise."""
+        parts = [part for text in texts for part in (frame(TEXT, len(text)), text)]
+        if parts and not self._is_closing:
+            await self._upgraded.write(parts)
+
     async def _send(self, opcode: int, parts: Sequence[bytes | memoryview]) -> None:
         await self._upgraded.write((frame(opcode, sum(map(len, parts))), *parts))
 
@@ -122,3 +133,26 @@ class WebSocket:
 
     async def fail(self, violation: Violation) -> None:
         await self.close(violation.code, violation.text)
+
+
+async def watch(
+    socket: WebSocket,
+    gateway: Gateway,
+    is_quiet: Callable[[], bool],
+    conversation: asyncio.Task[Any] | None,
+) -> None:
+    """Close a socket of a server that leaves, and of a client that is not there."""
+    loop, asked_at = asyncio.get_running_loop(), 0.0
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        now = loop.time()
+        if (gateway.is_stopping or gateway.catalogue.is_draining) and is_quiet():
+            await socket.close(GOING_AWAY, "the server leaves: connect again")
+            break
+        if now - socket.heard_at > 2 * SILENT_S:
+            break
+        if now - max(socket.heard_at, asked_at) > SILENT_S:
+            asked_at = now
+            await socket.ask()
+    if conversation is not None:
+        conversation.cancel()

@@ -40,6 +40,10 @@ _OPERATIONS = {
         "ResponseDocument",
         _JSON,
     ),
+    "Realtime.converse": Operation(
+        "A WebSocket: a chat in the events of OpenAI's Realtime API, as far as texts go",
+        query={"model": STRING},
+    ),
     "Embeddings.embed": Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),

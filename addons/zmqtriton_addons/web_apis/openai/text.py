@@ -99,6 +99,24 @@ class Texts:
         form: Completion,
         begun_ns: int,
     ) -> None:
+        await self._answer(resp, await self._chat(req, request, form, begun_ns))
+
+    async def find(self, req: Request, model: str) -> None:
+        """Raise what refuses a client that is going to ask for a model's texts."""
+        await self._calls.find_adapted(req, model)
+
+    async def stream_chat(
+        self, req: Request, request: TextRequest, form: Completion
+    ) -> AsyncGenerator[bytes, None]:
+        """Iterate over the events of the answer to a chat. Raises what refuses it, or its error."""
+        chunks = self._chunks(await self._chat(req, request, form, now_ns()))
+        async with aclosing(chunks):
+            async for events in chunks:
+                yield events
+
+    async def _chat(
+        self, req: Request, request: TextRequest, form: Completion, begun_ns: int
+    ) -> _Exchange:
         model, adapter = await self._calls.find_adapted(req, request.model)
         names = names_of(model)
         request = request._replace(adapter=adapter)
@@ -110,7 +128,7 @@ class Texts:
             model.chat_template,
             self._templates,
         )
-        await self._answer(resp, _Exchange(req, request, model.name, [prompt], form, begun_ns))
+        return _Exchange(req, request, model.name, [prompt], form, begun_ns)
 
     async def _answer(self, resp: falcon.asgi.Response, exchange: _Exchange) -> None:
         if exchange.request.is_streamed:
