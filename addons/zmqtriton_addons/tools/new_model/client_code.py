@@ -11,7 +11,7 @@ from zmqtriton_addons.tools.new_model.draft import Draft, Kind
 #: Where a server listens unless it is told otherwise.
 HTTP_PORT, GRPC_PORT = 8000, 8001
 #: Elements of a request that can still be read.
-_MAX_ELEMENTS = 48
+MAX_ELEMENTS = 48
 
 _HEAD = '''\
 """Asks the model {name} of a server: python client_{name}.py [HOST:PORT]
@@ -90,7 +90,7 @@ def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
     """
     if not all(tensor.datatype.json_kind for tensor in (*draft.inputs, *draft.outputs)):
         return ""
-    if sum(tensor.example_size() for tensor in draft.inputs) > _MAX_ELEMENTS:
+    if sum(tensor.example_size() for tensor in draft.inputs) > MAX_ELEMENTS:
         return ""
     inputs = [
         {

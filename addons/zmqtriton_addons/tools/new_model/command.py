@@ -17,6 +17,7 @@ from zmqtriton_addons.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_addons.tools.new_model.configuration import config_text
 from zmqtriton_addons.tools.new_model.draft import Draft, Kind
 from zmqtriton_addons.tools.new_model.model_code import model_text
+from zmqtriton_addons.tools.new_model.route import route_client_text, route_curl, route_text
 from zmqtriton_addons.tools.new_model.tensors import TYPES, TensorSpec, read_tensor
 from zmqtriton_addons.tools.new_model.unit_test import test_text
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
@@ -95,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="continue chats with pieces of text, for OpenAI's clients",
     )
+    kinds.add_argument(
+        "--route",
+        action="store_true",
+        help="have a URL and JSON of its own (routes.py), on servers with --routes",
+    )
     return parser
 
 
@@ -118,7 +124,8 @@ def _draft(arguments: argparse.Namespace) -> Draft:
     elif arguments.sequence:
         kind = Kind.SEQUENCE
     inputs = _tensors(arguments.input or [_INPUT])
-    return Draft(name, kind, inputs, _tensors(arguments.output or [_OUTPUT]), size)
+    outputs = _tensors(arguments.output or [_OUTPUT])
+    return Draft(name, kind, inputs, outputs, size, has_route=arguments.route)
 
 
 def _tensors(words: list[str]) -> tuple[TensorSpec, ...]:
@@ -175,8 +182,10 @@ def _files(draft: Draft, directory: str) -> dict[Path, str]:
         texts = chat_texts(draft.name, directory)
     else:
         code = config_text(draft), model_text(draft)
-        texts = (*code, test_text(draft, directory), client_text(draft))
-    return dict(zip(places, texts, strict=True))
+        client = route_client_text(draft) if draft.has_route else client_text(draft)
+        texts = (*code, test_text(draft, directory), client)
+    files = dict(zip(places, texts, strict=True))
+    return files | ({model / "1" / "routes.py": route_text(draft)} if draft.has_route else {})
 
 
 def _write(files: dict[Path, str]) -> None:
@@ -190,19 +199,25 @@ def _write(files: dict[Path, str]) -> None:
 
 
 def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
-    config, model, test, client = files
+    config, model, test, client, *routes = files
     width = max(map(len, map(str, files))) + 2
     is_chat = draft.kind is Kind.CHAT
-    api = " --allow-openai" if is_chat else ""
-    serve = f"zmqtriton run {model.parent.parent} --reload{api}"
-    line = chat_curl(draft.name) if is_chat else curl_text(draft)
+    option = " --allow-openai" if is_chat else " --routes" if draft.has_route else ""
+    serve = f"zmqtriton run {model.parent.parent} --reload{option}"
+    if is_chat:
+        line, needs = chat_curl(draft.name), "openai"
+    elif draft.has_route:
+        line, needs = route_curl(draft), ""
+    else:
+        protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
+        line, needs = curl_text(draft), f"'tritonclient[{protocol}]'"
     curl = f"  {line}\n" if line else ""
-    protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
-    package = "openai" if is_chat else f"'tritonclient[{protocol}]'"
+    more = "".join(f"{path!s:{width}} its route\n" for path in routes)
+    package = f" (the client needs: pip install {needs})" if needs else ""
     return f"""
 {config!s:{width}} inputs, outputs and settings
 {model!s:{width}} the code
-{test!s:{width}} a test, which needs no server
+{more}{test!s:{width}} a test, which needs no server
 {client!s:{width}} a client
 
 Test it (needs: pip install pytest), then serve it; --reload loads it again when it is saved:
@@ -210,7 +225,7 @@ Test it (needs: pip install pytest), then serve it; --reload loads it again when
   pytest {test}
   {serve}
 
-Ask it from another terminal (the client needs: pip install {package}):
+Ask it from another terminal{package}:
 
 {curl}  python {client}
 

@@ -50,6 +50,8 @@ class Draft(NamedTuple):
     max_batch_size: int = 0
     #: The model that it calls.
     callee: str = ""
+    #: It has a route of its own.
+    has_route: bool = False
 
     @property
     def is_batching(self) -> bool:

@@ -43,7 +43,13 @@ VARIETIES: dict[str, tuple[Sequence[str], str]] = {
     ),
     "caller": (("--bls=plain",), "Y [2.0, 2.0, 2.0]\n"),
     "chatting": (("--chat",), "TELL ME A STORY \n"),
+    "routed": (
+        ("--route", "--input=X:FP32:2,-1", "--input=T:STRING:1", "--output=Y:FP32:2,-1"),
+        "Y [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]\n",
+    ),
 }
+#: What the answer to a variety's curl has, where that is not Triton's.
+_MADE = {"chatting": '"content":"TELL ME A STORY "', "routed": '{"Y": [[2.0, 2.0, 2.0]'}
 #: Runs clients one after the other in one process, since what they import takes most of their time.
 _CLIENTS = """
 import contextlib, io, json, runpy, sys
@@ -73,7 +79,7 @@ def test_every_variety_is_checked_tested_served_and_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find_tool("curl")
-    options = ["--model-control-mode=none", "--allow-openai"]
+    options = ["--model-control-mode=none", "--allow-openai", "--routes"]
     server = Server(tmp_path / "server", options=options, frontends=("grpc",))
     curls = {}
     for name, (words, _) in VARIETIES.items():
@@ -96,8 +102,7 @@ def test_every_variety_is_checked_tested_served_and_answered(
         for name in VARIETIES:
             for curl in curls[name]:
                 answer = run("sh", "-c", curl.replace("localhost:8000", server.url))
-                made = '"content":"TELL ME A STORY "' if name == "chatting" else '"outputs"'
-                assert made in answer, answer
+                assert _MADE.get(name, '"outputs"') in answer, answer
         both = '"sequence_id": 7, "sequence_start": true, "sequence_end": true'
         # the second sequence does not wait for the end of the first
         steps = [(7, "start", 1), (8, "start", 1), (7, "end", 2), (8, "end", 2)]
