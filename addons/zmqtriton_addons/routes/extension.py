@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpExtension, Operation, Route, RouteDescriptions
+from zmqtriton_frontends.http_api import (
+    HttpExtension,
+    Operation,
+    Request,
+    Route,
+    RouteDescriptions,
+)
 
 _SUMMARY = "A route of the model's own: whatever its routes.py makes of it"
 
@@ -24,8 +31,15 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
 
 
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
-    operations = {"Forwarding.forward": Operation(_SUMMARY)} if is_on(gateway) else {}
-    return RouteDescriptions(operations)
+    responders = ("Forwarding.forward", "Forwarding.forward_path") if is_on(gateway) else ()
+    return RouteDescriptions(dict.fromkeys(responders, Operation(_SUMMARY)))
 
 
-EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)
+async def _describe(gateway: Gateway, req: Request, document: dict[str, Any]) -> None:
+    if is_on(gateway):
+        from zmqtriton_addons.routes.description import describe
+
+        await describe(gateway, req, document)
+
+
+EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions, describe=_describe)

@@ -11,9 +11,10 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from functools import partial
+from contextlib import aclosing
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import falcon
 import falcon.asgi
@@ -23,7 +24,7 @@ from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, Request, Route
 from zmqtriton_frontends.inference import ModelVersion
 
@@ -31,6 +32,8 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: How long a request waits for routes that are being loaded.
 _WITHIN_S = 30.0
 _AGAIN_S = 0.05
+#: How long a client of /openapi.json waits for routes that are not described yet.
+_DESCRIBED_WITHIN_S = 5.0
 _LARGE_BYTES = 64 << 10
 _BYTES, _UINT8 = BY_NAME["BYTES"].number, BY_NAME["UINT8"].number
 #: Headers of the connection with the client, which are not the route's.
@@ -45,9 +48,29 @@ _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def routes(gateway: Gateway) -> Sequence[Route]:
-    forward = Forwarding(gateway).forward
-    path = "/models/{model:name}/{rest:path}"
-    return [Route(method, path, "inference", forward) for method in _METHODS]
+    forwarding = forwarding_of(gateway)
+    return [
+        Route(method, path, "inference", responder)
+        for path, responder in (
+            ("/models/{model:name}/{rest:path}", forwarding.forward),
+            # paths that no other route of the server has
+            ("/{path:path}", forwarding.forward_path),
+        )
+        for method in _METHODS
+    ]
+
+
+@lru_cache(maxsize=1)
+def forwarding_of(gateway: Gateway) -> Forwarding:
+    """Return the one of a process."""
+    return Forwarding(gateway)
+
+
+class _Place(NamedTuple):
+    """The place of a request: that of its model's routes, and its own below."""
+
+    root: str
+    path: str
 
 
 class Forwarding:
@@ -59,27 +82,76 @@ class Forwarding:
         self._max_bytes: int = gateway.settings.http.max_input_size
         #: Whether a generation of a model has routes, as far as somebody has asked.
         self._has_routes: dict[int, bool] = {}
+        #: The description by a generation of a model of routes, by the model.
+        self._described: dict[str, tuple[int, dict[str, Any]]] = {}
 
     async def forward(
         self, req: Request, resp: falcon.asgi.Response, model: str, rest: str
+    ) -> None:
+        """Answer a request below `/models/NAME`."""
+        await self._forward(req, resp, model, _Place(f"/models/{model}", f"/{rest}"))
+
+    async def forward_path(self, req: Request, resp: falcon.asgi.Response, path: str) -> None:
+        """Answer a request below the path that a model has for its routes."""
+        target = self._find_path(f"/{path}")
+        if target is None:
+            await req.drop_body()
+            raise falcon.HTTPNotFound
+        await self._forward(req, resp, *target)
+
+    def _find_path(self, path: str) -> tuple[str, _Place] | None:
+        """Return the model whose routes have a path, if possible one that serves them."""
+        target = None
+        for version in self._gateway.catalogue.newest():
+            if names.PATH not in version.config_text:
+                continue  # without reading the configuration, which may be large
+            root = names.parameter(version.config, names.PATH)
+            if not names.path_problem(root) and f"{path}/".startswith(f"{root}/"):
+                model = version.name.removesuffix(names.SUFFIX)
+                if target is None or model != version.name:
+                    target = model, _Place(root, path[len(root) :] or "/")
+        return target
+
+    async def _forward(
+        self, req: Request, resp: falcon.asgi.Response, model: str, place: _Place
     ) -> None:
         # before anything is refused: an answer to half a body would be lost with the connection
         pieces, size = await req.read_pieces(self._max_bytes)
         routed = await self._find(req, model)
         with await self._gateway.payload.gather(pieces, size, 0, req.hold) as body:
-            ask = Ask(
-                (routed, ""),
-                partial(_content, _head(req, model, rest), body),
-                *(req.header, None, _grant(req, routed), req.deadline_ns, time.monotonic_ns()),
-            )
-            checked = await self._entrance.admit(ask)
-            items = self._entrance.responses(checked, req.arrivals())
+            items = await self._ask(req, routed, _head(req, place), body, req.deadline_ns)
             answer = Answer(req, items)
             try:
                 await answer.begin(resp)
             except BaseException:
                 await answer.close()
                 raise
+
+    async def describe(self, req: Request, routed: ModelVersion) -> dict[str, Any]:
+        """Return what a model of routes says of them. Raises its error."""
+        described = self._described.get(routed.name)
+        if described is not None and described[0] == routed.generation:
+            return described[1]
+        model = routed.name.removesuffix(names.SUFFIX)
+        head = json.dumps({names.DESCRIBES: names.path_of(routed.config, model)}).encode()
+        deadline_ns = time.monotonic_ns() + int(_DESCRIBED_WITHIN_S * 1e9)
+        items = await self._ask(req, routed.name, head, b"", deadline_ns)
+        async with aclosing(items) as answers:
+            outputs = _outputs(_body_of(await anext(answers, None)))
+        document: dict[str, Any] = json.loads(bytes(outputs[names.BODY]))
+        self._described[routed.name] = routed.generation, document
+        return document
+
+    async def _ask(
+        self, req: Request, routed: str, head: bytes, body: Any, deadline_ns: int
+    ) -> AsyncGenerator[StreamItem, None]:
+        ask = Ask(
+            (routed, ""),
+            partial(_content, head, body),
+            *(req.header, None, _grant(req, routed), deadline_ns, time.monotonic_ns()),
+        )
+        checked = await self._entrance.admit(ask)
+        return self._entrance.responses(checked, req.arrivals())
 
     async def _find(self, req: Request, model: str) -> str:
         """Return the model of the routes, when it is there. Raises what refuses the client."""
@@ -125,7 +197,7 @@ def _grant(req: Request, routed: str) -> Any:
     return None if grant is None else grant._replace(models=(*grant.models, routed))
 
 
-def _head(req: Request, model: str, rest: str) -> bytes:
+def _head(req: Request, place: _Place) -> bytes:
     headers = [
         (name.lower(), value.decode("latin-1"))
         for name, value in req.spelled_headers()
@@ -133,8 +205,8 @@ def _head(req: Request, model: str, rest: str) -> bytes:
     ]
     document = {
         "method": req.method,
-        "root": f"/models/{model}",
-        "path": f"/{rest}",
+        "root": place.root,
+        "path": place.path,
         "query": req.query_string,
         "scheme": req.scheme,
         "http_version": str(req.scope.get("http_version", "1.1")),
@@ -156,18 +228,14 @@ def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
 class Answer:
     """The answer of a route, in parts."""
 
-    def __init__(self, req: Request, items: AsyncGenerator[Any, None]) -> None:
+    def __init__(self, req: Request, items: AsyncGenerator[StreamItem, None]) -> None:
         self._req = req
         self._items = items
 
     async def begin(self, resp: falcon.asgi.Response) -> None:
         """Answer with the first part, and others as they come. Raises the route's error."""
         item = await anext(self._items)
-        if item.error is not None:
-            raise item.error
-        if item.body is None:
-            raise InternalError("the route has sent no answer")
-        outputs = _outputs(item.body)
+        outputs = _outputs(_body_of(item))
         self._write_head(resp, json.loads(bytes(outputs[names.HEAD][4:])))
         body = bytes(outputs[names.BODY])
         if len(body) > _LARGE_BYTES:
@@ -226,6 +294,15 @@ class _Parts:
 
     async def close(self) -> None:
         await self._answer.close()
+
+
+def _body_of(item: StreamItem | None) -> ResponseBody:
+    """Return the first part of an answer. Raises the error in its place."""
+    if item is not None and item.error is not None:
+        raise item.error
+    if item is None or item.body is None:
+        raise InternalError("the route has sent no answer")
+    return item.body
 
 
 def _outputs(body: ResponseBody) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +17,20 @@ DIRECTORY, CONTENTS, INPUTS, SECONDS = (
     *("ROUTES_DIRECTORY", "ROUTES_CONTENTS"),
     *("ROUTES_INPUTS", "ROUTES_SECONDS"),
 )
+#: A parameter of a model: the path of its routes, in place of `/models/NAME`.
+PATH = "ROUTES_PATH"
+#: A parameter of a model of routes: why they cannot be served.
+REFUSAL = "ROUTES_REFUSAL"
+#: The first names in paths of the server itself.
+OWN_PATHS = frozenset(
+    (*("docs", "invocations", "models", "openapi.json"), *("pages", "ping", "v1", "v2"))
+)
+_MAX_PATH = 200
+_SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")
 #: The tensors of a request to it: what is known of the client's request as JSON, and its body.
 HEAD, BODY = "HEAD", "BODY"
+#: A field of the head in place of a request: the path of the routes, which are to be described.
+DESCRIBES = "describes"
 #: The control call that says where the code of models is.
 CODE = "code"
 
@@ -26,3 +39,34 @@ def parameter(config: Mapping[str, Any], name: str) -> str:
     """Return the text of a parameter; "" without it."""
     parameters = config.get("parameters") or {}
     return str((parameters.get(name) or {}).get("string_value", ""))
+
+
+def path_of(config: Mapping[str, Any], model: str) -> str:
+    """Return the path of a model's routes."""
+    return parameter(config, PATH) or f"/models/{model}"
+
+
+def path_problem(path: str) -> str:
+    """Return why routes cannot have a path; "" if they can."""
+    root, *segments = path.split("/")
+    is_path = not root and len(path) <= _MAX_PATH and bool(segments)
+    for segment in segments:
+        is_path = is_path and bool(_SEGMENT.fullmatch(segment)) and segment.strip(".") != ""
+    if not is_path:
+        return (
+            f"{PATH} must be a path such as '/ocr' or '/api/ocr', of letters, digits, '-', '_', "
+            f"'.' and '~', up to {_MAX_PATH} bytes; got '{path[:_MAX_PATH]}'"
+        )
+    if segments[0] in OWN_PATHS:
+        return f"{PATH} '{path}' is the server's own: it serves '/{segments[0]}' itself"
+    return ""
+
+
+def are_within(path: str, other: str) -> bool:
+    """Return True if one of two paths is the other one, or is below it."""
+    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
+
+
+def taken_text(path: str, other: str, model: str) -> str:
+    """Return the refusal of a path, because of that of another model."""
+    return f"{PATH} '{path}' is taken: the routes of model '{model}' are at '{other}'"

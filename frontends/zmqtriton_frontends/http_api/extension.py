@@ -6,7 +6,7 @@ server's settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +14,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.process import references
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control.openapi_text import RouteDescriptions
 from zmqtriton_frontends.process.ledger import Application
@@ -42,23 +43,21 @@ def _nothing(*parts: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _no_descriptions(gateway: Gateway) -> RouteDescriptions:
-    return RouteDescriptions()
-
-
 class HttpExtension(NamedTuple):
     routes: Callable[[Gateway], Sequence[Route]] = _nothing
     #: The beginning of the paths whose errors have a form of their own.
     prefix: str = ""
     error_form: ErrorForm | None = None
     #: What /openapi.json says of the routes that this server has.
-    descriptions: Callable[[Gateway], RouteDescriptions] = _no_descriptions
+    descriptions: Callable[[Gateway], RouteDescriptions] = lambda _: RouteDescriptions()
     #: Endpoints on sockets of their own, by the options that name these (server/endpoints.py).
     endpoints: Mapping[str, Callable[[EndpointParts], Application]] = MappingProxyType({})
     #: Returns the routes so far with other responders in them, or nothing for the same.
     around: Callable[[Gateway, list[Route]], Sequence[Route]] = _nothing
     #: Inferences with one of these headers, in lower case, have the responder of that table.
     headers: Callable[[Gateway], tuple[bytes, ...]] = _nothing
+    #: Changes what /openapi.json says to the client of a request.
+    describe: Callable[[Gateway, Request, dict[str, Any]], Awaitable[None]] | None = None
 
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:

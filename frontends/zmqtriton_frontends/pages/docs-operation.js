@@ -38,7 +38,7 @@ export class Operation {
   /** Changes of the server are for those who know what they do: the page sends questions and inferences. */
   get #canBeSent() {
     const { tags } = this.#operation;
-    return tags.includes("inference") || (this.#method === "GET" && !tags.includes("pages"));
+    return tags.some((tag) => tag === "inference" || tag.endsWith(".routes")) || (this.#method === "GET" && !tags.includes("pages"));
   }
 
   #form(request) {

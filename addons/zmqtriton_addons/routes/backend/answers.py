@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, AsyncIterator, Iterable, Tuple
 
@@ -16,6 +17,8 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _JSON, _TEXT, _EVENTS = "application/json", "text/plain; charset=utf-8", "text/event-stream"
 #: A part of an answer has no more bytes: it is in memory twice.
 _PART_BYTES = 8 << 20
+#: As many as there are requests, so that slow readers of some hold up no other.
+_sending = ThreadPoolExecutor(256, "answer")
 
 
 class Answer:
@@ -61,7 +64,7 @@ class Answer:
         if is_last and len(piece) < 1 << 16:
             send()
         else:  # it waits for a slow reader, and others go on
-            await asyncio.get_running_loop().run_in_executor(None, send)
+            await asyncio.get_running_loop().run_in_executor(_sending, send)
 
     async def give(self, value: Any) -> None:
         """Answer with what a route has returned."""

@@ -8,6 +8,7 @@ async def ocr(request, infer):
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
@@ -144,6 +145,30 @@ def _compiled(path: str) -> Any:
         parts += [re.escape(path[at : parameter.start()]), f"(?P<{parameter[1]}>{what})"]
         at = parameter.end()
     return re.compile("".join([*parts, re.escape(path[at:])]), re.DOTALL)
+
+
+def describe() -> Dict[str, Any]:
+    """Return the paths of all routes, as OpenAPI has them; texts are the functions' own."""
+    paths: Dict[str, Any] = {}
+    for row in rows:
+        summary, _, text = inspect.cleandoc(row.function.__doc__ or "").partition("\n")
+        operation: Dict[str, Any] = {
+            "summary": summary or row.function.__name__.replace("_", " "),
+            "responses": {"default": {"description": "The answer of the route."}},
+        }
+        if text.strip():
+            operation["description"] = text.strip()
+        parameters = [
+            {"name": match[1], "in": "path", "required": True, "schema": {"type": "string"}}
+            for match in _PARAMETER.finditer(row.path)
+        ]
+        if parameters:
+            operation["parameters"] = parameters
+        if row.method in ("POST", "PUT", "PATCH"):
+            operation["requestBody"] = {"content": {"application/json": {"schema": {}}}}
+        path = _PARAMETER.sub(r"{\1}", row.path)
+        paths.setdefault(path, {}).setdefault(row.method.lower(), operation)
+    return {"paths": paths}
 
 
 def find(method: str, path: str) -> Tuple[Row, Dict[str, str]]:

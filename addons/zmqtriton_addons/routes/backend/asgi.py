@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, Dict
 from urllib.parse import quote
 
-from zmqtriton_addons.routes.backend.answers import Answer
 from zmqtriton_addons.routes.backend.api import infer
 
 _LIFESPAN_S = 60.0
+_MAX_DOCUMENT_BYTES = 4 << 20
+
+
+class _KeptAnswer:
+    """An answer that no client gets."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.data = b""
+        self.is_ended = self.is_cancelled = False
+
+    def start(self, status: int, headers: Any) -> None:
+        self.status = status
+
+    async def send(self, part: Any, is_last: bool) -> None:
+        if len(self.data) + len(part) > _MAX_DOCUMENT_BYTES:
+            raise RuntimeError("the description of the application is too long")
+        self.data += bytes(part)
+        self.is_ended = is_last
 
 
 class Application:
@@ -45,7 +64,22 @@ class Application:
             pass_on = {"type": "lifespan.startup.complete"}
             await self._news.put(pass_on)
 
-    async def answer(self, head: Dict[str, Any], body: memoryview, answer: Answer) -> None:
+    async def describe(self, root: str) -> Dict[str, Any]:
+        """Return the application's own /openapi.json; without one, no paths."""
+        head = {
+            **{"method": "GET", "root": root, "path": "/openapi.json", "query": ""},
+            **{"scheme": "http", "http_version": "1.1", "client": (), "server": ()},
+            "headers": [("host", "localhost"), ("accept", "application/json")],
+        }
+        kept = _KeptAnswer()
+        try:
+            await self.answer(head, memoryview(b""), kept)
+            document = json.loads(kept.data) if kept.status == 200 else {}
+        except Exception:  # noqa: BLE001 - an application without one raises what it likes
+            document = {}
+        return document if isinstance(document.get("paths"), dict) else {"paths": {}}
+
+    async def answer(self, head: Dict[str, Any], body: memoryview, answer: Any) -> None:
         """Answer a request."""
         is_given = False
 

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import types
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Set
 
 import triton_python_backend_utils as pb_utils
@@ -25,6 +25,7 @@ from zmqtriton_addons.routes.backend.calls import Calls, declared_inputs
 
 _LOOK_EVERY_S = 0.1
 _BLOCKED_STATUS = 70
+_MAX_THREADS, _MAX_LOST = 64, 32
 
 
 class TritonPythonModel:
@@ -32,6 +33,9 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         model = args["model_name"][: -len(names.SUFFIX)]
         self._model = model
+        refusal = names.parameter(config, names.REFUSAL)
+        if refusal:
+            raise pb_utils.TritonModelException(refusal)
         self._within_s = float(names.parameter(config, names.SECONDS) or 60)
         Calls(model, declared_inputs(names.parameter(config, names.INPUTS)))
         module = _load(names.parameter(config, names.DIRECTORY))
@@ -42,6 +46,10 @@ class TritonPythonModel:
                 "application that is called app"
             )
         self._application = Application(app) if callable(app) else None
+        #: The threads of routes that are no coroutines.
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, "route")
+        #: Their calls that run on after the client was answered or has left, and since when.
+        self._lost: Dict[Any, float] = {}
         self._starting: Any = None
         self._active: Set[Any] = set()
         self._beating: Any = None
@@ -65,7 +73,7 @@ class TritonPythonModel:
         inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         head = json.loads(inputs[names.HEAD][0])
         body = memoryview(inputs[names.BODY])
-        self._what = f"{head['method']} {head['path']}"
+        what = self._what = f"{head.get('method', 'the description')} {head.get('path', '')}"
         task = asyncio.ensure_future(self._answer(head, body, answer))
         if not self._active:
             self._beat_s = time.monotonic()
@@ -82,12 +90,10 @@ class TritonPythonModel:
                 raise
             answer.fail(499, "the client has left")
         except _LateError:
-            pb_utils.Logger.log_warn(f"{self._what} of {self._model} has not answered in time")
+            pb_utils.Logger.log_warn(f"{what} of {self._model} has not answered in time")
             answer.fail(504, f"the route has not answered within {self._within_s:g} s")
         except Exception as error:  # noqa: BLE001 - an edge: the client is told, and the log
-            pb_utils.Logger.log_error(
-                f"{head['method']} {head['path']} of {self._model}: {traceback.format_exc()}"
-            )
+            pb_utils.Logger.log_error(f"{what} of {self._model}: {traceback.format_exc()}")
             answer.fail(500, f"the route has failed: {type(error).__name__}")
         finally:
             self._active.discard(task)
@@ -118,6 +124,9 @@ class TritonPythonModel:
             if self._starting is None:
                 self._starting = asyncio.ensure_future(self._application.start())
             await asyncio.shield(self._starting)
+        if names.DESCRIBES in head:
+            await answer.give(await self._describe(head[names.DESCRIBES]))
+            return
         request = api.Request(head, body)
         try:
             row, request.params = api.find(request.method, request.path)
@@ -126,7 +135,29 @@ class TritonPythonModel:
                 raise
             await self._application.answer(head, body, answer)
             return
-        await answer.give(await _called(row.function, request))
+        await answer.give(await self._call(row.function, request))
+
+    async def _call(self, function: Any, request: Any) -> Any:
+        if inspect.isasyncgenfunction(function):
+            return function(request, api.infer)
+        if inspect.iscoroutinefunction(function):
+            return await function(request, api.infer)
+        running = self._threads.submit(function, request, api.infer)
+        try:
+            value = await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if not running.done():
+                self._lost[running] = time.monotonic()
+                running.add_done_callback(lambda done: self._lost.pop(done, None))
+            raise
+        return await value if inspect.isawaitable(value) else value
+
+    async def _describe(self, root: str) -> Dict[str, Any]:
+        own = api.describe()
+        if self._application is None:
+            return own
+        document = await self._application.describe(root)
+        return {**document, "paths": {**document["paths"], **own["paths"]}}
 
     # ------------------------------------------------------------- its watchers
 
@@ -139,28 +170,22 @@ class TritonPythonModel:
         """End this process when a route has kept all others waiting: the server starts another."""
         while True:
             time.sleep(min(1.0, self._within_s / 4))
-            silent_s = time.monotonic() - self._beat_s
+            now = time.monotonic()
+            silent_s = now - self._beat_s
             if self._active and silent_s > self._within_s:
-                sys.stderr.write(
-                    f"a route of model '{self._model}' blocks all others for {silent_s:.0f} s, "
-                    f"probably {self._what}; its process ends\n"
-                )
-                sys.stderr.flush()
-                os._exit(_BLOCKED_STATUS)
+                self._end(f"blocks all others for {silent_s:.0f} s, probably {self._what}")
+            lost = sum(now - since > self._within_s for since in list(self._lost.values()))
+            if lost >= _MAX_LOST:
+                self._end(f"hangs in {lost} threads, although nobody waits for it any more")
+
+    def _end(self, text: str) -> None:
+        sys.stderr.write(f"a route of model '{self._model}' {text}; its process ends\n")
+        sys.stderr.flush()
+        os._exit(_BLOCKED_STATUS)
 
 
 class _LateError(Exception):
     """Raised when a route has not answered in time."""
-
-
-async def _called(function: Any, request: Any) -> Any:
-    if inspect.isasyncgenfunction(function):
-        return function(request, api.infer)
-    if inspect.iscoroutinefunction(function):
-        return await function(request, api.infer)
-    call = partial(function, request, api.infer)
-    value = await asyncio.get_running_loop().run_in_executor(None, call)
-    return await value if inspect.isawaitable(value) else value
 
 
 def _load(directory: str) -> Any:

@@ -7,6 +7,7 @@ parameters which code it was loaded for.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -31,8 +32,10 @@ _REQUIREMENTS = ("requirements.txt", "pyproject.toml", "uv.lock")
 #: Parameters that say as whom, with which Python and within which limits the model runs.
 _COPIED = (
     *("EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS", "stub_user"),
-    *("MAX_MEMORY_BYTES", "CPU_WEIGHT", names.SECONDS),
+    *("max_memory_bytes", "max_segment_bytes", "cpu_weight", names.SECONDS, names.PATH),
 )
+#: How many requests run at the same time.
+_AT_ONCE = "1024"
 
 
 class Code(NamedTuple):
@@ -50,6 +53,15 @@ class Code(NamedTuple):
         return os.path.join(self.directory, str(self.version))
 
 
+class _Attempt(NamedTuple):
+    """The parts that a model of routes is made of."""
+
+    code: Code
+    generation: int
+    #: Why its routes cannot be served; "" if they can.
+    refusal: str
+
+
 class RoutesService(Service):
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up; clients come by HTTP alone, so the socket is closed."""
@@ -58,8 +70,8 @@ class RoutesService(Service):
         #: The generation whose code was looked at, and the code if it has routes, by model.
         self._looked: dict[str, int] = {}
         self._code: dict[str, Code] = {}
-        #: The code that was loaded, or could not be, by the model of routes.
-        self._tried: dict[str, str] = {}
+        #: The last load, or attempt of one, by the model of routes.
+        self._tried: dict[str, _Attempt] = {}
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self) -> list[tuple[str, str]]:
@@ -98,10 +110,16 @@ class RoutesService(Service):
         for name in [name for name in self._looked if name not in serving]:
             del self._looked[name]
             self._code.pop(name, None)
+        configs = {name: serving[name].config for name in self._code if name in serving}
+        refusals = self._refusals(configs)
+        attempts = {
+            name: _Attempt(self._code[name], serving[name].generation, refusals.get(name, ""))
+            for name in configs
+        }
         loads = [
-            self._load(name, code, serving[name].config)
-            for name, code in self._code.items()
-            if name in serving and self._tried.get(name + names.SUFFIX) != code.contents
+            self._load(name, attempt, configs[name])
+            for name, attempt in attempts.items()
+            if self._tried.get(name + names.SUFFIX) != attempt
         ]
         await asyncio.gather(*loads, *map(self._unload, self._left_over()))
 
@@ -115,25 +133,51 @@ class RoutesService(Service):
             else:
                 self._code.pop(name, None)
 
-    async def _load(self, name: str, code: Code, config: Mapping[str, Any]) -> None:
+    def _refusals(self, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """Return why models cannot have their paths; routes that serve keep theirs."""
+        paths = {n: path for n, config in configs.items() if (path := _own_path(config))}
+        if not paths:
+            return {}
+        held = {name for name in paths if _own_path(self._loaded(name)) == paths[name]}
+        taken: dict[str, str] = {}
+        refusals: dict[str, str] = {}
+        for name, path in sorted(paths.items(), key=lambda row: (row[0] not in held, row[0])):
+            refusal = names.path_problem(path)
+            others = [other for other in taken if names.are_within(path, other)]
+            if others and not refusal:
+                refusal = names.taken_text(path, others[0], taken[others[0]])
+            if refusal:
+                refusals[name] = refusal
+            else:
+                taken[path] = name
+        return refusals
+
+    async def _load(self, name: str, attempt: _Attempt, config: Mapping[str, Any]) -> None:
         routed = name + names.SUFFIX
-        self._tried[routed] = code.contents
-        if self._loaded_contents(routed) == code.contents:
+        self._tried[routed] = attempt
+        document = _model_of(routed, attempt, config)
+        if _contents(self._loaded(name)) == _contents(document):
             return
-        document, files = _model_of(routed, code, config)
         try:
             with on_behalf_of("the process of routes"):
                 await load(
-                    self._gateway, routed, {"config": json.dumps(document)}, files, of_service=True
+                    self._gateway,
+                    routed,
+                    {"config": json.dumps(document)},
+                    _files_of(attempt.code, config),
+                    of_service=True,
                 )
         except ZmqTritonError as error:
             _log.error("the routes of model '%s' cannot be loaded: %s", name, error)
+        else:
+            _log.info("routes of model '%s' are served at %s", name, names.path_of(config, name))
 
-    def _loaded_contents(self, routed: str) -> str:
+    def _loaded(self, name: str) -> Mapping[str, Any]:
+        """Return the configuration of the model of a model's routes; {} if it does not serve."""
         for version in self._gateway.catalogue.newest():
-            if version.name == routed:
-                return names.parameter(version.config, names.CONTENTS)
-        return ""
+            if version.name == name + names.SUFFIX:
+                return version.config
+        return {}
 
     def _left_over(self) -> list[str]:
         """Return the models of routes whose models have none, or are gone."""
@@ -154,10 +198,17 @@ class RoutesService(Service):
             await self._gateway.call("unload", {"model": routed, "of_service": True})
 
 
-def _model_of(
-    routed: str, code: Code, config: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the configuration and the files of the model of routes."""
+def _own_path(config: Mapping[str, Any]) -> str:
+    return names.parameter(config, names.PATH)
+
+
+def _contents(config: Mapping[str, Any]) -> str:
+    return names.parameter(config, names.CONTENTS)
+
+
+def _model_of(routed: str, attempt: _Attempt, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the model of routes."""
+    code = attempt.code
     rows = {
         name: [
             entry["data_type"],
@@ -166,37 +217,40 @@ def _model_of(
         for entry in config.get("input", ())
         for name in (entry["name"],)
     }
-    own = {name: names.parameter(config, name) for name in _COPIED}
     parameters = {
         name: value.replace(_MODEL_DIRECTORY, code.directory)
-        for name, value in own.items()
-        if value
+        for name in _COPIED
+        if (value := names.parameter(config, name))
     }
-    parameters |= {
-        names.DIRECTORY: code.path,
-        names.CONTENTS: code.contents,
-        names.INPUTS: json.dumps(rows),
-    }
-    document = {
+    parameters |= {names.DIRECTORY: code.path, names.INPUTS: json.dumps(rows)}
+    parameters["MAX_INFLIGHT"] = _AT_ONCE
+    if attempt.refusal:
+        parameters[names.REFUSAL] = attempt.refusal
+    made_of = json.dumps([code.contents, parameters]).encode()
+    parameters[names.CONTENTS] = hashlib.sha256(made_of).hexdigest()
+    head, body = (
+        {"name": names.HEAD, "data_type": "TYPE_STRING", "dims": [1]},
+        {"name": names.BODY, "data_type": "TYPE_UINT8", "dims": [-1]},
+    )
+    return {
         "name": routed,
         "backend": names.BACKEND,
         "max_batch_size": 0,
         "model_transaction_policy": {"decoupled": True},
         "version_policy": {"specific": {"versions": [code.version]}},
-        "input": [
-            {"name": names.HEAD, "data_type": "TYPE_STRING", "dims": [1]},
-            {"name": names.BODY, "data_type": "TYPE_UINT8", "dims": [-1]},
-        ],
-        "output": [
-            {"name": names.HEAD, "data_type": "TYPE_STRING", "dims": [1]},
-            {"name": names.BODY, "data_type": "TYPE_UINT8", "dims": [-1]},
-        ],
+        "input": [head, body],
+        "output": [head, body],
         "instance_group": [{"count": 1, "kind": "KIND_CPU"}],
         "parameters": {name: {"string_value": value} for name, value in parameters.items()},
     }
+
+
+def _files_of(code: Code, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of the model of routes."""
     files = {f"file:{code.version}/{names.FILE}": Path(code.path, names.FILE).read_bytes()}
-    for name in {*_REQUIREMENTS, own["PYTHON_REQUIREMENTS"]} - {""}:
+    requirements = names.parameter(config, "PYTHON_REQUIREMENTS")
+    for name in {*_REQUIREMENTS, requirements} - {""}:
         path = os.path.join(code.directory, name)
         if os.path.isfile(path):
             files[f"file:{name}"] = Path(path).read_bytes()
-    return document, files
+    return files

@@ -54,6 +54,7 @@ from zmqtriton_addons.tools.checking.findings import (
     warning,
 )
 from zmqtriton_addons.tools.checking.model_files import file_problems
+from zmqtriton_addons.tools.checking.routes import route_problems
 from zmqtriton_floor.errors import ZmqTritonError
 
 
@@ -114,6 +115,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         here = to_warning(problem) if problem.is_host_specific else problem
         problems.append(locate(here, path, positions))
     problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
+    problems += [locate(p, path, positions) for p in route_problems(config)]
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)
     findings.has_auto_completion = completes

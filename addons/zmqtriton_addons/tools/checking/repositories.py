@@ -38,6 +38,7 @@ from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.findings import Findings, locate_all, warning
 from zmqtriton_addons.tools.checking.model_code import NAMING, missing_name_warning
 from zmqtriton_addons.tools.checking.models import ModelFindings, check_model
+from zmqtriton_addons.tools.checking.routes import path_in, taken_path_problems
 from zmqtriton_addons.tools.checking.sources import check_sources
 from zmqtriton_floor.errors import InternalError, closest_match
 
@@ -71,6 +72,7 @@ def check_repositories(
             )
     for one in list(report.models.values()):
         _check_references(one, models)
+    _check_route_paths(report)
     _check_sources(report)
     for one in report.models.values():
         one.sort()
@@ -226,6 +228,14 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
                 problem = Problem(fact.text, severity=severity, path=str(path))
                 problems.append(replace(problem, line=fact.line, column=fact.column))
     return problems
+
+
+def _check_route_paths(report: Report) -> None:
+    paths: dict[str, str] = {}
+    for name, one in report.models.items():
+        if one.config is not None and (path := path_in(one.config)):
+            one.problems += locate_all(taken_path_problems(one.config, paths), one.config_path)
+            paths[name] = path
 
 
 def _check_sources(report: Report) -> None:

@@ -23,6 +23,7 @@ from zmqtriton.ctl import (
 )
 from zmqtriton.findings import Finding, Severity
 from zmqtriton_addons.ctl.stacks import read_stacks
+from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
@@ -203,12 +204,20 @@ class _Server:
             log=self._log(model) if has_failed or not is_overview else (),
             problems=problems,
             directories=directories,
+            routes_path="" if is_overview else self._routes_path(model),
             silent_repositories=self._directories.silent,
             load_phase=""
             if all(entry.get("state") for entry in facts.entries)
             else self._load_phases.get(model, ""),
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+
+    def _routes_path(self, model: str) -> str:
+        """Return where the model's own routes are served; "" if they are not."""
+        routed = model + names.SUFFIX
+        if not any(e["name"] == routed and e.get("state") == "READY" for e in self.index):
+            return ""
+        return names.path_of(self._ask("config", {"model": routed}), model)
 
     def _should_be_checked(self, model: str) -> bool:
         """True if a version of the model is not ready: its files may say why."""

@@ -50,6 +50,8 @@ class Facts:
     directories: Sequence[str] = ()
     #: What the load that is under way does.
     load_phase: str = ""
+    #: The path at which its own routes are served; "" without any.
+    routes_path: str = ""
     #: Repositories that have not answered, in which it may have more.
     silent_repositories: Sequence[str] = ()
     now_s: float = 0.0

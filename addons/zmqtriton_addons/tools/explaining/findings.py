@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from zmqtriton.ctl import format_bytes, format_duration
 from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,
     explain_reason,
@@ -39,9 +40,12 @@ def find_all(facts: Facts) -> list[Finding]:
         *find_in_requests(facts),
         *_growth_findings(facts),
         *_quota_findings(facts),
+        *_route_findings(facts),
         *_directory_findings(facts),
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
+    if facts.routes_path:
+        findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += judge_pressure(facts.pressure)
     return [_without_harm(facts, finding) for finding in findings]
 
@@ -287,6 +291,17 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
         elif row.get("exceeded") and quota not in (PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
             yield warning(text, "Raise the parameter in config.pbtxt.", *show)
+
+
+def _route_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell why the model's own routes, which are a model themselves, are not served."""
+    routed = f"{facts.model}{names.SUFFIX}"
+    for entry in facts.index:
+        reason = reason_of(entry)
+        if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
+            why = explain_reason(routed, reason)
+            command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
+            yield warning(f"its routes are not served: {why.text}", why.advice, command)
 
 
 def _canary_findings(facts: Facts) -> Iterator[Finding]:

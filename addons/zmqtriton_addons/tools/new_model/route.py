@@ -1,4 +1,4 @@
-"""Writes the route of a new model, and what asks it."""
+"""Writes the route of a new model, and its client."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def route_client_text(draft: Draft) -> str:
 
 
 def route_curl(draft: Draft) -> str:
-    """Return a command line that asks the route; "" if nobody could read it."""
+    """Return a command line that asks the route; "" if it would be too long to read."""
     if sum(tensor.example_size() for tensor in draft.inputs) > MAX_ELEMENTS:
         return ""
     document = {

@@ -74,7 +74,10 @@ class Description:
             self._errors.update(dict.fromkeys(more.operations, more.error))
 
     async def document(self, req: Request, resp: falcon.asgi.Response) -> None:
-        resp.data = json_documents.write(self._describe(req.grant))
+        document = self._describe(req.grant)
+        for describe in filter(None, (each.describe for each in extensions(self._gateway))):
+            await describe(self._gateway, req, document)
+        resp.data = json_documents.write(document)
 
     def _describe(self, grant: Grant | None) -> dict[str, Any]:
         settings = self._gateway.settings
@@ -115,7 +118,7 @@ class Description:
         return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
 
     def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
-        responder = _name(route)
+        responder = str(getattr(route.responder, "__qualname__", ""))
         entry = self._operations.get(responder, Operation(responder))
         parameters = [_parameter(*match) for match in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
@@ -136,7 +139,10 @@ class Description:
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)
-        parameters += [_query(name, schema) for name, schema in entry.query.items()]
+        parameters += [
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in entry.query.items()
+        ]
         if parameters:
             operation["parameters"] = parameters
         if entry.request:
@@ -168,10 +174,6 @@ def all_operations(gateway: Gateway) -> dict[str, Operation]:
     return {name: text for texts in (*more, OPERATIONS) for name, text in texts.items()}
 
 
-def _name(route: Route) -> str:
-    return str(getattr(route.responder, "__qualname__", ""))
-
-
 def _tag(route: Route) -> str:
     return route.category or _NO_CATEGORY
 
@@ -181,10 +183,6 @@ def _parameter(name: str, converter: str) -> dict[str, Any]:
     if converter == "number":
         schema = {"type": "string", "pattern": "^[0-9]+$"}
     return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
 def _operation_id(method: str, path: str) -> str:

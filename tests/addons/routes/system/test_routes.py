@@ -55,6 +55,7 @@ import os
 import sys
 import time
 
+import numpy as np
 from helper import EDITION
 from zmqtriton.routes import File, Response, RouteError, route
 
@@ -118,6 +119,16 @@ def fails(request, infer):
 @route("GET /teapot")
 def teapot(request, infer):
     raise RouteError(418, "short and stout")
+
+
+@route("GET /other")
+async def other(request, infer):
+    '''Ask another model.
+
+    With the rights of this one.
+    '''
+    response = await infer({"INPUT0": np.ones((1,), np.float32)}, model="identity_fp32")
+    return response["OUTPUT0"].tolist()
 
 
 @route("GET /hangs")
@@ -336,6 +347,22 @@ def test_a_reload_has_the_new_routes_without_a_failed_request(server: Server) ->
     assert 2 == seen[-1]
 
 
+def test_each_route_is_described(server: Server) -> None:
+    document = ask(server, "/openapi.json").document
+
+    paths = {path: each for path, each in document["paths"].items() if "/models/ocr/" in path[:12]}
+    assert {"GET", "POST"} == {method.upper() for each in paths.values() for method in each}
+    other = paths["/models/ocr/other"]["get"]
+    assert ("Ask another model.", "With the rights of this one.", ["ocr.routes"]) == (
+        *(other["summary"], other["description"], other["tags"]),
+    )
+    page = paths["/models/ocr/pages/{page}/{rest}"]["get"]
+    assert ["page", "rest"] == [parameter["name"] for parameter in page["parameters"]]
+    assert "requestBody" in paths["/models/ocr/echo"]["post"]
+    assert {"name": "ocr.routes"} in document["tags"]
+    assert not [path for path in document["paths"] if "{rest" in path and "/ocr/" not in path]
+
+
 def test_routes_come_and_go_with_their_model(tmp_path: Path) -> None:
     options = ["--routes", "--model-control-mode=explicit", "--load-model=ocr"]
     server = Server(tmp_path, [], options=options)
@@ -401,4 +428,8 @@ def test_a_token_is_good_for_the_routes_of_its_models(tmp_path: Path) -> None:
         }
 
         assert {"ocr": 200, "other": 403, "all": 200} == statuses
+        # what routes ask is asked by the model's code, whoever its client is
+        own = {"Authorization": f"Bearer {secrets['ocr']}"}
+        assert [1.0] == ask(server, "/models/ocr/other", headers=own).document
+        assert 403 == ask(server, "/v2/models/identity_fp32", headers=own).status
         assert 401 == ask(server, "/models/ocr/raw", b"1").status

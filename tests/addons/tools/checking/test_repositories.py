@@ -202,3 +202,20 @@ def test_tensors_that_the_configuration_lacks_are_named(tmp_path: Path) -> None:
         (4, "the configuration has no output 'Z'; it names B"),
     ] == [(one.line, one.text) for one in models["m"].warnings]
     assert [] == models["asks"].warnings
+
+
+def test_paths_of_routes_are_plain_and_nobody_else_s(tmp_path: Path) -> None:
+    for name, path in (("a", "/shop"), ("b", "/shop/ocr"), ("c", "/v2/mine"), ("d", "/other")):
+        parameter = f'parameters {{ key: "ROUTES_PATH" value {{ string_value: "{path}" }} }}\n'
+        write(tmp_path, name, GOOD + parameter, MODEL)
+
+    models = checked(tmp_path).models
+
+    texts = {name: [problem.text for problem in one.errors] for name, one in models.items()}
+    assert {
+        "a": [],
+        "b": ["ROUTES_PATH '/shop/ocr' is taken: the routes of model 'a' are at '/shop'"],
+        "c": ["ROUTES_PATH '/v2/mine' is the server's own: it serves '/v2' itself"],
+        "d": [],
+    } == texts
+    assert [4, 4] == [models[name].errors[0].line for name in ("b", "c")]

@@ -520,3 +520,15 @@ def test_of_a_model_that_is_well_its_counts_are_told() -> None:
 
     text = "ready, 1 of 1 instance ready, 3 requests answered, 1 canceled: nothing is wrong"
     assert [text] == [finding.text for finding in findings]
+
+
+def test_routes_that_are_not_served_are_told_with_their_model() -> None:
+    routed = unavailable(raised("TritonModelException", "ROUTES_PATH '/v2' is taken"), "m.routes")
+
+    findings = find_all(Facts("m", index=[READY, routed]))
+    served = find_all(Facts("m", index=[READY], routes_path="/api/m"))
+
+    assert ["zmqtriton-ctl explain m.routes"] == list(findings[0].commands)
+    assert "its routes are not served: " in findings[0].text
+    assert "ROUTES_PATH '/v2' is taken" in findings[0].text
+    assert "its routes are served at /api/m" == served[-1].text

@@ -98,14 +98,14 @@ class RealtimeResponse(Response):
         if "item_id" in members and self._item is not None and self._item.call is not None:
             members["call_id"] = self._item.call.id
         self.is_over = kind in _DONE
-        told = event("response.done" if kind in _DONE else kind, **members)
+        lines = event("response.done" if kind in _DONE else kind, **members)
         if item is None:
-            return told
+            return lines
         if kind.endswith(".done"):
             self.items.append(item)
         if self._conversation is None:
-            return told
-        return told + event(_ITEM_EVENTS[kind], item=item)
+            return lines
+        return lines + event(_ITEM_EVENTS[kind], item=item)
 
     def _response(self, status: str, answers: Sequence[Choices] = ()) -> dict[str, Any]:
         reason = _REASONS.get(answers[0].all[0].reason or "") if answers else None

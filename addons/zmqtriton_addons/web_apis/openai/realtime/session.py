@@ -7,6 +7,7 @@ time. Audio, pictures and stored prompts are refused by the field's name.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -39,6 +40,8 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Request
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process import Arrivals, Share
+
+_log = logging.getLogger(__name__)
 
 #: Browsers name it, with their token as another one.
 _SUBPROTOCOL = "realtime"
@@ -278,16 +281,18 @@ class _Session:
         try:
             events = self._texts.stream_chat(cast(Request, turn), request, response)
             async with aclosing(events):
-                async for told in events:
-                    await self._send(told)
+                async for lines in events:
+                    await self._send(lines)
         except asyncio.CancelledError:
             if self._response is response:  # the conversation ends
                 raise
             if not response.is_over:
                 await self._send(response.cancel())
         except Exception as error:  # noqa: BLE001 - an edge: the conversation goes on
-            known = error if isinstance(error, ZmqTritonError) else InternalError("internal error")
-            await self._send(response.failure(known))
+            if not isinstance(error, ZmqTritonError):
+                _log.error("a response in a conversation failed", exc_info=error)
+                error = InternalError("internal error")
+            await self._send(response.failure(error))
         finally:
             turn.share.release()
             self._response = self._responding = None
@@ -329,7 +334,7 @@ class _Session:
 
 
 class _Refused(InvalidArgument):
-    """Raised for an event that does not fit what is under way."""
+    """Raised for an event that does not fit the responses under way."""
 
     field = None
 

@@ -1,0 +1,164 @@
+"""Routes that hang, leak or are not read, and clients that mean ill, hurt their model alone."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from tests.addons.jobs.asking import ask
+from tests.addons.routes.system.test_routes import CONFIG, MODEL, form
+from tests.support.raw_http import connect_narrow, raw_request
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MIB = 1 << 20
+ROUTES = """
+import asyncio
+import os
+import time
+
+from zmqtriton.routes import route
+
+kept = []
+
+
+@route("GET /pid")
+async def pid(request, infer):
+    return os.getpid()
+
+
+@route("GET /large")
+async def large(request, infer):
+    return bytes(3 << 20)
+
+
+@route("GET /thread")
+def thread(request, infer):
+    return os.getpid()
+
+
+@route("GET /sleeps")
+def sleeps(request, infer):
+    time.sleep(1000)
+
+
+@route("GET /hangs")
+async def hangs(request, infer):
+    await asyncio.sleep(1000)
+
+
+@route("GET /flood")
+async def flood(request, infer):
+    while True:
+        yield bytes(1 << 20)
+
+
+@route("GET /leaks")
+async def leaks(request, infer):
+    kept.append(b"x" * (64 << 20))
+    return len(kept)
+
+
+@route("POST /form")
+async def read_form(request, infer):
+    return {name: len(file.view) for name, file in request.files.items()}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--routes", f"--http-max-input-size={16 * MIB}"]
+    server = Server(tmp_path_factory.mktemp("attacks"), ["identity_fp32"], options=options)
+    limit = f'parameters {{ key: "max_memory_bytes" value {{ string_value: "{400 * MIB}" }} }}\n'
+    for name, config in (("ocr", CONFIG), ("leaky", CONFIG + limit)):
+        directory = server.repository / name
+        (directory / "1").mkdir(parents=True)
+        (directory / "config.pbtxt").write_text(config)
+        (directory / "1" / "model.py").write_text(MODEL)
+        (directory / "1" / "routes.py").write_text(ROUTES)
+    with server:
+        yield server
+
+
+def pid_of(server: Server, path: str = "pid", model: str = "ocr") -> int:
+    reply = ask(server, f"/models/{model}/{path}")
+    return int(reply.document) if reply.status == 200 else 0
+
+
+def test_routes_that_hang_leave_others_their_turn(server: Server) -> None:
+    pid = pid_of(server)
+    with ThreadPoolExecutor(40) as clients:
+        late = [clients.submit(ask, server, "/models/ocr/hangs") for _ in range(40)]
+
+        assert pid == pid_of(server) == pid_of(server, "thread")
+        assert [504] * 40 == [each.result().status for each in late]
+    assert pid == pid_of(server)
+
+
+def test_threads_that_never_end_end_their_process(server: Server) -> None:
+    pid = pid_of(server)
+    with ThreadPoolExecutor(40) as clients:
+        late = [clients.submit(ask, server, "/models/ocr/sleeps") for _ in range(40)]
+
+        assert {504} == {each.result().status for each in late}
+    eventually(lambda: pid_of(server, "thread") not in (0, pid), 60)
+    assert "hangs in" in server.log_text()
+
+
+def test_answers_that_are_not_read_hold_up_no_other(server: Server) -> None:
+    pid = pid_of(server)
+    with ExitStack() as stack:
+        for _ in range(80):
+            client = stack.enter_context(connect_narrow(server.http_port))
+            client.sendall(raw_request("GET", "/models/ocr/flood"))
+        for _ in range(3):
+            assert 3 * MIB == len(ask(server, "/models/ocr/large").body)
+    assert pid == pid_of(server)
+
+
+def test_forms_that_come_slowly_or_never_end_hold_up_no_other(server: Server) -> None:
+    body, headers = form(('name="file"; filename="a"', b"x" * 1000))
+    head = raw_request("POST", "/models/ocr/form", body, **headers)[:-900]
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for _ in range(100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+            client.sendall(head)
+            sockets.append(client)
+        for byte in b"xxx":
+            for client in sockets:
+                client.sendall(bytes((byte,)))
+            reply = ask(server, "/models/ocr/form", body, headers)
+            assert (200, {"file": 1000}) == (reply.status, reply.document)
+
+
+@pytest.mark.parametrize(("size", "status"), [(15 * MIB, 200), (17 * MIB, 400)])
+def test_a_giant_form_is_as_large_as_the_server_says(
+    server: Server, size: int, status: int
+) -> None:
+    body, headers = form(('name="file"; filename="a"', bytes(size)))
+
+    reply = ask(server, "/models/ocr/form", body, headers)
+
+    assert status == reply.status, reply.body
+    if status == 200:
+        assert {"file": size} == reply.document
+    else:
+        assert "exceeds the maximum" in reply.document["error"]
+
+
+def test_a_route_that_leaks_is_replaced_at_its_limit(server: Server) -> None:
+    pid, other = pid_of(server, model="leaky"), pid_of(server)
+    began = time.monotonic()
+    while pid_of(server, model="leaky") in (pid, 0) and time.monotonic() < began + 60:
+        ask(server, "/models/leaky/leaks")
+
+    assert pid_of(server, model="leaky") not in (0, pid)
+    assert other == pid_of(server)
