@@ -6,10 +6,12 @@ import random
 import secrets
 from pathlib import Path
 
+from tests.faults.attacks import over_routes
 from tests.faults.attacks.target import (
     ECHO,
     ENDLESS,
     OVERWRITING,
+    ROUTED,
     SIZED,
     SPOKEN,
     STREAMED,
@@ -76,11 +78,15 @@ def prepare(server: Server, chance: random.Random) -> None:
         for depth in range(chance.randint(2, 4)):
             template = _LOOP.format(f"i{depth}", template)
         (server.repository / f"{ENDLESS}{number}" / "chat_template.jinja").write_text(template)
-    for name, code in ((SIZED, _SIZED), (OVERWRITING, _OVERWRITING)):
+    for name, code in ((SIZED, _SIZED), (OVERWRITING, _OVERWRITING), (ROUTED, _SIZED)):
         model = server.repository / name / "1" / "model.py"
         model.parent.mkdir(parents=True)
         model.write_text(code)
         (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    (server.repository / ROUTED / "1" / "routes.py").write_text(over_routes.CODE)
+    with (server.repository / ROUTED / "config.pbtxt").open("a") as file:
+        for key, value in (("ROUTES_SECONDS", 3), ("max_memory_bytes", 400 << 20)):
+            file.write(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n')
 
 
 def write_token(path: Path) -> str:

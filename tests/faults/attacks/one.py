@@ -10,7 +10,15 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.faults.attacks import at_the_door, frames, over_grpc, over_http, over_sockets, strongest
+from tests.faults.attacks import (
+    at_the_door,
+    frames,
+    over_grpc,
+    over_http,
+    over_routes,
+    over_sockets,
+    strongest,
+)
 from tests.faults.attacks.target import Attacker, Target
 
 ATTACKS = (
@@ -18,6 +26,7 @@ ATTACKS = (
     | over_grpc.ATTACKS
     | frames.ATTACKS
     | over_sockets.ATTACKS
+    | over_routes.ATTACKS
     | at_the_door.ATTACKS
 )
 _ALL: dict[str, Callable[[Attacker], str | None]] = {**ATTACKS, **strongest.ATTACKS}

@@ -27,6 +27,7 @@ def serving(seed: int, directory: Path) -> Iterator[tuple[Server, Target]]:
     """Serve those who attack and those who do not; seeds that are odd have tokens."""
     options = [
         *(f"--client-memory-byte-size={LIMIT}", "--allow-openai", "--zmq-door"),
+        "--routes",
         f"--runtime-directory={directory / 'r'}",
     ]
     token = ""

@@ -17,6 +17,8 @@ from tests.support.raw_http import raw_request
 
 #: Asked by attackers alone, so that nobody waits for them who asks other models.
 SIZED, STREAMED, ECHO, SPOKEN, ENDLESS = "sized", "streaming", "echo", "parrot", "endless"
+#: Has routes of its own.
+ROUTED = "routed"
 #: Overwrites the page that tells how far it is.
 OVERWRITING = "overwriting"
 #: How many models there are with a chat template that does not end.
