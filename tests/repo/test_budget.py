@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 51_516,
     "tests": 77_850,
-    "tests/addons": 18_220,
+    "tests/addons": 18_230,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,

@@ -43,7 +43,7 @@ _END = b"\r\n--b--\r\n"
 def _head(size: int | None) -> bytes:
     length = "Transfer-Encoding: chunked" if size is None else f"Content-Length: {size}"
     return (
-        f"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Type: {_TYPE}\r\n{length}\r\n"
+        f"POST /v1/files HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {_TYPE}\r\n{length}\r\n"
         "Connection: close\r\n\r\n"
     ).encode()
 
@@ -114,7 +114,8 @@ def giant_form(server: Server) -> str:
 def many_parts(server: Server) -> str:
     """64 MiB of boundaries, and of what looks like one."""
     begun = time.monotonic()
-    for text in (b"\r\n--b\r\nA: b\r\n\r\n", b"\r\n--bc"):
+    field = b'\r\n--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n'
+    for text in (field, b"\r\n--bc"):
         piece = text * (MIB // len(text))
         status, _ = send(server, [_HEAD, *[piece] * 64, _END])
         assert 413 == status

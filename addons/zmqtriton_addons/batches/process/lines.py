@@ -13,6 +13,8 @@ import numpy as np
 import orjson
 
 MAX_LINES = 1_000_000
+#: The bytes of one line, and the values in it, of which each takes 50 bytes and more in memory.
+MAX_LINE_BYTES, _MAX_VALUES = 16 << 20, 250_000
 _MAX_ID = 512
 _MAX_FAULTS = 100
 _DUPLICATE = "The custom_id of this request is that of an earlier line."
@@ -66,6 +68,8 @@ def _parse(line: bytes, text: Text, endpoint: str) -> Line:
     """Return the request in a line. Raises FaultyLineError."""
     if len(line) > text.max_line:
         raise FaultyLineError("line_too_long", f"A line may have {text.max_line} bytes.", None)
+    if sum(map(line.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise FaultyLineError("line_too_long", f"A line may have {_MAX_VALUES} values.", None)
     try:
         fields = orjson.loads(line)
     except ValueError:

@@ -12,7 +12,13 @@ from functools import partial
 from typing import TypeVar
 
 from zmqtriton_addons.batches.process import results, tables
-from zmqtriton_addons.batches.process.lines import Line, Text, read_some, validate
+from zmqtriton_addons.batches.process.lines import (
+    MAX_LINE_BYTES,
+    Line,
+    Text,
+    read_some,
+    validate,
+)
 from zmqtriton_addons.batches.process.tables import (
     CANCELLING,
     ENDS,
@@ -45,7 +51,7 @@ class UnderWay:
         self._gateway = gateway
         self._store = store
         self._running = running
-        self._max_line: int = gateway.settings.http.max_input_size
+        self._max_line = min(gateway.settings.http.max_input_size, MAX_LINE_BYTES)
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton_addons.jobs import messages
-from zmqtriton_addons.jobs.messages import PART_BYTES, SERVICE, Body, Contents, Document
+from zmqtriton_addons.jobs.messages import SERVICE, Body, Contents, Document
 from zmqtriton_addons.jobs.process.documents import describe
 from zmqtriton_addons.jobs.process.job_ids import new_id
 from zmqtriton_addons.jobs.process.responses import EVENTS, read_page
@@ -37,6 +37,8 @@ from zmqtriton_addons.jobs.process.webhooks.sending import Sending
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import Service
 
+#: The bytes of each connection that are here and wait to be read.
+_READ_BYTES = 64 << 10
 #: For an earlier process to give the directory up.
 _OPEN_WITHIN_S = 8.0
 _NOT_YET = "another process still has the jobs; retry later"
@@ -77,7 +79,7 @@ class JobsService(Service):
 
     async def open(self) -> Sequence[tuple[str, str]]:
         self._server = await asyncio.start_unix_server(
-            self._serve, sock=self._listener, limit=PART_BYTES, backlog=socket.SOMAXCONN
+            self._serve, sock=self._listener, limit=_READ_BYTES, backlog=socket.SOMAXCONN
         )
         return [("Jobs", self._path)]
 

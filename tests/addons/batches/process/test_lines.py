@@ -57,6 +57,20 @@ def test_a_wrong_line_is_named_and_others_are_read(tmp_path: Path, row: Any, cod
     assert 2 == validation.total
 
 
+def test_a_line_that_would_become_a_hundred_times_as_large_is_not_read(tmp_path: Path) -> None:
+    bomb = line("a", more={"body": {"model": "m", "messages": [[]] * 300_000}})
+    whole = text(tmp_path, text_of(bomb, line("b")))._replace(max_line=1 << 24)
+    tracemalloc.start()
+    try:
+        validation = validate(whole, CHAT, lambda: False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [(1, "line_too_long")] == [(one["line"], one["code"]) for one in validation.faults]
+    assert peak < 8 << 20
+
+
 def test_each_line_has_an_id_of_its_own(tmp_path: Path) -> None:
     rows = [line("a"), line("b"), b"", line("a"), line("c"), line("b")]
 
