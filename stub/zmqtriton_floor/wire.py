@@ -658,6 +658,12 @@ class WorkerForked(NamedTuple):
     pid: Count
 
 
+class ThreadEnded(NamedTuple):
+    """An instance that was a thread of the sender has ended, and the others go on."""
+
+    serial: Count
+
+
 class ConfigCompleted(NamedTuple):
     """auto_complete_config of the model has returned."""
 
@@ -766,7 +772,7 @@ _KINDS: tuple[type[Any], ...] = (
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, HostInstance, RepositoryState, StageTimes, TrafficSplit),
     *(ServerDraining, PreparationProgress, Settled, StreamListener, MemoryGrowth, Mismatch),
-    Progress,
+    *(Progress, ThreadEnded),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

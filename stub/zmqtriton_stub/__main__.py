@@ -1,7 +1,8 @@
 """The entry point of a stub, started by path by the model's own interpreter.
 
 `python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub,
-`--fork-server FD` the fork server, `--template FD m` what the instances of a model are forked from.
+`--fork-server FD` the fork server, `--template FD m` what the instances of a model are forked from,
+`--threads FD m` all instances of a model.
 Loads the floor and the stub from where they lie, so that neither this directory nor the server's
 site-packages come onto the model's path. The loading stands outside the guard, since children that
 a model makes with multiprocessing's spawn run this file, too, under another name.
@@ -15,6 +16,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zmqtriton_stub import template
 
 
 def _load_packages() -> None:
@@ -42,6 +47,10 @@ if not __package__:
     _load_packages()
 
 
+#: Processes that load a model for all of its instances.
+_LOADED_ONCE = (["--template"], ["--threads"])
+
+
 def main() -> int:
     arguments = sys.argv[1:]
     shared = of_template = None
@@ -52,19 +61,15 @@ def main() -> int:
         if born is None:
             return 0
         arguments, shared = born, fork_server.SHARED_MODULES
-    at = 2 if arguments[:1] == ["--template"] else 6
+    at = 2 if arguments[:1] in _LOADED_ONCE else 6
     if arguments[at : at + 1] == ["--support"]:
         # after everything that the environment has, and before what lies beside the model
         sys.path.append(arguments[at + 1])
         del arguments[at : at + 2]
-    if arguments[:1] == ["--template"]:
-        try:
-            from zmqtriton_stub import template
-        except ImportError as error:
-            return _lacks_module(error, arguments[2])
-        born_of = template.run(int(arguments[1]))
-        if born_of is None:
-            return 0
+    if arguments[:1] in _LOADED_ONCE:
+        born_of = _load_once(arguments)
+        if isinstance(born_of, int):
+            return born_of
         arguments, shared, of_template = born_of
     if len(arguments) != 8 or arguments[0:6:2] != ["--lifeline", "--progress", "--listener"]:
         sys.stderr.write(
@@ -84,6 +89,17 @@ def main() -> int:
 
         ending.end(shared)
     return status
+
+
+def _load_once(arguments: list[str]) -> int | template.Born:
+    """Return the parts of a new stub, or the status at the process's own end."""
+    try:
+        from zmqtriton_stub import template, threads
+    except ImportError as error:
+        return _lacks_module(error, arguments[2])
+    if arguments[0] == "--threads":
+        return threads.run(int(arguments[1]), arguments[2])
+    return template.run(int(arguments[1])) or 0
 
 
 def _lacks_module(error: ImportError, model: str) -> int:

@@ -1,7 +1,7 @@
 """The instance that this process runs, for functions of pb_utils without an object.
 
 `current` is set once, by the loop, before the model is imported. It is None where a test imports
-pb_utils without a server.
+pb_utils without a server. Where several instances share a process, each has its threads.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
@@ -189,12 +190,29 @@ class Instance:
 
 
 current: Instance | None = None
+
+
+class _OfThread(threading.local):
+    instance: Instance | None = None
+
+
+_of_thread = _OfThread()
 #: True in a process that the model has forked: it is not the instance, and has only its `line`.
 is_forked = False
 #: What closes this process's copies of the instance's connections there.
 on_fork: list[Callable[[], None]] = []
 #: The lines that the server logs at the moment.
 log_options = logs.LogOptions()
+
+
+def here() -> Instance | None:
+    """Return the instance for which this thread runs; None without a server."""
+    return _of_thread.instance or current
+
+
+def take_thread(instance: Instance | None) -> None:
+    """Take note that this thread runs for one of several instances of this process."""
+    _of_thread.instance = instance
 
 
 def become_forked() -> None:
@@ -220,7 +238,7 @@ def end_forked() -> None:
 
 def check_is_no_program() -> None:
     """Raise in a program that a model has started, which is neither the instance nor its fork."""
-    if current is None and stub_mark.VARIABLE in os.environ:
+    if here() is None and stub_mark.VARIABLE in os.environ:
         raise TritonModelException(
             "this process was started by a model, by multiprocessing's spawn or forkserver "
             "perhaps (since Python 3.14 the default), and has no connection to the server: use "
@@ -230,7 +248,8 @@ def check_is_no_program() -> None:
 
 def refusal(doing: str, text: str) -> TritonModelException:
     """Return Triton's words for what the server does not do for a model."""
-    name = "" if current is None else current.name
+    of = here()
+    name = "" if of is None else of.name
     return TritonModelException(
         f"{doing}: Failed to process the request for model '{name}', message: {text}"
     )

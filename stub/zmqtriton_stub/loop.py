@@ -155,6 +155,8 @@ class Stub:
         """Let go of what the end of a process would."""
         for close in reversed(self._on_end):
             close()
+        if self._listener >= 0:
+            os.close(self._listener)
 
     # ------------------------------------------------------------ supervisor
 

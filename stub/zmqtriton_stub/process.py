@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from zmqtriton_floor import prctl
 from zmqtriton_floor.execution_progress import Progress
@@ -26,17 +26,27 @@ def run(
     lifeline: int, page: int, listener: int, name: str, process: Optional[OwnProcess] = None
 ) -> int:
     """Run the loop; return the exit status if the process may end in order, else end it."""
-    _prepare(name)
-    progress = Progress(page)
-    os.close(page)
-    os.set_inheritable(listener, False)
+    prepare(name)
     if process is None:
         # models in files have no command line; what a process binds keeps that of the process
         sys.argv[1:] = []
+    return live(lambda: make_stub(lifeline, page, listener, process or OwnProcess()))
+
+
+def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> Stub:
+    """Return an instance that is to run in this process, and has nothing in common with forks."""
+    progress = Progress(page)
+    os.close(page)
+    os.set_inheritable(listener, False)
+    stub = Stub(Lifeline.inherited(lifeline), progress, listener, process)
+    instance.on_fork.append(stub.abandon)
+    return stub
+
+
+def live(make: Callable[[], Stub]) -> int:
+    """Run an instance and return its exit status; what it does not survive ends this process."""
     try:
-        stub = Stub(Lifeline.inherited(lifeline), progress, listener, process or OwnProcess())
-        instance.on_fork.append(stub.abandon)
-        return stub.run()
+        return make().run()
     except SystemExit as error:
         _die(error.code)
     except BaseException:  # noqa: BLE001 - the last edge: say what it was, then die
@@ -45,7 +55,8 @@ def run(
     return 1
 
 
-def _prepare(name: str) -> None:
+def prepare(name: str) -> None:
+    """Make this process the one of an instance, or of several."""
     # before anything else: from here on the supervisor's end is ours
     prctl.die_with_parent()
     prctl.set_name(f"stub {name}")

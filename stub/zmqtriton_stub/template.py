@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
@@ -62,21 +62,10 @@ def run(descriptor: int) -> Optional[Born]:
     lifeline = Lifeline.inherited(descriptor)
     fork_server = ForkServer(lifeline)
     fork_server.prepare("zmqtriton-template")
-    load = _await_load(lifeline)
-    if load is None:
-        return None
-    sys.argv[1:] = []  # as models find it
-    template = Instance(load, lifeline.send)
-    this_process.current = template
-    try:
-        before = _descriptors()
-        model_class = _preload(load)
-        _check(before)
-    except Refusal as refusal:
-        lifeline.send(wire.LoadFailed(Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}"))))
-        return None
-    except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
-        lifeline.send(wire.LoadFailed(reason_of(error)))
+    # ONNX Runtime would start a thread when it is imported, which reports to its makers
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    loaded = load_once(lifeline, _check)
+    if loaded is None:
         return None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -87,7 +76,42 @@ def run(descriptor: int) -> Optional[Born]:
     if arguments is None:
         return None
     sys.argv[1:] = []
-    return arguments, shared, Preloaded(template, model_class)
+    return arguments, shared, Preloaded(loaded.template, loaded.model_class)
+
+
+class Loaded(NamedTuple):
+    """A model that was loaded for all of its instances."""
+
+    #: In the place of the instances until they are there.
+    template: Instance
+    model_class: Any
+    config: Any
+
+
+def load_once(
+    lifeline: Lifeline, check: Callable[[FrozenSet[_Descriptor]], None]
+) -> Optional[Loaded]:
+    """Load the model that the supervisor names; None if it cannot be, and that was reported.
+
+    `check` may raise a Refusal; it gets the descriptors that were open before.
+    """
+    load = _await_load(lifeline)
+    if load is None:
+        return None
+    sys.argv[1:] = []  # as models find it
+    template = Instance(load, lifeline.send)
+    this_process.current = template
+    try:
+        before = _descriptors()
+        model_class = _preload(load)
+        check(before)
+    except Refusal as refusal:
+        lifeline.send(wire.LoadFailed(Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}"))))
+        return None
+    except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+        lifeline.send(wire.LoadFailed(reason_of(error)))
+        return None
+    return Loaded(template, model_class, json.loads(load.config))
 
 
 def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:

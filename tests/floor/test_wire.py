@@ -106,6 +106,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.MemoryGrowth(256, 1 << 20, 1 << 28),
     wire.Mismatch("sent 'Z'"),
     wire.Progress(3, 5, 400),
+    wire.ThreadEnded(7),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -96,3 +97,21 @@ def test_a_fork_gives_up_what_is_the_instance_s(monkeypatch: pytest.MonkeyPatch)
 
     assert instance.is_forked
     assert ["connection"] == abandoned
+
+
+def test_each_thread_may_have_an_instance_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, others = FakeLink().instance, FakeLink().instance
+    monkeypatch.setattr(instance, "current", mine)
+    seen: list[Any] = []
+
+    def run() -> None:
+        seen.append(instance.here())
+        instance.take_thread(others)
+        seen.append(instance.here())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+    assert [mine, others] == seen
+    assert instance.here() is mine

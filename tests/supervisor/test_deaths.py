@@ -246,6 +246,7 @@ def test_a_frozen_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
         wire.ExecutionOverdue(4, because("?")),
         wire.Listening("HTTPService", "here"),
         wire.WorkerForked(1),
+        wire.ThreadEnded(1),
     ],
     ids=lambda message: type(message).__name__,
 )

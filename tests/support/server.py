@@ -320,8 +320,10 @@ class Server:
         return {
             pid: word
             for pid in self.pids().get("stub", [])
-            for word in _command_words(pid)
-            if instance.fullmatch(word)
+            for words in [[*_command_words(pid)]]
+            for word in words
+            # a process whose threads are instances has the name of the model alone
+            if instance.fullmatch(word) or ("--threads" in words and word == model)
         }
 
     def stop(self, within_s: float = 60.0) -> int:

@@ -20,6 +20,9 @@ from zmqtriton_floor.reasons import Kind
 #: down.
 MAX_INSTANCES = 1024
 
+#: Ways of having instances of a process that has loaded their model.
+FORKS, THREADS = INSTANCE_KINDS = ("forks", "threads")
+
 _KIND = zmqtriton_protos.message("inference.ModelInstanceGroup")
 #: Backends that run two instances on CPU by default, as in Triton.
 _BACKENDS_WITH_TWO_CPU_INSTANCES = frozenset({"tensorflow", "onnxruntime"})

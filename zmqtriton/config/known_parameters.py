@@ -108,10 +108,10 @@ _OF_EXECUTION = (
     ),
     Parameter(
         INSTANCES,
-        "`processes` or `forks`",
+        "`processes`, `forks` or `threads`",
         "processes",
         "Forks: `model.py` is imported once, and instances are forks that share what it and "
-        "`preload` have made.",
+        "`preload` have made. Threads: they are threads of one process.",
     ),
     Parameter(MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."),
     Parameter(

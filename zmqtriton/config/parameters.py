@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from zmqtriton.config import instances
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton_floor.errors import Unsupported
 
@@ -97,8 +98,8 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
         text = f"{DETACHED_CALLS} is '{value}', which is neither yes nor no"
         yield Problem(text, ("parameters", DETACHED_CALLS))
     value = parameter_text(config, INSTANCES)
-    if value not in ("", "processes", "forks"):
-        text = f"{INSTANCES} is '{value}', which is neither processes nor forks"
+    if value not in ("", "processes", *instances.INSTANCE_KINDS):
+        text = f"{INSTANCES} is '{value}', which is neither processes, forks nor threads"
         yield Problem(text, ("parameters", INSTANCES))
     yield from _limit_problems(config)
 
@@ -125,9 +126,10 @@ def _number(text: str) -> float:
     return number if math.isfinite(number) else -1.0
 
 
-def has_forks(config: Any) -> bool:
-    """Return whether a model's instances are forks of a process that has loaded it."""
-    return parameter_text(config, INSTANCES) == "forks"
+def kind_of_instances(config: Any) -> str:
+    """Return "forks" or "threads" of a process that has loaded the model; "" for processes."""
+    value = parameter_text(config, INSTANCES)
+    return value if value in instances.INSTANCE_KINDS else ""
 
 
 def load_timeout_s(config: Any) -> float:

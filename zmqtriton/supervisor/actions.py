@@ -52,18 +52,21 @@ class Spawn(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A process that loads a model once, for all instances, which are its forks."""
+    """A process that loads a model once, for all instances, which are its forks or threads."""
 
     serial: int
     load: wire.LoadModel
     #: How long it may load; 0 is no limit.
     load_within_s: float = 0.0
+    has_threads: bool = False
 
 
 class EndTemplate(NamedTuple):
-    """End a template, if there is one; its forks live on."""
+    """End a template, if there is one; its forks live on, and it with its last thread."""
 
     serial: int
+    #: Its threads end, too.
+    at_once: bool = False
 
 
 class SpawnStub(NamedTuple):

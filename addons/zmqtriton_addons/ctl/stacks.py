@@ -14,8 +14,12 @@ from zmqtriton_floor.errors import NotFound
 
 #: The form in which Python writes them.
 _STACK_LINE = re.compile(
-    r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)"
+    r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)|"
+    r"Thread 0x\w+ is instance "
 )
+#: Written behind the stacks by a process that has a thread for each instance.
+_WHOSE = re.compile(r"Thread (0x\w+) is instance (.+)")
+_WHICH = re.compile(r"(?:Current thread|Thread) (0x\w+) ")
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
 #: After this pause a process has written everything.
@@ -46,9 +50,29 @@ def read_stacks(client: Client, model: str, within_s: float = _WITHIN_S) -> list
     pids = {stub["pid"] for stub in stubs}
     written = _collect_stacks(client, model, after, pids, within_s)
     return [
-        {**stub, "lines": [line["text"] for line in written if line["pid"] == stub["pid"]]}
+        {
+            **stub,
+            "lines": lines_of_instance(
+                [line["text"] for line in written if line["pid"] == stub["pid"]], stub["instance"]
+            ),
+        }
         for stub in stubs
     ]
+
+
+def lines_of_instance(lines: list[str], instance: str) -> list[str]:
+    """Return the stacks of a process without those of its other instances, if it has several."""
+    owners = {match[1]: match[2] for match in map(_WHOSE.match, lines) if match}
+    kept, is_kept = [], True
+    for line in lines:
+        if _WHOSE.match(line):
+            continue
+        stack = _WHICH.match(line)
+        if stack:
+            is_kept = owners.get(stack[1], instance) == instance
+        if is_kept:
+            kept.append(line)
+    return kept
 
 
 def _print_stacks(processes: list[dict[str, Any]]) -> None:

@@ -94,9 +94,9 @@ class ResponseIterator:
 def ask(request: InferenceRequest) -> InferenceResponse:
     """Block until the one response is there."""
     asker = _asker()
-    # while the main thread waits, this process executes nothing
-    is_main = threading.current_thread() is threading.main_thread()
-    flags = wire.ONE_RESPONSE | wire.CALLER_BLOCKS if is_main else wire.ONE_RESPONSE
+    # while its own thread waits, this instance executes nothing
+    is_own = threading.get_ident() == asker.waits.main_thread
+    flags = wire.ONE_RESPONSE | wire.CALLER_BLOCKS if is_own else wire.ONE_RESPONSE
     return _only_response(asker.wait(_ask(asker, request, flags)), request._preferred_memory)
 
 
@@ -153,7 +153,7 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
 
 def _asker() -> BlsClient:
     instance.check_is_no_program()
-    current = instance.current
+    current = instance.here()
     if current is None or current.asker is None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
     return current.asker
@@ -216,7 +216,8 @@ def _takes_gpu(preferred: PreferredMemory | None) -> bool:
     Models that know nothing of GPUs get theirs on the CPU, unless they prefer something.
     """
     if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
-        return instance.current is not None and instance.current.takes_gpu
+        here = instance.here()
+        return here is not None and here.takes_gpu
     return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
 
 
@@ -244,11 +245,13 @@ def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
 
 
 def _calls_are_detached() -> bool:
-    return instance.current is not None and instance.current.has_detached_calls
+    here = instance.here()
+    return here is not None and here.has_detached_calls
 
 
 def _memory() -> TensorMemory | None:
-    return None if instance.current is None else instance.current.memory
+    here = instance.here()
+    return None if here is None else here.memory
 
 
 def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wire.Request:
@@ -319,8 +322,9 @@ def open_reply(
             outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=takes_gpu)
         return wire.ResponseBody(parameters, outputs)
     finally:
-        if instance.current is not None and instance.current.asker is not None:
-            instance.current.asker.opened(row)
+        here = instance.here()
+        if here is not None and here.asker is not None:
+            here.asker.opened(row)
 
 
 def _failure(number: int, text: str) -> InferenceResponse:

@@ -38,7 +38,7 @@ def load_model(model_name: str, config: str = "", files: Any = None) -> None:
 
 
 def _load(model: str, parameters: dict[str, str], files: dict[str, bytes]) -> None:
-    doing, current = "Failed to load model", instance.current
+    doing, current = "Failed to load model", instance.here()
     runtime, serial = ("", 0) if current is None else (current.runtime, current.serial)
     if current is None or current.call is None:
         files = {}  # nobody would take them over
@@ -81,7 +81,7 @@ def _check(function: str, *arguments: tuple[Any, type]) -> None:
 
 def _call(doing: str, verb: str, arguments: dict[str, Any]) -> Any:
     instance.check_is_no_program()
-    current = instance.current
+    current = instance.here()
     call: Callable[[str, str], Any] | None = None if current is None else current.call
     if call is None:
         raise TritonModelException(

@@ -29,7 +29,7 @@ def get_backend_settings() -> dict[str, str]:
 
     Not in Triton, where they reach backends in C++ only.
     """
-    current = instance.current
+    current = instance.here()
     return {} if current is None else dict(current.backend_settings)
 
 
@@ -73,8 +73,9 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
         if tensor.name() == name:
             return tensor
     # a request that the model has made itself is of another model
-    if inference_request._pending is not None and instance.current is not None:
-        instance.current.tell_unknown_input(name)
+    here = instance.here()
+    if inference_request._pending is not None and here is not None:
+        here.tell_unknown_input(name)
     return None
 
 
@@ -105,9 +106,10 @@ def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bo
 
 def get_model_dir() -> str:
     """Return the directory of the model's version."""
-    if instance.current is None:
+    here = instance.here()
+    if here is None:
         raise TritonModelException("get_model_dir() works only in a model that is being served.")
-    return instance.current.version_directory
+    return here.version_directory
 
 
 class SharedMemory:
@@ -115,7 +117,7 @@ class SharedMemory:
 
     def free_memory(self) -> int:
         """Return the unused bytes; models compare two results to find leaks."""
-        current = instance.current
+        current = instance.here()
         return 0 if current is None or current.memory is None else current.memory.arena.unused_bytes
 
 

@@ -64,8 +64,9 @@ class Logger:
 def _say(level: Level, message: str) -> None:
     if not isinstance(message, str):
         raise TypeError(f"message must be a str, got {type(message)}")
-    if instance.current is not None:
-        instance.current.log(level.value, message, 3)
+    here = instance.here()
+    if here is not None:
+        here.log(level.value, message, 3)
         return
     frame = sys._getframe(2)
     origin = (os.getpid(), os.path.basename(frame.f_code.co_filename), frame.f_lineno)

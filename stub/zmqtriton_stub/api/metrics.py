@@ -38,7 +38,7 @@ class MetricKind(enum.Enum):
 
 
 def _measures() -> Metrics:
-    current = instance.current
+    current = instance.here()
     if current is None:
         return _without_a_server
     return current.measures if current.line is None else current.line.metrics

@@ -40,6 +40,7 @@ from zmqtriton_stub.api.inference import (
 from zmqtriton_stub.api.logger import Logger
 from zmqtriton_stub.api.metrics import Metric, MetricFamily, MetricKind
 from zmqtriton_stub.api.model_config import ModelConfig
+from zmqtriton_stub.api.shared import shared
 from zmqtriton_stub.api.tensor import Tensor
 from zmqtriton_stub.execution.responses import InferenceResponseSender
 
@@ -76,6 +77,7 @@ __all__ = [
     "load_model",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
+    "shared",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
     "unload_model",

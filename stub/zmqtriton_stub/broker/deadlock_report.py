@@ -29,7 +29,8 @@ class DeadlockReport:
         self._waits = waits
         self._executions = executions
         self._model = model
-        self._main = threading.main_thread().ident
+        #: The thread of the instance, which makes this.
+        self._main = threading.get_ident()
 
     def look(self, later: Callable[[], None]) -> list[wire.WaitEdge]:
         """Return for each batch that stands still the calls that would let it go on.
@@ -102,7 +103,7 @@ class DeadlockReport:
 
     def _of_main_thread(self) -> _Calls:
         """Return what the main thread waits for; it is in execute() and has not asked."""
-        frame = sys._current_frames().get(self._main or 0)
+        frame = sys._current_frames().get(self._main)
         if not self._executions.running or frame is None or self._may_be_answered():
             return None
         return self._of_thread(_joined(frame))

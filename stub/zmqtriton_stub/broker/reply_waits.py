@@ -43,7 +43,8 @@ class ReplyWaits:
         self.futures: dict[Any, BlsCall] = {}
         #: For each event loop: for how many it watches, and the descriptors.
         self.loops: dict[Any, tuple[int, list[int]]] = {}
-        self._main = threading.main_thread().ident
+        #: The thread of the instance, which is the main one but where several share a process.
+        self.main_thread = threading.get_ident()
         self._main_bell = Bell()
         #: Poll objects by bell; the duties that they include are always the same.
         self._pollers: dict[Bell, Any] = {}
@@ -52,14 +53,13 @@ class ReplyWaits:
 
     def of(self, thread: int | None) -> BlsCall | None:
         """The call that this thread waits for and that has no reply yet."""
-        is_main = thread == threading.main_thread().ident
-        question = self.main if is_main else self.threads.get(thread or 0)
+        question = self.main if thread == self.main_thread else self.threads.get(thread or 0)
         return question if question is not None and question.inbox.empty() else None
 
     def wait(self, question: BlsCall) -> ReplyWithBody:
         """The next reply; blocks until it has arrived."""
         me = threading.get_ident()
-        if me == self._main:
+        if me == self.main_thread:
             while True:
                 self.main = question
                 try:
@@ -118,7 +118,7 @@ class ReplyWaits:
             for gone in [other for other in list(self.loops) if other.is_closed()]:
                 self.loops.pop(gone, None)
             looks: Duties = {self._descriptor: self._turn}
-            if threading.get_ident() == self._main and not self._attends(loop):
+            if threading.get_ident() == self.main_thread and not self._attends(loop):
                 looks.update(self._main_thread_handlers())
             for descriptor, look in looks.items():
                 loop.add_reader(descriptor, look)

@@ -38,14 +38,20 @@ class Forks:
 
     def begin(self) -> None:
         os.register_at_fork(
-            before=self._prepare, after_in_parent=self._go_on, after_in_child=self._become_fork
+            before=self.prepare, after_in_parent=self.go_on, after_in_child=self.become_fork
         )
 
-    def _prepare(self) -> None:
+    @property
+    def _is_ours(self) -> bool:
+        """True in a thread of this instance: others may share the process."""
+        return this_process.here() is self._instance
+
+    def prepare(self) -> None:
+        """Take what destructors take, and open the way for the fork's calls."""
         for lock in self._locks:
             if lock.acquire(timeout=_PATIENCE_S):
                 self._held.append(lock)
-        if not this_process.is_forked:
+        if self._is_ours and not this_process.is_forked:
             self._relay.open_inlet()
 
     def _let_go(self) -> None:
@@ -53,14 +59,19 @@ class Forks:
         for lock in reversed(held):
             lock.release()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Serve the new process."""
         self._let_go()
-        if not this_process.is_forked:
+        if self._is_ours and not this_process.is_forked:
             self._relay.serve()
 
-    def _become_fork(self) -> None:
+    def become_fork(self) -> None:
+        """Have this process, which is new, ask the instance."""
         self._let_go()
         current, asker = self._instance, self._instance.asker
+        if not self._is_ours:
+            self._relay.leave()
+            return
         if current.line is None:
             inlet = self._relay.leave()
         else:  # a fork of a fork

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ class FakeWaits:
     """Records that event loops begin and end to read."""
 
     def __init__(self, did: list[str]) -> None:
+        self.main_thread = threading.main_thread().ident
         self._did = did
         self.futures: dict[Any, BlsCall] = {}
 

@@ -7,7 +7,7 @@ import pytest
 from tests.floor.reasons import because, text_of
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
+from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
 from zmqtriton.supervisor.models.instance import (
@@ -24,7 +24,7 @@ from zmqtriton_floor import wire
 class Bench:
     """An instance whose timers work."""
 
-    def __init__(self, retry_after_s: float = 0.0) -> None:
+    def __init__(self, retry_after_s: float = 0.0, template: Template | None = None) -> None:
         self.plan = Plan()
         self.instance = Instance(
             self.plan,
@@ -35,6 +35,7 @@ class Bench:
             finalize_turns=FinalizeTurns(self.plan, 1, lambda pid: ProcessorUse()),
             on_event=lambda instance, event: instance.handle(event),
             artifact="model.py",
+            template=lambda: template,
         )
 
     def handle(self, *events: states.Event) -> list[Action]:
@@ -350,3 +351,29 @@ def test_a_stop_during_a_pause_ends_it(ready: Bench) -> None:
 
     assert ready.advance(60.0) == []
     assert ready.instance.state is InstanceState.STOPPED
+
+
+LOAD = wire.LoadModel("template", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
+
+
+def test_a_thread_is_asked_to_end_and_its_process_killed_only_if_it_does_not() -> None:
+    bench = Bench(template=Template(5, LOAD, has_threads=True))
+    bench.handle(states.StartRequested())
+    bench.handle(states.ProcessStarted(42))
+
+    actions = bench.handle(states.StopRequested())
+
+    serial = bench.instance.serial
+    assert [Send(serial, wire.Finalize())] == actions
+    killed = Signal(serial, int(signal.SIGKILL), group=True)
+    assert [killed] == bench.advance(FINALIZE_WITHIN_S)
+
+
+def test_a_fork_is_killed_when_it_must_end() -> None:
+    bench = Bench(template=Template(5, LOAD))
+    bench.handle(states.StartRequested())
+    bench.handle(states.ProcessStarted(42))
+
+    actions = bench.handle(states.StopRequested())
+
+    assert [Signal(bench.instance.serial, int(signal.SIGKILL), group=True)] == actions

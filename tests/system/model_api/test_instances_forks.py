@@ -176,7 +176,7 @@ def test_a_value_that_is_no_kind_of_instances_is_refused(server: Server) -> None
 
     answer = server.control_model("load", "unknown")
 
-    assert "INSTANCES is 'x', which is neither processes nor forks" in answer
+    assert "INSTANCES is 'x', which is neither processes, forks nor threads" in answer
     assert "config.pbtxt:" in answer
 
 

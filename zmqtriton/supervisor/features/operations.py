@@ -46,10 +46,11 @@ class Operations(Feature):
 
         Each writes them to its output, and so to the log, whatever it is doing.
         """
-        rows = []
+        rows: list[dict[str, Any]] = []
         for _, instance in self._instances(optional_model_name(arguments)):
             if instance.pid:
-                self._plan.enqueue(Signal(instance.serial, int(DUMP_STACKS_SIGNAL)))
+                if not any(row["pid"] == instance.pid for row in rows):  # they may be threads
+                    self._plan.enqueue(Signal(instance.serial, int(DUMP_STACKS_SIGNAL)))
                 state = instance.state.value
                 rows.append({"instance": instance.name, "pid": instance.pid, "state": state})
         return rows

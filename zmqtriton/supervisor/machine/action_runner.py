@@ -237,7 +237,7 @@ def _warn_of_decision(problem: str) -> None:
 _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
-    actions.EndTemplate: lambda runner, action: runner._children.templates.end(action.serial),
+    actions.EndTemplate: lambda runner, action: runner._children.templates.end(*action),
     actions.PrepareEnvironment: lambda runner, action: runner._spawner.prepare_environment(action),
     actions.AdmitGuest: lambda runner, action: runner._children.guests.admit(action.serial),
     actions.Send: ActionRunner._send,

@@ -32,7 +32,7 @@ from zmqtriton.config.model_config import Host, check_runnable, load_config
 from zmqtriton.config.parameters import (
     chosen_user,
     declared_callees,
-    has_forks,
+    kind_of_instances,
     load_timeout_s,
     parameter_problems,
 )
@@ -199,7 +199,7 @@ class ModelReader:
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
-            has_forks=has_forks(config),
+            instances=kind_of_instances(config),
             retry_after_s=self._retry_after_s,
             quota=quota_of(config, self._usual_quota),
             autoscale=autoscale_limits_of(config),

@@ -130,8 +130,8 @@ class Blueprint:
     ensemble: EnsembleBlueprint | None = None
     #: How long its instances may take to load; 0 is no limit.
     max_load_s: float = 0.0
-    #: Its instances are forks of a process that has loaded it.
-    has_forks: bool = False
+    #: "forks" or "threads" of a process that has loaded it; "" if each instance loads it.
+    instances: str = ""
     #: The pause before an instance is tried again that was given up; 0 if it is not.
     retry_after_s: float = 0.0
     #: What its processes may take.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
@@ -251,7 +252,7 @@ class Generation:
         self._transition(states.AbortRequested())
         self._introductions.resources.leave(self.number)
         self._broker_entry.remove(reason)
-        self._end_template()
+        self._end_template(at_once=True)
         for instance in self.instances:
             if instance.state is not InstanceState.STOPPED:
                 instance.handle(states.StopRequested())
@@ -362,15 +363,16 @@ class Generation:
     def _choose_template(self) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
-        if self._template is None and blueprint.has_forks and not self.environment.host:
+        if self._template is None and blueprint.instances and not self.environment.host:
             load = self._load_of(blueprint.first_slot._replace(name="template"), is_asked=False)
+            has_threads = blueprint.instances == THREADS
             serial = self._plan.new_serial()
-            self._template = Template(serial, load, blueprint.max_load_s)
+            self._template = Template(serial, load, blueprint.max_load_s, has_threads)
         return self._template
 
-    def _end_template(self) -> None:
+    def _end_template(self, *, at_once: bool = False) -> None:
         if self._template is not None:
-            self._plan.enqueue(EndTemplate(self._template.serial))
+            self._plan.enqueue(EndTemplate(self._template.serial, at_once))
             self._template = None
 
     def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:

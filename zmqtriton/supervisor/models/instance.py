@@ -144,8 +144,8 @@ class Instance:
         #: The deaths after which it was given up, and since then; 0 unless it is.
         self._deaths_when_given_up = 0
         self._stated_reason: Reason | None = None
-        #: It was told to write its stack.
-        self._was_stack_requested = False
+        #: Its process has others, too; it was told to write its stack.
+        self._is_thread = self._was_stack_requested = False
         self._timer: Timer | None = None
         self._ready_at_s = math.inf
         self._has_executed = False
@@ -242,13 +242,15 @@ class Instance:
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{self._artifact}'"
         self._plan.log("V", f"Creating instance {text}")
+        template = self._template()
+        self._is_thread = template is not None and template.has_threads
         self._plan.enqueue(
             SpawnStub(
                 *(self.serial, self._environment, self.model, self.name),
                 self.slot.host_policy,
                 self._quota,
                 self.version,
-                self._template(),
+                template,
             )
         )
 
@@ -259,7 +261,7 @@ class Instance:
     def _on_process_started(self, event: states.ProcessStarted) -> None:
         self.pid = event.pid
         if self.state is InstanceState.STOPPING:
-            self._kill()
+            self._end()
         elif self._load_within_s:
             limit_s = self._load_within_s
             text = f"loading took longer than max_load_seconds ({limit_s:g})"
@@ -318,18 +320,22 @@ class Instance:
             self._schedule_event(self.retry_after_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
-        def begin() -> None:
-            self._plan.enqueue(Send(self.serial, wire.Finalize()))
-            text = f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
-            reason = Reason.of(Kind.FINALIZE_TIMEOUT, text, limit_s=FINALIZE_WITHIN_S)
-            self._kill_after(FINALIZE_WITHIN_S, reason)
+        self._finalize_turns.request(self.serial, self.pid, self._finalize)
 
-        self._finalize_turns.request(self.serial, self.pid, begin)
+    def _finalize(self) -> None:
+        self._plan.enqueue(Send(self.serial, wire.Finalize()))
+        text = f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
+        reason = Reason.of(Kind.FINALIZE_TIMEOUT, text, limit_s=FINALIZE_WITHIN_S)
+        self._kill_after(FINALIZE_WITHIN_S, reason)
 
     def _stop(self, _: states.StopRequested) -> None:
         # Before ProcessStarted there is nothing to kill; that event does it.
         if self.state is InstanceState.STOPPING and self.pid:
-            self._kill()
+            self._end()
+
+    def _end(self) -> None:
+        """End it now; to kill one of several threads would be the end of the others."""
+        self._finalize() if self._is_thread else self._kill()
 
     def _kill_after(self, within_s: float, reason: Reason, *, can_tell: bool = False) -> None:
         self._schedule_event(within_s, states.KillRequested(reason, can_tell))

@@ -27,6 +27,7 @@ class FakeSpawner:
         self.requests: list[tuple[int, FakePendingStub]] = []
         self.failed: dict[int, tuple[wire.LoadFailed | None, str]] = {}
         self.killed: list[int] = []
+        self.finalized: list[int] = []
         self.are_there = True
         self.has_descriptors = True
 
@@ -47,6 +48,9 @@ class FakeSpawner:
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         self.killed.append(serial)
 
+    def send(self, serial: int, message: wire.Finalize) -> None:
+        self.finalized.append(serial)
+
 
 @pytest.fixture
 def spawner() -> FakeSpawner:
@@ -58,9 +62,9 @@ def templates(spawner: FakeSpawner) -> Templates:
     return Templates(spawner, lambda: spawner.now_s)
 
 
-def spec_of(serial: int, load_within_s: float = 0.0) -> StubSpec:
+def spec_of(serial: int, load_within_s: float = 0.0, *, has_threads: bool = False) -> StubSpec:
     page = os.open(os.devnull, os.O_RDONLY)
-    template = Template(NUMBER, LOAD, load_within_s)
+    template = Template(NUMBER, LOAD, load_within_s, has_threads)
     name = StubName("m", f"m_0_{serial}", 1)
     return StubSpec(serial, SERVER_ENVIRONMENT, name, page, template=template)
 
@@ -192,4 +196,44 @@ def test_a_server_that_ends_forks_nothing(templates: Templates, spawner: FakeSpa
     templates.close()
 
     assert spawner.requests[0][1].is_dropped
+    assert not templates.is_under_way
+
+
+def test_one_with_threads_ends_with_the_last_of_them(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    templates.start(spec_of(7, has_threads=True))
+    templates.ready(NUMBER)
+    templates.answered(NUMBER, 7, 700, "")
+
+    templates.end(NUMBER)
+
+    assert [NUMBER] == spawner.finalized
+    assert [] == spawner.killed
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_one_with_threads_that_is_to_end_at_once_is_killed(
+    templates: Templates, spawner: FakeSpawner, is_ready: bool
+) -> None:
+    templates.start(spec_of(7, has_threads=True))
+    if is_ready:
+        templates.ready(NUMBER)
+
+    templates.end(NUMBER, at_once=is_ready)
+
+    assert [NUMBER] == spawner.killed
+    assert [] == spawner.finalized
+
+
+def test_threads_may_begin_late_as_another_may_hold_the_interpreter(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    templates.start(spec_of(7, has_threads=True))
+    templates.ready(NUMBER)
+
+    templates.tick(1000.0)
+
+    assert [] == spawner.killed
+    templates.answered(NUMBER, 7, 700, "")
     assert not templates.is_under_way

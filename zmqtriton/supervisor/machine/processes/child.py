@@ -37,6 +37,10 @@ class Child:
     is_guest: bool = False
     #: The serial of the guest whose threads it is; 0 for a process.
     guest: int = 0
+    #: The serial of the template whose thread it is; 0 for a process.
+    host: int = 0
+    #: The kernel's number of that thread.
+    thread: int = 0
     #: What a stub prints.
     output: StubOutput | None = None
     #: Passes on the last of what another process has printed.

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from zmqtriton.config.instances import THREADS
+from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.supervisor.machine import descriptors
 from zmqtriton.supervisor.machine.guard import guarded
@@ -37,7 +39,7 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkS
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
 from zmqtriton.supervisor.machine.processes.process import Process
-from zmqtriton.supervisor.machine.processes.templates import Templates
+from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
 from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import (
     SEGMENT_MESSAGES,
@@ -263,20 +265,25 @@ class Children:
         os.close(listener)
 
     def spawn_template(self, spec: StubSpec) -> None:
-        """Start the template of which this stub is a fork, as a new program."""
+        """Start the template of which this stub is a fork or a thread, as a new program."""
         environment, template = spec.environment, spec.template
         assert template is not None
+        has_threads = template.has_threads
         self.spawn(
             template.serial,
             lambda line: commands.at_leisure(
-                commands.template_command(environment, line, spec.stub.model)
+                commands.template_command(
+                    environment, line, spec.stub.model, has_threads=has_threads
+                )
             ),
             environment={
                 **self.model_variables,
                 **variable_overrides(environment, os.environ),
-                stub_mark.VARIABLE: stub_mark.placeholder(self._directory),
+                stub_mark.VARIABLE: stub_mark.mark(self._directory, template.serial)
+                if has_threads
+                else stub_mark.placeholder(self._directory),
             },
-            stub=spec.stub._replace(instance="template"),
+            stub=spec.stub._replace(instance=THREADS if has_threads else "template"),
             child=Child(template.serial, can_fork=True, is_template=True, quota=spec.quota),
             user=spec.user,
         )
@@ -300,7 +307,7 @@ class Children:
         mark = stub_mark.mark(self._directory, spec.serial)
         user = spec.user and {**spec.user._asdict(), "variables": spec.user.variables}
         how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
-        request = json.dumps({**spec.stub._asdict(), **how, "user": user})
+        request = json.dumps({**spec.stub._asdict(), **how, "user": user, "cores": spec.cores})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -322,9 +329,24 @@ class Children:
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
         self._update_write_interest(fork_server_process)
+        if spec.template is not None and spec.template.has_threads:
+            child.host = fork_server
+            return ForkedStub(
+                child, reading, lambda thread: self._begin_thread(child, thread, reading, spec)
+            )
         return ForkedStub(
-            child, reading, lambda process: self._start_watching(child, process, reading, spec.stub)
+            child,
+            reading,
+            lambda pid: self._start_watching(child, Process.from_orphan(pid), reading, spec.stub),
         )
+
+    def _begin_thread(self, child: Child, thread: int, reading: int, spec: StubSpec) -> None:
+        """Take over a stub that is a thread; what it may take is its process's to count."""
+        child.pid, child.thread = self._children[child.host].pid, thread
+        child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
+        self._watch(child)
+        child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
+        self._listener.process_started(child.serial, child.pid, time.time())
 
     def add_caller(self, serial: int, line: Lifeline, pid: int) -> None:
         """Add a caller on the control socket."""
@@ -396,7 +418,7 @@ class Children:
         self._receive(child)
         if child.lifeline.ended:
             self._selector.unregister(child.lifeline)
-            if child.process is None:
+            if child.process is None and not child.host:
                 # Nothing else shows the end of a caller, or of a process that is not our child.
                 what = "thread" if child.guest else "lifeline"
                 self._remove_child(child, processes.ended(f"its {what} has ended"))
@@ -434,6 +456,16 @@ class Children:
                 self.fork_server.answered(message.id, pid)
         elif isinstance(message, wire.LoadFailed) and child.is_template:
             self.templates.failed(child.serial, message)
+        elif isinstance(message, wire.ThreadEnded):
+            thread = self._children.get(message.serial)
+            if thread is not None and thread.host == child.serial:
+                self._end_thread(thread, processes.ended("its thread has ended"))
+
+    def _end_thread(self, thread: Child, reason: wire.Reason, crash: str = "") -> None:
+        """Take note of a thread's end, which may be a crash of its process."""
+        with guarded(f"what a thread of process {thread.pid} has sent"):
+            self._receive(thread)
+        self._remove_child(thread, reason, crash)
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
@@ -470,6 +502,10 @@ class Children:
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         child = self._children.get(serial)
+        if child is not None and child.host:
+            if number == signal.SIGABRT and processes.signal_thread(child.pid, child.thread):
+                return  # by Python's report the one that hangs is the current thread
+            child = self._children.get(child.host)
         if child is None or child.is_guest:
             return
         if child.guest:
@@ -491,18 +527,19 @@ class Children:
                 self._receive(child)
             self._remove_child(child, child.process.reap())
 
-    def _remove_child(self, child: Child, reason: wire.Reason) -> None:
+    def _remove_child(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
         del self._children[child.serial]
-        self.pids.discard(child.pid)
+        if not child.host:
+            self.pids.discard(child.pid)
         reason = self.segments.explain_death(child.serial, self.quotas.end(child, reason))
         self.segments.process_died(child.serial, time.monotonic())
         _unregister(self._selector, child.lifeline)
         child.lifeline.close()
         self._probes.close(child.serial)
-        words = crash = ""
+        words = ""
         if child.output is not None:
             child.output.close()
-            words, crash = child.output.last_words, child.output.crash
+            words, crash = child.output.last_words, child.output.crash or crash
         if child.read_rest is not None:
             child.read_rest()
         page = child.progress_page
@@ -515,7 +552,7 @@ class Children:
             with guarded("the search for what a stub has left"):
                 self._kill_strays()
         if child.is_template:
-            self.templates.ended(child.serial, reason, words)
+            self._end_template(child, reason, words, crash)
             return
         if child.can_fork:
             self.fork_server.ended()
@@ -525,6 +562,14 @@ class Children:
             self._listener.caller_ended(child.serial)
         if child.is_guest:
             self.guests.end_instances(child.serial, reason)
+
+    def _end_template(self, template: Child, reason: wire.Reason, words: str, crash: str) -> None:
+        """Take note of the end of a template, which is that of its threads."""
+        threads = [one for one in self._children.values() if one.host == template.serial]
+        reason = self.templates.ended(template.serial, reason, words)
+        for thread in threads:
+            text = f"{SHARED} has ended: {reason.text}"
+            self._end_thread(thread, reason._replace(text=text), crash)
 
     def kill_all(self, within_s: float) -> None:
         """Kill all remaining children and wait for them."""

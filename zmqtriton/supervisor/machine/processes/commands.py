@@ -62,11 +62,15 @@ def fork_server_command(lifeline: int) -> list[str]:
     ]
 
 
-def template_command(environment: Environment, lifeline: int, model: str) -> list[str]:
+def template_command(
+    environment: Environment, lifeline: int, model: str, *, has_threads: bool
+) -> list[str]:
     """Return the command of a template, by path as that of a stub."""
     support = environment.support_directory
-    arguments = ["--template", str(lifeline), *(["--support", support] if support else []), model]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments, _ROOM]
+    arguments = ["--threads" if has_threads else "--template", str(lifeline)]
+    arguments += [*(["--support", support] if support else []), model]
+    arguments += [] if has_threads else [_ROOM]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments]
 
 
 #: Runs a program that may be slow to load: who starts this process waits until it has loaded

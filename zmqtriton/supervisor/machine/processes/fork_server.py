@@ -19,7 +19,6 @@ from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.actions import Template
 from zmqtriton.supervisor.machine.log.ring import StubName
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.processes.process import Process
 
 #: It loads as much as one stub, while everything else starts, too.
 _READY_WITHIN_S = 20.0
@@ -57,14 +56,14 @@ class PendingStub(Protocol):
 class ForkedStub:
     """A stub that the fork server was asked for, until its process is known."""
 
-    def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
+    def __init__(self, child: Child, reading: int, begin: Callable[[int], None]) -> None:
         self._child = child
         self._reading = reading
         self._begin = begin
 
     def adopt(self, pid: int) -> None:
         """Take over the new process. Raises OSError if it does not exist."""
-        self._begin(Process.from_orphan(pid))
+        self._begin(pid)
 
     def drop(self) -> None:
         """Close its lifeline: the stub does not come, or comes too late and ends with it."""

@@ -7,6 +7,7 @@ do. A pidfd shows its death.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import resource
@@ -29,6 +30,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.variables import stub_mark
 
+_LIBC = ctypes.CDLL(None)
 #: Whom the kernel should choose first when memory runs out: what is replaced most cheaply.
 STUB_OOM_SCORE = 500
 _OOM_SCORES = {"fork-server": 400, "broker": 100}
@@ -163,6 +165,12 @@ class Process:
         self._is_reaped = True
         os.close(self.pidfd)
         return describe_exit_status(status)
+
+
+def signal_thread(pid: int, thread: int, number: int = signal.SIGABRT) -> bool:
+    """Send a signal to one thread of a process, as far as this C library can."""
+    tgkill = getattr(_LIBC, "tgkill", None)
+    return tgkill is not None and not tgkill(pid, thread, number)
 
 
 #: A process sends these to itself, when its native code fails.

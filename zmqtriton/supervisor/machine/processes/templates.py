@@ -1,6 +1,6 @@
-"""The templates of models whose instances are forks, as the supervisor uses them.
+"""The templates of models whose instances are forks or threads, as the supervisor uses them.
 
-A template is started for the first stub that is to be forked from it. One that dies is started
+A template is started for the first stub that is to come of it. One that dies is started
 again: at once if it has served a while or a stub waits for it, else for the next stub. If it cannot
 load its model, the stubs that wait for it fail with its reason, and the rules for their restarts
 hold. Decides what to do; a `TemplateSpawner` does it.
@@ -22,6 +22,8 @@ from zmqtriton_floor.reasons import Kind, Reason
 _FORK_WITHIN_S = 10.0
 #: One that has served for this time is made again before a stub waits for it.
 _PROVEN_AFTER_S = 10.0
+#: The process of an instance that is a thread, in words.
+SHARED = "the process that it shares with other instances"
 #: In how many templates' deaths a stub may be involved before it counts as dead.
 _MAX_TRIES = 2
 
@@ -40,6 +42,9 @@ class TemplateSpawner(Protocol):
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         """Send a signal to the process with this serial."""
+
+    def send(self, serial: int, message: wire.Finalize) -> None:
+        """Send a message to the process with this serial."""
 
 
 @dataclass
@@ -66,6 +71,15 @@ class _Template:
     #: Its own report of a load that has failed, and the reason why it was killed.
     failure: wire.LoadFailed | None = None
     verdict: Reason | None = None
+
+    @property
+    def has_threads(self) -> bool:
+        return self.first.template is not None and self.first.template.has_threads
+
+    @property
+    def name(self) -> str:
+        """Return what it is to one of its instances."""
+        return SHARED if self.has_threads else "the template that it is forked from"
 
 
 class Templates:
@@ -157,16 +171,16 @@ class Templates:
         else:
             del template.requests[serial]
 
-    def ended(self, number: int, reason: Reason, words: str = "") -> None:
-        """Take note that a template has died; its forks live on."""
+    def ended(self, number: int, reason: Reason, words: str = "") -> Reason:
+        """Take note that a template has died, whose forks live on; return the reason."""
         template = self._templates.get(number)
         if template is None:
-            return
+            return reason
         ready_at_s, template.ready_at_s = template.ready_at_s, None
         template.is_alive, template.until_s = False, None
-        why = template.verdict or reason
+        reason = why = template.verdict or reason
         if template.failure is None:
-            text = f"the template that it is forked from: {why.text}"
+            text = f"{template.name}: {why.text}"
             why = why._replace(text=f"{text}: {words}" if words else text)
         else:
             why = template.failure.reason
@@ -179,13 +193,19 @@ class Templates:
         has_served = ready_at_s is not None and self._now_s() - ready_at_s >= _PROVEN_AFTER_S
         if template.requests or has_served:
             self._proceed(number, template)
+        return reason
 
-    def end(self, number: int) -> None:
-        """End a template: there will be no forks of it any more."""
+    def end(self, number: int, at_once: bool = False) -> None:
+        """End a template: there will be no instances of it any more.
+
+        One with threads ends with the last of them, unless it is to end at once.
+        """
         template = self._templates.pop(number, None)
         if template is None:
             return
-        if template.is_alive:
+        if template.has_threads and template.ready_at_s is not None and not at_once:
+            self._spawner.send(number, wire.Finalize())
+        elif template.is_alive:
             self._spawner.signal(number, 9, group=True)
         for request in list(template.requests.values()):
             self._fail(template, request, Reason.of(Kind.OTHER, "its template was ended"))
@@ -205,7 +225,9 @@ class Templates:
                 limit_s = template.load_within_s
                 text = f"loading took longer than max_load_seconds ({limit_s:g})"
                 self.kill(number, Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s))
-            elif any(r.pending and r.until_s <= now_s for r in template.requests.values()):
+            elif not template.has_threads and any(
+                r.pending and r.until_s <= now_s for r in template.requests.values()
+            ):
                 text = f"it did not fork within {_FORK_WITHIN_S:g} s"
                 self.kill(number, Reason.of(Kind.OTHER, text))
 

@@ -1,0 +1,61 @@
+"""pb_utils.shared: values that all instances of a process use together, and that are made once.
+
+Not in Triton. With INSTANCES threads a process has all instances of a model; with forks they share
+what preload() has made here, until they write to it; a process of its own makes it for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Callable, TypeVar
+
+from zmqtriton_stub.api.errors import TritonModelException
+
+_Made = TypeVar("_Made")
+
+
+class _Shared:
+    """A named value, or the work of making it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_made = self.is_being_made = False
+        self.value: Any = None
+
+
+_named: dict[str, _Shared] = {}
+
+
+def shared(name: str, make: Callable[[], _Made]) -> _Made:
+    """Return what `make` has returned; the first caller in this process calls it, others wait.
+
+    If it raises, the next caller tries again.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"shared() takes a name and a function, got {type(name)}")
+    one = _named.setdefault(name, _Shared())
+    with one.lock:
+        if not one.is_made:
+            if one.is_being_made:
+                raise TritonModelException(f"shared('{name}') is called while it is being made")
+            one.is_being_made = True
+            try:
+                one.value = make()
+            finally:
+                one.is_being_made = False
+            one.is_made = True
+        made: _Made = one.value
+        return made
+
+
+def _forget_threads() -> None:
+    """Let go, in a fork, what threads of the parent have held, and may not have finished."""
+    for name, one in list(_named.items()):
+        if one.is_being_made:
+            del _named[name]
+        else:
+            one.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

@@ -1,0 +1,225 @@
+"""All instances of a model whose INSTANCES are threads: this process has one thread for each.
+
+Loads model.py once and calls TritonPythonModel.preload, as a template does, and is asked for
+instances like one. Each is an object of its own, with connections of its own, and its thread runs
+a stub's loop. What ends one of them in a way that a process would not survive ends all.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any, Callable, Optional, Sequence, Set
+
+from zmqtriton_floor import prctl, wire
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub import process
+from zmqtriton_stub.api.tensor import set_memory
+from zmqtriton_stub.fork_server import freeze
+from zmqtriton_stub.forks.hooks import Forks
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.output import AttributedOutput
+from zmqtriton_stub.own_process import OwnProcess
+from zmqtriton_stub.pre_import import take_priority
+from zmqtriton_stub.template import Loaded, load_once
+
+
+class _OfThread(threading.local):
+    """The memory and the output of the instance that a thread runs for."""
+
+    memory: Optional[TensorMemory] = None
+    output: Optional[AttributedOutput] = None
+    #: Prepared for the fork that this thread makes.
+    prepared: Sequence[Forks] = ()
+
+
+_own = _OfThread()
+
+
+def run(descriptor: int, model: str) -> int:
+    """Run the instances; return the exit status."""
+    lifeline = Lifeline.inherited(descriptor)
+    process.prepare(model)
+    for name in ("stdout", "stderr"):
+        setattr(sys, name, _ThreadOutput(getattr(sys, name)))
+    set_memory(_make_bytes)
+    _pass_on_to_threads()
+    loaded = load_once(lifeline, lambda before: None)
+    if loaded is None:
+        return 1
+    freeze()
+    return Host(lifeline, loaded).run()
+
+
+def _make_bytes(size: int) -> Any:
+    memory = _own.memory
+    return None if memory is None or this_process.is_forked else memory.outputs.make(size)
+
+
+class _ThreadOutput(AttributedOutput):
+    """The output of this process; that of an instance's threads goes its own way."""
+
+    def write(self, text: str) -> int:
+        own = _own.output
+        return super().write(text) if own is None or own.closed else own.write(text)
+
+
+def _pass_on_to_threads() -> None:
+    """Have a thread that an instance starts run for the same one."""
+    standard_start = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        instance, memory, output, run = this_process.here(), _own.memory, _own.output, self.run
+
+        def run_for_instance() -> None:
+            vars(self).pop("run", None)
+            this_process.take_thread(instance)
+            _own.memory, _own.output = memory, output
+            run()
+
+        self.run = run_for_instance  # type: ignore[method-assign]
+        standard_start(self)
+
+    threading.Thread.start = start  # type: ignore[method-assign]
+
+
+class Host:
+    """This process, as far as its instances are concerned."""
+
+    def __init__(self, lifeline: Lifeline, loaded: Loaded) -> None:
+        self.template, self.model_class, self._config = loaded
+        self._lifeline = lifeline
+        #: Held while an instance begins or ends.
+        self._lock = threading.Lock()
+        self._running: Set[InstanceThread] = set()
+        self._is_ending = False
+        #: The steps of each instance when this process forks.
+        self.forks: Set[Forks] = set()
+        #: The first instance reports metrics that model.py and preload() have made.
+        self.is_measured = False
+
+    def run(self) -> int:
+        take_priority(self._config, self.template.log)
+        os.register_at_fork(
+            before=self._prepare_fork,
+            after_in_parent=lambda: _each(Forks.go_on),
+            after_in_child=lambda: _each(Forks.become_fork),
+        )
+        faulthandler.unregister(signal.SIGURG)
+        signal.signal(signal.SIGURG, self._name_threads)
+        faulthandler.register(signal.SIGURG, chain=True)
+        self.template.tell(wire.Synced(0))
+        while not self._is_ending:
+            self._lifeline.wait()
+            for message, descriptors in self._lifeline.receive():
+                if type(message) is wire.Call:
+                    self._start(message, descriptors)
+                elif type(message) is wire.Finalize:
+                    self._is_ending = True
+            if self._lifeline.ended:
+                os._exit(1)  # nobody is left to report to
+        for thread in list(self._running):
+            thread.join()
+        return 0
+
+    def _prepare_fork(self) -> None:
+        _own.prepared = list(self.forks)  # one that begins or ends meanwhile is not in the way
+        for forks in _own.prepared:
+            forks.prepare()
+
+    def _start(self, call: wire.Call, descriptors: list[int]) -> None:
+        thread = InstanceThread(self, call, descriptors)
+        with self._lock:
+            self._running.add(thread)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._running.discard(thread)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                answer = wire.CallResult(call.id, InternalError.number, str(error), "")
+            else:
+                answer = wire.CallResult(call.id, 0, "", str(thread.native_id))
+            self.template.tell(answer)
+
+    def ended(self, thread: InstanceThread) -> None:
+        """Take note of the end of an instance; that of the last one is the end of the process."""
+        with self._lock:
+            self._running.discard(thread)
+            if self._running or not self._is_ending:
+                self.template.tell(wire.ThreadEnded(thread.serial))
+
+    def _name_threads(self, number: int, frame: Any) -> None:
+        """Tell, behind the stacks of all threads, which of them is which instance's."""
+        for thread in list(self._running):
+            text = f"Thread 0x{thread.ident or 0:016x} is instance {thread.instance}\n"
+            os.write(2, text.encode())
+
+
+def _each(act: Callable[[Forks], None]) -> None:
+    for forks in reversed(_own.prepared):
+        act(forks)
+
+
+class InstanceThread(threading.Thread):
+    """One instance, from its thread's first moment to its last."""
+
+    def __init__(self, host: Host, call: wire.Call, descriptors: list[int]) -> None:
+        request = json.loads(call.arguments)
+        self.serial, self.instance = call.id, request["instance"]
+        super().__init__(name=self.instance, daemon=True)
+        self._host = host
+        self._cores = request["cores"]
+        self._lifeline, self._page, self._listener, self._writing = descriptors
+
+    def run(self) -> None:
+        prctl.set_name(f"stub {self.instance}")
+        if self._cores:
+            os.sched_setaffinity(0, self._cores)
+        surroundings = _Surroundings(self._host)
+        with open(self._writing, "w", encoding=sys.stdout.encoding, errors="replace") as stream:
+            _own.output = AttributedOutput(stream)
+            stub = process.make_stub(self._lifeline, self._page, self._listener, surroundings)
+            process.live(lambda: stub)
+            this_process.on_fork.remove(stub.abandon)
+            stub.close()
+            _own.output.close()
+        if surroundings.forks is not None:
+            self._host.forks.discard(surroundings.forks)
+        self._host.ended(self)
+
+
+class _Surroundings(OwnProcess):
+    """The process of an instance that shares it with the others of its model."""
+
+    has_own_memory = False
+    forks: Optional[Forks] = None
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+        this_process.take_thread(instance)
+        _own.memory = memory
+        if not self._host.is_measured:
+            self._host.is_measured = True
+            instance.measures = self._host.template.measures
+        self.forks = forks = Forks(instance, bootstrap, memory)
+        self._host.forks.add(forks)
+
+    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+        return self._host.model_class
+
+    def settle(self) -> None:
+        """Leave the garbage collector alone: the others work."""
+
+    def lose_supervisor(self, finalize: Any) -> None:
+        """End this instance alone: this process has a lifeline of its own."""
+        finalize()

@@ -1,0 +1,364 @@
+"""Instances that are threads of one process: what they share, what is their own, and who dies."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.scripted import string_parameter
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.operations.commands import ctl
+
+pytestmark = pytest.mark.system
+
+THREADS = string_parameter("INSTANCES", "threads")
+CONFIG = """
+backend: "python"
+input {{ name: "IN" data_type: TYPE_STRING dims: 1 }}
+output {{ name: "OUT" data_type: TYPE_STRING dims: 1 }}
+instance_group {{ count: {count} kind: KIND_CPU }}
+"""
+#: Evaluates what it is sent; `self`, `request` and the module's names are there.
+CODE = """
+import multiprocessing, os, sys, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+print("imported", flush=True)
+family = pb_utils.MetricFamily(name="of_import", description="", kind=pb_utils.MetricFamily.COUNTER)
+imported = family.Metric(labels={"made": "import"})
+seen = {}
+
+def make():
+    time.sleep(0.1)
+    seen["made"] = seen.get("made", 0) + 1
+    return object()
+
+def in_thread(work):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+class TritonPythonModel:
+    @staticmethod
+    def preload(args):
+        seen["preloads"] = seen.get("preloads", 0) + 1
+
+    def initialize(self, args):
+        self.name = args["model_instance_name"]
+        self.shared = pb_utils.shared("weights", make)
+        self.thread = threading.get_ident()
+        if os.path.exists(args["model_repository"] + "/bad"):
+            raise ValueError("bad file")
+        self.family = pb_utils.MetricFamily(
+            name="of_threads", description="", kind=pb_utils.MetricFamily.COUNTER)
+        self.counter = self.family.Metric(labels={"instance": self.name})
+        self.count = 0
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            code = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy().flat[0].decode()
+            self.counter.increment(1)
+            imported.increment(1)
+            self.count += 1
+            try:
+                result = eval(code, {**globals(), "self": self, "request": request})
+            except Exception as error:
+                result = repr(error)
+            out = np.array([str(result)], object)
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)]))
+        return responses
+
+    def finalize(self):
+        pb_utils.Logger.log_info(f"finalized {self.name}")
+"""
+
+
+def write_model(
+    server: Server, name: str, count: int = 3, more: str = THREADS, code: str = CODE
+) -> Path:
+    directory = server.repository / name
+    (directory / "1").mkdir(parents=True)
+    (directory / "config.pbtxt").write_text(CONFIG.format(count=count) + more)
+    (directory / "1" / "model.py").write_text(textwrap.dedent(code))
+    return directory
+
+
+def request_of(code: str, **more: Any) -> dict[str, Any]:
+    tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": [code]}
+    return {"inputs": [tensor], **more}
+
+
+def ask(server: Server, model: str, code: str) -> str:
+    status, answer = server.request_json(f"/v2/models/{model}/infer", request_of(code))
+    assert status == 200, answer
+    return str(answer["outputs"][0]["data"][0])
+
+
+def ask_all(server: Server, model: str, code: str, count: int) -> list[str]:
+    """Ask all instances at the same time: each is held until all have been asked."""
+    ask(server, model, "seen.update(at=set())")
+    held = (
+        f"[seen['at'].add(self.name), [time.sleep(0.01) for _ in "
+        f"iter(lambda: len(seen['at']) < {count}, False)], {code}][-1]"
+    )
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda _: ask(server, model, held), range(count)))
+
+
+def ready(server: Server, model: str) -> int:
+    status, answer = server.request_json(f"/v2/models/{model}/scale")
+    assert status == 200, answer
+    return int(answer["versions"]["1"]["ready"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("server") / "server"
+    options = ["--model-control-mode=explicit", f"--runtime-directory={directory.parent}/run"]
+    with Server(directory, frontends=["metrics"], options=options) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def threads(server: Server) -> Server:
+    """The server with a model of three instances."""
+    write_model(server, "threads")
+    assert server.control_model("load", "threads") == ""
+    return server
+
+
+def test_instances_are_threads_of_one_process_with_one_object_each(threads: Server) -> None:
+    mine = "(os.getpid(), id(self), threading.get_ident() == self.thread, id(self.shared))"
+
+    answers = [eval(text) for text in ask_all(threads, "threads", mine, 3)]
+
+    assert 1 == len({pid for pid, *_ in answers})
+    assert 3 == len({own for _, own, *_ in answers})
+    assert all(is_own_thread for _, _, is_own_thread, _ in answers)
+    assert 1 == len({shared for *_, shared in answers})
+    assert "{'preloads': 1, 'made': 1}" == ask(
+        threads, "threads", "{k: seen[k] for k in ('preloads', 'made')}"
+    )
+    assert threads.stub_pids("threads") == [answers[0][0]]
+    names = set(ask_all(threads, "threads", "self.name", 3))
+    assert {"threads_0_0", "threads_0_1", "threads_0_2"} == names
+
+
+def test_what_an_instance_says_is_its_own(threads: Server) -> None:
+    code = (
+        "[print('printed by', self.name), in_thread(lambda: print('thread of', self.name)), "
+        "pb_utils.Logger.log_info('logged by ' + self.name), self.name][-1]"
+    )
+
+    names = ask_all(threads, "threads", code, 3)
+
+    eventually(lambda: all(f"logged by {name}" in threads.log_text() for name in names), 60)
+    for name in names:
+        for text in ("printed by", "thread of"):
+            lines = [x for x in threads.log_text().splitlines() if f'"{text} {name}"' in x]
+            assert [True] == [name in line.partition(text)[0] for line in lines]
+
+
+def test_metrics_of_the_import_and_of_each_instance_are_counted(threads: Server) -> None:
+    before = metric(threads, 'of_import{made="import"}')
+    ask_all(threads, "threads", "1", 3)  # and once more
+
+    eventually(lambda: metric(threads, 'of_import{made="import"}') == before + 4, 60)
+    assert 3 == threads.metrics_text().count("of_threads{instance=")
+
+
+def metric(server: Server, series: str) -> float:
+    lines = [line for line in server.metrics_text().splitlines() if line.startswith(series)]
+    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+def test_calls_of_other_models_from_an_instance_and_its_threads(threads: Server) -> None:
+    call = (
+        "pb_utils.get_output_tensor_by_name(pb_utils.InferenceRequest(model_name='threads', "
+        "requested_output_names=['OUT'], inputs=[pb_utils.Tensor('IN', np.array([b'1+1'], "
+        "object))]).exec(), 'OUT').as_numpy()[0].decode()"
+    )
+
+    assert "2" == ask(threads, "threads", call)
+    assert "2" == ask(threads, "threads", f"in_thread(lambda: {call})")
+
+
+def test_a_fork_of_an_instance_asks_that_instance(threads: Server) -> None:
+    code = (
+        "[queue := multiprocessing.get_context('fork').SimpleQueue(), "
+        "p := multiprocessing.get_context('fork').Process(target=lambda: queue.put("
+        "(pb_utils.get_model_dir(), pb_utils.Logger.log_info('fork of ' + self.name)))), "
+        "p.start(), r := queue.get(), p.join(), (r[0].endswith('/threads/1'), p.exitcode)][-1]"
+    )
+
+    assert "(True, 0)" == ask(threads, "threads", code)
+    eventually(lambda: "fork of threads_0_" in threads.log_text(), 60)
+
+
+def test_stacks_are_those_of_each_instance(threads: Server) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(
+            ask,
+            threads,
+            "threads",
+            "[seen.update(go=0), [time.sleep(0.01) for _ in iter(lambda: seen['go'], 1)], "
+            "self.name][-1]",
+        )
+        eventually(lambda: ask(threads, "threads", "'go' in seen") == "True", 60)
+        shown = ctl(threads, "stacks", "threads").output
+        ask(threads, "threads", "seen.update(go=1)")
+    name = held.result()
+
+    parts = {part.split(",")[0]: part for part in shown.split("\n\n")}
+    assert {"threads_0_0", "threads_0_1", "threads_0_2"} == set(parts)
+    assert [name] == [one for one, part in parts.items() if "in execute" in part]
+
+
+def test_scaling_starts_and_ends_threads_of_the_process(threads: Server) -> None:
+    pid = ask(threads, "threads", "os.getpid()")
+
+    ctl(threads, "scale", "threads", "5")
+    eventually(lambda: ready(threads, "threads") == 5, 60)
+    assert {pid} == set(ask_all(threads, "threads", "os.getpid()", 5))
+    ctl(threads, "scale", "threads", "3")
+    eventually(lambda: threads.log_text().count("finalized threads_0_") >= 2, 60)
+
+    assert {pid} == set(ask_all(threads, "threads", "os.getpid()", 3))
+
+
+def test_an_instance_that_cannot_start_leaves_the_others_alone(threads: Server) -> None:
+    pid = ask(threads, "threads", "os.getpid()")
+    bad = threads.repository / "threads" / "bad"
+    bad.touch()
+    try:
+        result = ctl(threads, "scale", "threads", "4")
+    finally:
+        bad.unlink()
+
+    assert "ValueError: bad file" in result.output
+    assert {pid} == set(ask_all(threads, "threads", "os.getpid()", 3))
+
+
+@pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), 9)"])
+def test_a_death_ends_all_with_each_request_told_and_all_come_back(
+    threads: Server, how: str
+) -> None:
+    pid = ask(threads, "threads", "os.getpid()")
+
+    def ask_for_status(code: str) -> int:
+        return threads.request_json("/v2/models/threads/infer", request_of(code))[0]
+
+    ask(threads, "threads", "seen.update(at=[])")
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [
+            pool.submit(ask_for_status, "[seen['at'].append(1), time.sleep(600)]") for _ in range(2)
+        ]
+        eventually(lambda: ask(threads, "threads", "len(seen['at'])") == "2", 60)
+        killer = pool.submit(ask_for_status, how)
+        statuses = [one.result(60) for one in [*waiting, killer]]
+
+    assert all(status >= 500 for status in statuses), statuses
+    eventually(lambda: ready(threads, "threads") == 3, 60)
+    now = set(ask_all(threads, "threads", "os.getpid()", 3))
+    assert 1 == len(now)
+    assert {pid} != now
+
+
+def test_an_instance_that_hangs_ends_its_group_and_says_where(server: Server) -> None:
+    write_model(server, "hanging", 2, THREADS + string_parameter("max_execution_seconds", "1"))
+    assert server.control_model("load", "hanging") == ""
+    pid = ask(server, "hanging", "os.getpid()")
+
+    status, answer = server.request_json("/v2/models/hanging/infer", request_of("time.sleep(600)"))
+
+    assert status >= 500
+    assert "max_execution_seconds" in answer["error"]
+    eventually(lambda: ready(server, "hanging") == 2, 60)
+    assert pid != ask(server, "hanging", "os.getpid()")
+    assert "hanging/1/model.py" in server.log_text().partition("max_execution_seconds")[2]
+    server.control_model("unload", "hanging")
+
+
+def test_a_cancelled_request_is_seen_by_its_instance(threads: Server) -> None:
+    code = (
+        "[seen.update(began=1), [time.sleep(0.01) for _ in iter(request.is_cancelled, True)], "
+        "seen.update(cancelled=self.name)]"
+    )
+    client = socket_of(threads, code)
+    eventually(lambda: ask(threads, "threads", "'began' in seen") == "True", 60)
+
+    client.close()
+
+    eventually(lambda: ask(threads, "threads", "'cancelled' in seen") == "True", 60)
+
+
+def socket_of(server: Server, code: str) -> Any:
+    """Return a connection on which this has been asked."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
+    connection.request("POST", "/v2/models/threads/infer", json.dumps(request_of(code)))
+    return connection
+
+
+def test_new_code_replaces_the_process_while_it_serves(server: Server) -> None:
+    directory = write_model(server, "reloaded", 2)
+    assert server.control_model("load", "reloaded") == ""
+    before = ask(server, "reloaded", "os.getpid()")
+    is_over = threading.Event()
+
+    def load() -> int:
+        count = 0
+        while not is_over.is_set():
+            ask(server, "reloaded", "time.sleep(0.01)")
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(3) as pool:
+        clients: list[Future[int]] = [pool.submit(load) for _ in range(3)]
+        path = directory / "1" / "model.py"
+        path.write_text(path.read_text() + "\nseen['new'] = True\n")
+        assert server.control_model("load", "reloaded") == ""
+        is_over.set()
+        assert all(client.result(60) for client in clients)
+
+    assert "True" == ask(server, "reloaded", "seen['new']")
+    assert before != ask(server, "reloaded", "os.getpid()")
+    eventually(lambda: not psutil.pid_exists(int(before)), 60)
+    assert 2 == server.log_text().count("finalized reloaded_0_")
+    now = int(ask(server, "reloaded", "os.getpid()"))
+    server.control_model("unload", "reloaded")
+    eventually(lambda: not psutil.pid_exists(now), 60)
+    assert 4 == server.log_text().count("finalized reloaded_0_")
+
+
+def test_a_load_that_fails_says_why(server: Server) -> None:
+    write_model(server, "broken", code="raise ValueError('no weights')")
+    directory = write_model(server, "bad")
+    (directory / "bad").touch()
+
+    assert "ValueError: no weights" in server.control_model("load", "broken")
+    assert "ValueError: bad file" in server.control_model("load", "bad")
+    assert [] == server.stub_pids("broken") == server.stub_pids("bad")
+
+
+def test_no_process_outlives_a_killed_server(tmp_path: Path) -> None:
+    server = Server(tmp_path / "server", frontends=())
+    write_model(server, "threads")
+    with server:
+        pid = int(ask(server, "threads", "os.getpid()"))
+        server.kill()
+
+        eventually(lambda: not psutil.pid_exists(pid), 60)
