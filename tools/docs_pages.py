@@ -27,7 +27,21 @@ _STYLE = (
     ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
     # a colour alone does not tell a link within a text
     ".md-typeset :is(p, li, td) a { text-decoration: underline }\n"
+    # the theme's grey of comments is too light for small letters
+    "[data-md-color-scheme] { --grey: #595959 }\n[data-md-color-scheme=slate] { --grey: #b0b4c8 }\n"
+    "[data-md-color-scheme] { --md-code-hl-comment-color: var(--grey);"
+    " --md-code-hl-operator-color: var(--grey); --md-code-hl-variable-color: var(--grey);"
+    " --md-code-hl-generic-color: var(--grey); --md-code-hl-punctuation-color: var(--grey) }\n"
 )
+#: Keys scroll what a mouse does, and places for buttons have names of their own.
+_SCRIPT = """
+document$.subscribe(() => setTimeout(() => {
+  for (const part of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code"))
+    part.tabIndex = 0;
+  const places = document.querySelectorAll(".md-code__nav");
+  places.forEach((place, n) => { place.ariaLabel = `Code ${n + 1}`; });
+}));
+"""
 #: The search leaves these out: they name everything, and answer no question of a user.
 UNSEARCHED = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "recorded-differences.md"}
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
@@ -35,6 +49,7 @@ _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "tables.css", content=_STYLE))
+    files.append(File.generated(config, "keys.js", content=_SCRIPT))
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
     return files

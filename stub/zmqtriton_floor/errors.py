@@ -185,7 +185,11 @@ def closest_match(word: str, names: Iterable[str]) -> str:
     count = _COMPARED_LETTERS // max(1, len(word))
     compared = list(islice((k for k in names if k != word), count))
     typed = word.upper()
-    alias = _ALIASES.get(typed) or f"TYPE_{_ALIASES.get(typed[len('TYPE_') :])}"
-    same = [name for name in compared if name == alias or sorted(name) == sorted(word)]
+    alias = _ALIASES.get(typed) or _ALIASES.get(typed[len("TYPE_") :])
+    same = [
+        name
+        for name in compared
+        if name in (alias, f"TYPE_{alias}") or sorted(name) == sorted(word)
+    ]
     matches = same or difflib.get_close_matches(word, compared, n=1, cutoff=0.6)
     return matches[0] if matches else ""

@@ -18,6 +18,7 @@ CONFIGURED = (*(f"TYPE_{name}" for name in TYPES if name != "BYTES"), "TYPE_STRI
         ("TYPE_BYTES", CONFIGURED, "TYPE_STRING"),
         ("TYPE_BFLOAT16", CONFIGURED, "TYPE_BF16"),
         ("FLOAT", TYPES, "FP32"),
+        ("float", CONFIGURED, "TYPE_FP32"),
         ("STR", TYPES, "BYTES"),
         ("KIND_CUDA", ("KIND_AUTO", "KIND_GPU", "KIND_CPU"), "KIND_GPU"),
         ("statsu", ("stats", "status"), "status"),
