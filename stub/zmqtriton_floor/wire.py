@@ -88,6 +88,7 @@ WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply, an
 BYTE_WINDOW = 16384  # its reader is a client, for whom STREAM_WINDOW_BYTES hold, too
 UNREAD_STRINGS = 32768  # inputs are where its frontend cannot read them: the stub checks strings
 KEEPS_INPUTS = 65536  # of a client's request: its memory stays until its answer has been read
+ANY_VERSION = 131072  # of a client's request for a divided model: either version may answer it
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 STREAM_WINDOW_BYTES = 8 << 20  # with BYTE_WINDOW; one that exceeds them is the last to leave
 FINAL = 1  # a flag of an outcome and of a reply

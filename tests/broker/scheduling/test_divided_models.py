@@ -97,6 +97,39 @@ def test_the_other_version_serves_if_one_is_gone() -> None:
     assert 20 == number_for(generations)
 
 
+def late(world: BrokerHarness, own_id: int, flags: int = wire.ANY_VERSION) -> None:
+    """Ask version 1, as a frontend does that has not received what became of it."""
+    world.infer(F, request(own_id)._replace(generation=1, flags=flags))
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+@pytest.mark.parametrize("outputs", ["", '{"name": "MORE", "data_type": "TYPE_FP32"}'])
+def test_a_request_on_its_way_to_the_version_that_goes_gets_the_other_one(
+    has_left: bool, outputs: str
+) -> None:
+    world = BrokerHarness()
+    world.add_frontend(F)
+    for number, stub in ((1, 5), (2, 6)):
+        config = f'{{"output": [{outputs if number == 2 else ""}]}}'
+        world.core.add_generation(wire.AddGeneration(number, "m", number, config))
+        world.add_stub(stub, number)
+    world.core.generations.divide(split(ALL // 2))
+    world.core.generations.divide(split(ALL))
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+    if has_left:
+        world.core.generations.divide(OVER)
+        world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+
+    late(world, 1)
+    late(world, 2, flags=0)
+
+    assert [1] == world.executing(6)
+    assert ["the model was unloaded while the request was on its way"] == [
+        reply.text for reply in world.finals(F, 2)
+    ]
+
+
 # ------------------------------------------------------------------- sequences
 
 SEQUENCES = json.dumps({"sequence_batching": {"direct": {}}})

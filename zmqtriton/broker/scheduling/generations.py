@@ -104,7 +104,8 @@ class GenerationRegistry:
         removed = self.by_number.pop(number, None)
         if removed is None:
             return None
-        if self.keeps_departed and removed.is_drained:
+        # requests to them may be on their way
+        if removed.is_drained and (self.keeps_departed or removed.model in self._divided):
             self._departed[number] = removed
             if len(self._departed) > _MAX_DEPARTED:
                 del self._departed[next(iter(self._departed))]
@@ -166,10 +167,14 @@ class GenerationRegistry:
     def has_successor(self, generation: Generation) -> bool:
         """True if a request for an open sequence of this generation still gets through."""
         return any(
-            not last.is_retired
-            and self.share_sequences(generation, last)
-            and (last.version != generation.version or generation.has_same_interface_as(last))
+            not last.is_retired and self._takes_the_same(generation, last)
             for last in self._by_name.get(generation.model, {}).values()
+        )
+
+    def _takes_the_same(self, one: Generation, other: Generation) -> bool:
+        """True if requests that were checked against one fit the other."""
+        return self.share_sequences(one, other) and (
+            one.version != other.version or one.has_same_interface_as(other)
         )
 
     def replaced(self, generation: Generation) -> list[Generation]:
@@ -209,13 +214,15 @@ class GenerationRegistry:
             return self._find_by_name(row)
         # A frontend that has not heard of a reload yet may still name the old generation.
         successor = self._successors.get(row.generation)
-        return successor or self._find_again(drained or self._departed.get(row.generation))
+        return successor or self._find_again(row, drained or self._departed.get(row.generation))
 
-    def _find_again(self, gone: Generation | None) -> Generation:
-        """Find the generation that was loaded after this one, if it takes the same requests."""
-        newer = self.newest(gone.model, gone.version) if gone is not None else None
-        if self.keeps_departed and gone and newer and gone.has_same_interface_as(newer):
-            return newer
+    def _find_again(self, row: wire.Request, gone: Generation | None) -> Generation:
+        """Find the generation that takes the same requests: loaded after this one, or beside it."""
+        may_be_other = bool(row.flags & wire.ANY_VERSION)
+        if gone is not None and (self.keeps_departed or may_be_other):
+            other = self.newest(gone.model, -1 if may_be_other else gone.version)
+            if other is not None and self._takes_the_same(gone, other):
+                return other
         text = "the model was unloaded while the request was on its way"
         raise NotServed(text, gone.model if gone is not None else "")
 

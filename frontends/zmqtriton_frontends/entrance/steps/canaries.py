@@ -6,6 +6,7 @@ Steps only while the requests to some model are divided.
 from __future__ import annotations
 
 from zmqtriton_floor.routing import goes_to_canary, is_copied
+from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.shadows import Shadows
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -22,9 +23,15 @@ class Canaries:
     ) -> tuple[ModelVersion, Content]:
         """Pass a request on to the canary; before it is checked, since versions differ in that."""
         canary = model.canary
-        if canary is not None and _goes_there(canary, ask, content):
-            model = canary.version
-        return model, content
+        if canary is None:
+            return model, content
+        options = content.options
+        # the version may be unloaded while the request is on its way
+        options = options._replace(flags=options.flags | ANY_VERSION)
+        return (
+            canary.version if _goes_there(canary, ask, content) else model,
+            content._replace(options=options),
+        )
 
     def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         """Have the canary get a copy of a request of the stable version."""
