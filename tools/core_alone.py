@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: PyTriton's API is one where scripts import it.
-ADD_ONS = ("addons", "zmqtriton/pytriton")
+#: Two stand where scripts import them.
+ADD_ONS = ("addons", "zmqtriton/embedded", "zmqtriton/pytriton")
 #: Where the tests of add-ons lie, room by room. Single ones in files of the core have the mark
 #: `addons`.
 ADD_ON_TESTS = "tests/addons"

@@ -18,6 +18,8 @@ from tests.repo.sources import Source, import_graph, nodes_of, sources, tree_of
 
 #: Larger ones are listed.
 FILE_LINES, METHODS, ATTRIBUTES, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 20, 22, 55, 18
+#: The rooms of zmqtriton that are add-ons: they stand where scripts import them.
+NAMED_ADD_ONS = ("embedded", "pytriton")
 #: So many lines of each list.
 _SHOWN = 40
 
@@ -56,13 +58,12 @@ def sizes(paths: Iterable[Path]) -> Sizes:
 def packages() -> dict[str, list[Path]]:
     """The files of each package that we ship, and of the tests, by the folder's path."""
     roots = {
-        "zmqtriton": _but("zmqtriton", "pytriton"),
+        "zmqtriton": _but("zmqtriton", *NAMED_ADD_ONS),
         "stub": ["stub"],
         "frontends": ["frontends"],
         "tests": _but("tests", "addons"),
         "tests/addons": ["tests/addons"],
-        # an add-on that stands where scripts import it
-        "zmqtriton/pytriton": ["zmqtriton/pytriton"],
+        **{f"zmqtriton/{name}": [f"zmqtriton/{name}"] for name in NAMED_ADD_ONS},
     }
     for path in sorted((ROOT / "addons/zmqtriton_addons").glob("*/__init__.py")):
         folder = str(path.parent.relative_to(ROOT))
@@ -70,10 +71,10 @@ def packages() -> dict[str, list[Path]]:
     return {name: [*_files(names)] for name, names in roots.items()}
 
 
-def _but(folder: str, room: str) -> list[str]:
-    """Return what is in a folder, without one of its rooms."""
+def _but(folder: str, *rooms: str) -> list[str]:
+    """Return what is in a folder, without some of its rooms."""
     paths = sorted((ROOT / folder).iterdir())
-    return [str(path.relative_to(ROOT)) for path in paths if path.name != room]
+    return [str(path.relative_to(ROOT)) for path in paths if path.name not in rooms]
 
 
 def _files(names: Iterable[str]) -> Iterator[Path]:

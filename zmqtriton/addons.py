@@ -40,6 +40,12 @@ STEPS = "zmqtriton.steps"
 BACKENDS = "zmqtriton.backends"
 #: Functions that take a client, a model and a version and return why that is not ready.
 EXPLANATIONS = "zmqtriton.explanations"
+#: Features of the supervisor, `Feature`s by name. They use the inside of the core, so other
+#: packages cannot declare any.
+FEATURES = "zmqtriton.features"
+#: Parts of frontends that only our own add-ons have: `division` divides the requests to a model
+#: between two versions, `history` keeps samples in the metrics process and answers for them.
+PARTS = "zmqtriton.parts"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)
 
@@ -161,6 +167,16 @@ def own_rows() -> Mapping[str, Mapping[str, str]]:
     """Return the tables of the distribution's own add-ons; empty without any."""
     tables: Mapping[str, Mapping[str, str]] = getattr(_own_declarations(), "TABLES", {})
     return tables
+
+
+def features() -> Mapping[str, str]:
+    """Return the references of the supervisor's features of our own add-ons, by name."""
+    return own_rows().get(FEATURES, {})
+
+
+def part(name: str) -> str:
+    """Return the reference of one of PARTS; "" without the add-on."""
+    return own_rows().get(PARTS, {}).get(name, "")
 
 
 def local_services() -> dict[str, LocalService]:

@@ -58,6 +58,15 @@ TABLES: dict[str, dict[str, str]] = {
         "storage": "zmqtriton_addons.storage",
         "tracer": "zmqtriton_addons.tracing",
     },
+    "zmqtriton.features": {
+        "canaries": "zmqtriton_addons.canaries.registry:CanaryRegistry",
+        "scaling": "zmqtriton_addons.scaling.autoscaler:Autoscaler",
+        "storage": "zmqtriton_addons.storage.object_stores:ObjectStores",
+    },
+    "zmqtriton.parts": {
+        "division": "zmqtriton_addons.canaries.requests.division:division",
+        "history": "zmqtriton_addons.history.sampler:Sampler",
+    },
     "zmqtriton.backends": {
         "routes": "zmqtriton_addons.routes.backend",
         **{

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from zmqtriton import addons
 from zmqtriton.config.autoscale import (
     AutoscaleLimits,
     autoscale_limits_of,
@@ -13,7 +14,7 @@ from zmqtriton.config.autoscale import (
 )
 from zmqtriton.config.pbtxt import parse_text
 
-pytestmark = pytest.mark.row("L06")
+pytestmark = [pytest.mark.row("L06"), pytest.mark.addons]
 
 
 def config(more: str = "", **values: str) -> object:
@@ -67,3 +68,10 @@ def test_it_is_for_models_with_one_instance_group() -> None:
     assert "several instance groups" in problem(two, max_instances="2")
     ensemble = "ensemble_scheduling { }"
     assert "means nothing to an ensemble" in problem(ensemble, max_instances="2")
+
+
+def test_without_the_add_on_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addons, "features", dict)
+
+    assert "the add-on 'scaling' is not installed" in problem(max_instances="2")
+    assert "" == problem()

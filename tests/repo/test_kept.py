@@ -19,6 +19,7 @@ PAGE = ROOT / "docs" / "kept.md"
 SHORT_WAY = (
     *("frontends/zmqtriton_frontends", "stub/zmqtriton_floor", "stub/zmqtriton_stub"),
     *("zmqtriton/broker", "zmqtriton/embedded", "addons/zmqtriton_addons/door"),
+    "addons/zmqtriton_addons/canaries/requests",
     "addons/zmqtriton_addons/web_apis/templates",
 )
 ASIDE = (

@@ -31,6 +31,13 @@ HANDS = (
     "zmqtriton.broker.service",
     "zmqtriton.supervisor.machine",
     "zmqtriton.supervisor.service",
+    "zmqtriton_addons.canaries.requests",
+)
+#: The packages that decide, with the features of the supervisor that are add-ons.
+BRAINS = (
+    *("zmqtriton.broker", "zmqtriton.supervisor"),
+    *("zmqtriton_addons.canaries", "zmqtriton_addons.scaling"),
+    "zmqtriton_addons.storage.object_stores",
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 
@@ -152,8 +159,7 @@ def test_what_decides_does_not_act() -> None:
     """Broker and supervisor are tested without sockets and clocks, since their brains have none."""
 
     def faults(source: Source) -> Iterator[str]:
-        is_brain = within(source.module, ("zmqtriton.broker", "zmqtriton.supervisor"))
-        is_brain = is_brain and not within(source.module, HANDS)
+        is_brain = within(source.module, BRAINS) and not within(source.module, HANDS)
         for line, name in imported(source) if is_brain else ():
             if name.partition(".")[0] in ACTS:
                 yield f"{source.path.relative_to(ROOT)}:{line} imports {name}"

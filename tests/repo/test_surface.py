@@ -12,11 +12,14 @@ from tests.conftest import ROOT
 from tests.repo.sources import Source, imported, modules, sources, within
 from tests.repo.surface import SURFACE
 
-#: PyTriton's API stands where scripts import it.
-ADD_ONS = ("zmqtriton_addons", "zmqtriton.pytriton")
+#: Two stand where scripts import them.
+ADD_ONS = ("zmqtriton_addons", "zmqtriton.embedded", "zmqtriton.pytriton")
 FLOOR = ("zmqtriton_floor",)
 #: The modules of the core that have names of an add-on.
-PUBLIC_NAMES = {"zmqtriton.door", "zmqtriton.ray", "zmqtriton.routes", "zmqtriton.testing"}
+PUBLIC_NAMES = {
+    *("zmqtriton", "zmqtriton.addons"),
+    *("zmqtriton.door", "zmqtriton.ray", "zmqtriton.routes", "zmqtriton.testing"),
+}
 #: The packages on the list whose names come from their modules.
 FRONTS = sorted(
     module

@@ -121,6 +121,7 @@ class SteeredDay:
         self.world.advance(600.0)
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize(
     "seed",
     [

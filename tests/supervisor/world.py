@@ -20,7 +20,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.features.table import FEATURES
+from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
     FinalConfig,
@@ -87,7 +87,7 @@ class SupervisorHarness:
             max_instances=policy.pop("max_instances", float("inf")),
             log_lines=lambda *arguments: self.log_lines(*arguments),
         )
-        features = policy.pop("features", FEATURES)
+        features = policy.pop("features", all_features())
         self.core = Core(Policy(**policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
         #: Reads the log.

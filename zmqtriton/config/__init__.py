@@ -12,8 +12,10 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
+    "autoscale": "AutoscaleLimits",
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
     "find_runtime",
+    "canaries": "CANARY_SETTINGS CanarySettings LatencyMeasure parse_settings",
     "defaults": "apply_defaults",
     "document": "to_dict to_json to_text",
     "ensemble_members": "check_members member_problems no_loaded_version_text "
@@ -22,10 +24,9 @@ _NAMES = {
     "errors": "ConfigError FieldPath Problem",
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "apply_group_defaults group_problems instance_specs",
-    "known_parameters": "misspelt_parameter_problems",
+    "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host load_config merge_completion",
     "names": "unknown_name_problems",
-    "own_parameters": "own_parameter_problems",
     "parameters": "BLS_MODELS declared_callees load_timeout_s",
     "pbtxt": "parse_json parse_text read_config read_text",
     "positions": "PositionIndex locate",
@@ -34,6 +35,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from zmqtriton.config.autoscale import AutoscaleLimits
     from zmqtriton.config.backends import (
         PYTHON,
         PYTHON_FILE,
@@ -42,6 +44,12 @@ if TYPE_CHECKING:
         complete_backend,
         find_model_file,
         find_runtime,
+    )
+    from zmqtriton.config.canaries import (
+        CANARY_SETTINGS,
+        CanarySettings,
+        LatencyMeasure,
+        parse_settings,
     )
     from zmqtriton.config.defaults import apply_defaults
     from zmqtriton.config.document import to_dict, to_json, to_text
@@ -55,10 +63,12 @@ if TYPE_CHECKING:
     from zmqtriton.config.errors import ConfigError, FieldPath, Problem
     from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
     from zmqtriton.config.instances import apply_group_defaults, group_problems, instance_specs
-    from zmqtriton.config.known_parameters import misspelt_parameter_problems
+    from zmqtriton.config.known_parameters import (
+        misspelt_parameter_problems,
+        own_parameter_problems,
+    )
     from zmqtriton.config.model_config import Host, load_config, merge_completion
     from zmqtriton.config.names import unknown_name_problems
-    from zmqtriton.config.own_parameters import own_parameter_problems
     from zmqtriton.config.parameters import BLS_MODELS, declared_callees, load_timeout_s
     from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
     from zmqtriton.config.positions import PositionIndex, locate

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.instances import MAX_INSTANCES
 from zmqtriton.config.parameters import (
@@ -77,6 +78,8 @@ def _bounds(config: Any) -> tuple[int, int]:
 def _common_problem(config: Any) -> str:
     if config.HasField("ensemble_scheduling"):
         return "which means nothing to an ensemble: it has no instances, its members have"
+    if "scaling" not in addons.features():
+        return "and the add-on 'scaling' is not installed"
     if AUTOSCALE_MAX_INSTANCES not in config.parameters:
         return f"which means nothing without {AUTOSCALE_MAX_INSTANCES}"
     if len(config.instance_group) > 1:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import CANARY_PARAMETERS, CANARY_PREFIX, parameter_text
 from zmqtriton_floor.errors import InvalidArgument
@@ -111,11 +112,14 @@ def settings_of_config(config: Any) -> CanarySettings | None:
 
 def canary_problems(config: Any) -> Iterator[Problem]:
     """Return the faults of a model's parameters."""
+    named, text = "canary_version", "the add-on 'canaries' is not installed"
     try:
-        settings_of_config(config)
+        if settings_of_config(config) is None or "canaries" in addons.features():
+            return
     except InvalidArgument as error:
-        named = next((n for n in CANARY_PARAMETERS if f"'{n[7:]}'" in error.text), "canary_version")
-        yield Problem(f"{named}: {error.text}", ("parameters", named))
+        named = next((n for n in CANARY_PARAMETERS if f"'{n[7:]}'" in error.text), named)
+        text = error.text
+    yield Problem(f"{named}: {text}", ("parameters", named))
 
 
 def what_is_expected(setting: str) -> str:
@@ -248,4 +252,4 @@ _FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     ),
 }
 #: The names of all settings.
-SETTINGS = tuple(_FORMS)
+CANARY_SETTINGS = tuple(_FORMS)

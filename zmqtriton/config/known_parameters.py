@@ -10,7 +10,8 @@ import difflib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.config.canaries import what_is_expected
+from zmqtriton.config.autoscale import autoscale_problems
+from zmqtriton.config.canaries import canary_problems, what_is_expected
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.instances import MAX_INSTANCES
 from zmqtriton.config.parameters import (
@@ -29,8 +30,9 @@ from zmqtriton.config.parameters import (
     MAX_MEMORY_BYTES,
     MAX_SEGMENT_BYTES,
     STUB_USER,
+    parameter_problems,
 )
-from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS
+from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS, quota_problems
 from zmqtriton.findings import Severity
 
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
@@ -330,6 +332,14 @@ PARAMETERS = {
 _ALL = tuple(parameter for of in PARAMETERS.values() for parameter in of)
 _NAMES = frozenset(one.name for one in _ALL if not one.has_any_case)
 _NAMES_IN_ANY_CASE = frozenset(one.name for one in _ALL if one.has_any_case)
+
+
+def own_parameter_problems(config: Any) -> Iterator[Problem]:
+    """Return values that cannot be meant."""
+    yield from parameter_problems(config)
+    yield from quota_problems(config)
+    yield from canary_problems(config)
+    yield from autoscale_problems(config)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

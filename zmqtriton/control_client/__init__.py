@@ -8,7 +8,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "client": "Client NoServerError QUICK_TIMEOUT_S ServerSelector connect find_directories",
+    "client": "Client NoServerError QUICK_TIMEOUT_S ServerSelector connect find_directories "
+    "own_name",
     "http_service": "Answer HttpService RefusedRequest find_address find_url parse_headers",
 }
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         ServerSelector,
         connect,
         find_directories,
+        own_name,
     )
     from zmqtriton.control_client.http_service import (
         Answer,

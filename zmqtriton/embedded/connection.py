@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.control_client import client
+from zmqtriton.control_client import ServerSelector, own_name
+from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.guest_channel import GuestChannel
 from zmqtriton.embedded.model import Model
 from zmqtriton_floor.arena import Allocation, Arena
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.control_calls import on_behalf_of
-from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.gateway import load, on_behalf_of
 from zmqtriton_frontends.metrics_api.scraper import Scraper
 
 _LOOK_S = 0.005
@@ -142,7 +142,7 @@ class Connection:
         parameters = {} if config is None else {"config": config}
         contents = {f"file:{path}": content for path, content in (files or {}).items()}
         work = load(self._guest.gateway, name, parameters, contents)
-        with on_behalf_of(client.own_name()):
+        with on_behalf_of(own_name()):
             self._guest.wait(work, timeout_s)
         return self.model(name)
 
@@ -195,7 +195,7 @@ class Connection:
     ) -> None:
         """Unload a model; what it has begun is answered."""
         arguments = {"model": name, "unload_dependents": unload_dependents}
-        with on_behalf_of(client.own_name()):
+        with on_behalf_of(own_name()):
             self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
         self._guest.hosting.replace(name)
 
@@ -211,7 +211,7 @@ def connect(id: str = "", *, path: str = "") -> Connection:
     `path` is its runtime directory, if that is neither named nor in the usual place. Raises
     NoServerError if there is none.
     """
-    return Connection(Guest(client.connect(client.ServerSelector(path, id)).line))
+    return Connection(Guest(connect_client(ServerSelector(path, id)).line))
 
 
 def size_of(shape: Sequence[int], dtype: Any) -> int:

@@ -19,8 +19,8 @@ from zmqtriton.embedded.pending_stream import PendingStream
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.entrance import Entrance
+from zmqtriton_frontends.gateway import Gateway
 
 _T = TypeVar("_T")
 

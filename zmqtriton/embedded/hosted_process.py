@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_stub.api.errors import reason_of
+from zmqtriton_stub.api import reason_of
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.own_process import OwnProcess
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import runtime_places
-from zmqtriton.control_client import client
+from zmqtriton.control_client import NoServerError, ServerSelector, connect
 from zmqtriton.embedded.connection import Connection
 from zmqtriton.embedded.guest import Guest
 from zmqtriton_floor.errors import Unavailable
@@ -125,8 +125,8 @@ class Server(Connection):
         while True:
             self._check(deadline_s)
             try:
-                return Guest(client.connect(client.ServerSelector(self.runtime_directory)).line)
-            except (client.NoServerError, Unavailable):
+                return Guest(connect(ServerSelector(self.runtime_directory)).line)
+            except (NoServerError, Unavailable):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
 
     def _is_open(self) -> bool:

@@ -9,17 +9,19 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "agents": "agent_problems",
-    "decisions": "default_root",
-    "scan": "CONFIG_FILE choose_versions find_config find_versions is_model_directory is_utf8_name "
-    "misnamed_config_warnings no_model_text not_found_text not_unique_text scan_model "
-    "subdirectories",
+    "decisions": "Decision default_root",
+    "scan": "CONFIG_FILE Promotion VersionSelection choose_versions find_config find_versions "
+    "is_model_directory is_utf8_name misnamed_config_warnings no_model_text not_found_text "
+    "not_unique_text scan_model subdirectories",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.repository.agents import agent_problems
-    from zmqtriton.repository.decisions import default_root
+    from zmqtriton.repository.decisions import Decision, default_root
     from zmqtriton.repository.scan import (
         CONFIG_FILE,
+        Promotion,
+        VersionSelection,
         choose_versions,
         find_config,
         find_versions,

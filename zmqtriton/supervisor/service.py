@@ -18,7 +18,7 @@ from functools import partial
 from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.features.table import FEATURES
+from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.machine import (
     capacity,
     certificates,
@@ -125,7 +125,7 @@ class Service:
             watchdog_interval_s=notifier.heartbeat_s,
             storage_directory=server.settings.broker.storage_directory,
         )
-        self._core = Core(rules, server, FEATURES, pid=os.getpid(), now_s=time.monotonic())
+        self._core = Core(rules, server, all_features(), pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
             self._selector,

@@ -49,6 +49,13 @@ class Step(Protocol):
         """Return the request that goes on. Raises the client's errors."""
 
 
+class Division(NamedTuple):
+    """The steps of requests while those to some model are divided between two versions."""
+
+    choose: Choice
+    copy: Step
+
+
 class Ask(NamedTuple):
     #: The name of the model and its version, "" for the one that serves.
     target: tuple[str, str]

@@ -13,8 +13,7 @@ from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.process import references
 from zmqtriton_frontends.access.bearer_tokens import check_model
-from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Step, TakesLong
-from zmqtriton_frontends.entrance.steps.canaries import Canaries
+from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step, TakesLong
 from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
 from zmqtriton_frontends.entrance.steps.token_mark import TokenMark
 from zmqtriton_frontends.entrance.steps.tracing import Tracing
@@ -45,7 +44,8 @@ class Sink(Protocol):
 class _Shared(NamedTuple):
     """The part of the entrances that is one for a process."""
 
-    canaries: Canaries
+    #: Divides the requests to a model between two versions; None without the add-on.
+    division: Division | None
     #: Those that packages declare.
     steps: tuple[Step, ...]
     #: Methods of these that are told of requests that do not enter.
@@ -56,7 +56,9 @@ class _Shared(NamedTuple):
         makers = map(references.load, gateway.settings.steps)
         steps = tuple(make(gateway) for make in makers)
         refusals = tuple(step.refused for step in steps if hasattr(step, "refused"))
-        return cls(Canaries(gateway), steps, refusals)
+        reference = gateway.settings.models.division
+        division = references.load(reference)(gateway) if reference else None
+        return cls(division, steps, refusals)
 
 
 class Entrance:
@@ -90,12 +92,12 @@ class Entrance:
 
     def _arrange(self) -> None:
         """Choose the steps that requests need by now, and their order."""
-        canaries = self._shared.canaries
+        division = self._shared.division
         choices: list[Choice] = [self._forwarding] if self._forwarding else []
         steps: list[Step] = [*self._marks, *self._shared.steps]
-        if self._catalogue.is_divided:
-            choices.append(canaries.choose)
-            steps.append(canaries.copy)
+        if self._catalogue.is_divided and division is not None:
+            choices.append(division.choose)
+            steps.append(division.copy)
         if self.gateway.traces.is_on:
             steps.append(self._tracing)
         self._choices, self._steps = tuple(choices), tuple(steps)

@@ -8,8 +8,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "admission": "CheckedRequest MAX_NAME NO_OPTIONS Options check_parameter_name",
-    "catalogue": "ModelVersion parse_version",
+    "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS Options check_parameter_name",
+    "catalogue": "Canary ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
     "load_on_demand": "attempt",
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
         MAX_NAME,
         NO_OPTIONS,
         CheckedRequest,
+        Copy,
         Options,
         check_parameter_name,
     )
-    from zmqtriton_frontends.inference.catalogue import ModelVersion, parse_version
+    from zmqtriton_frontends.inference.catalogue import Canary, ModelVersion, parse_version
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionContents, RegionSlice
     from zmqtriton_frontends.inference.load_on_demand import attempt

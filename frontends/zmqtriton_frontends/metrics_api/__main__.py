@@ -13,14 +13,14 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from zmqtriton_floor import prctl
+from zmqtriton_floor.process import references
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
 from zmqtriton_frontends.metrics_api.agent_check import AgentCheck
 from zmqtriton_frontends.metrics_api.gpus import Gpus
-from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
-from zmqtriton_frontends.metrics_api.history.sampler import Sampler
 from zmqtriton_frontends.metrics_api.machine import Machine
+from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.metrics_api.server import Page
 from zmqtriton_frontends.process.hosts import AllowedHosts
@@ -35,14 +35,12 @@ _PAGE, _AGENT_CHECK = "socket", "agent-check-socket"
 
 
 class MetricsService(process.Service):
-    """The page of metrics, the agent checks, and the history that the supervisor asks for."""
+    """The page of metrics, the agent checks, and the history, if there is one."""
 
     def __init__(self, gateway: Gateway, bound: Mapping[str, socket.socket]) -> None:
         self._gateway = gateway
         self._bound = bound
         self._load = MachineLoad(supervisor=os.getppid())
-        self._sampler = Sampler(gateway, self._load)
-        gateway.on_call = self._sampler.answer
         self._tasks: list[asyncio.Task[None]] = []
         self._page: Page | None = None
         self._gpus: Gpus | None = None
@@ -62,7 +60,11 @@ class MetricsService(process.Service):
             self._page = self._make_page(listener)
             await self._page.start(listener)
             listening.append(("Metrics Service", address_of(listener)))
-        self._begin(self._sampler.run())
+        history = self._gateway.settings.metrics_service.history
+        if history:
+            sampler = references.load(history)(self._gateway, self._load)
+            self._gateway.on_call = sampler.answer
+            self._begin(sampler.run())
         return listening
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

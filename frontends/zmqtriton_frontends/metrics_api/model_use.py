@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.metrics_api.history.processes import Processes
+from zmqtriton_frontends.metrics_api.processes import Processes
 
 #: A model's name and version.
 Key = tuple[str, str]

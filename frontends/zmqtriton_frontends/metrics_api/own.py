@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
+from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.model_metrics import head, number
 from zmqtriton_frontends.metrics_api.model_use import Key, ModelUse, Use
 from zmqtriton_frontends.metrics_api.series import Series, labels_text

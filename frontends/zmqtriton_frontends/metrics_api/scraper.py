@@ -18,8 +18,8 @@ from zmqtriton_frontends.metrics_api import (
     troubles,
 )
 from zmqtriton_frontends.metrics_api.gpus import Gpus
-from zmqtriton_frontends.metrics_api.history.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.machine import Machine
+from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.model_use import ModelUse
 from zmqtriton_frontends.metrics_api.series import Series
 

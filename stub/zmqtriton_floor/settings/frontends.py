@@ -76,6 +76,8 @@ class Models(NamedTuple):
     control_mode: str
     strict_readiness: bool
     on_demand: OnDemand
+    #: Reference to the steps that divide requests between versions; "" without the add-on.
+    division: str = ""
 
 
 class Http(NamedTuple):
@@ -134,6 +136,8 @@ class MetricsService(NamedTuple):
     agent_check_port: Optional[int]
     #: References to what makes the text of local services.
     of_services: Tuple[str, ...] = ()
+    #: Reference to the sampler that keeps the history; "" without the add-on.
+    history: str = ""
 
 
 class Clouds(NamedTuple):

@@ -8,13 +8,13 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "errors": "TritonError TritonModelException",
+    "errors": "TritonError TritonModelException reason_of",
     "inference": "InferenceResponse",
     "tensor": "Tensor",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.api.errors import TritonError, TritonModelException
+    from zmqtriton_stub.api.errors import TritonError, TritonModelException, reason_of
     from zmqtriton_stub.api.inference import InferenceResponse
     from zmqtriton_stub.api.tensor import Tensor
 else:

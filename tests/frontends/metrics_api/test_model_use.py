@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.frontends.metrics_api.history.test_processes import PAGE_BYTES, write
-from zmqtriton_frontends.metrics_api.history.processes import Processes
+from tests.frontends.metrics_api.test_processes import PAGE_BYTES, write
 from zmqtriton_frontends.metrics_api.model_use import ModelUse
+from zmqtriton_frontends.metrics_api.processes import Processes
 
 
 def stub(pid: int, model: str = "m") -> dict[str, Any]:

@@ -308,10 +308,11 @@ def test_only_a_process_that_takes_part_can_bind_a_model(
 @pytest.mark.parametrize(
     ("verb", "arguments", "told"),
     [
-        (
+        pytest.param(
             "scale",
             {"model": "m", "count": 2},
             """scale 'm' {"count": 2} for token 'ci' of 10.0.0.7""",
+            marks=pytest.mark.addons,
         ),
         ("restart", {"model": "m"}, "restart 'm' for token 'ci' of 10.0.0.7"),
         (

@@ -165,6 +165,7 @@ def test_regions_are_of_both_until_the_old_server_has_ended() -> None:
     assert register(pair.new, "alone").result is None
 
 
+@pytest.mark.addons
 def test_a_change_at_a_server_that_leaves_is_one_of_the_next() -> None:
     pair = take_over()
     pair.old.has_sequences = True

@@ -11,7 +11,7 @@ from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.features.table import FEATURES
+from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
@@ -76,7 +76,7 @@ class Witnessed:
     """A server with a witness beside its features."""
 
     def __init__(self, **policy: Any) -> None:
-        features = [*FEATURES, self._make]
+        features = [*all_features(), self._make]
         models = [make_blueprint("m"), make_blueprint("n")]
         self.world = SupervisorHarness(*models, features=features, **policy).start()
 
@@ -203,20 +203,20 @@ class Broken(Feature):
 
 def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
     world = SupervisorHarness(
-        make_blueprint("m"), features=[Broken, *FEATURES], control_mode="explicit"
+        make_blueprint("m"), features=[Broken, *all_features()], control_mode="explicit"
     ).start()
     world.fork_http_worker()
 
     loaded = world.call("load", {"model": "m"})
     assert (None, True) == (loaded.result, world.call("ready", {"model": "m"}).result)
-    assert "canaries" in world.call("status").result
+    assert "drains" in world.call("status").result
     world.core.stop_requested()
     world.run_until_idle()
     assert 0 == world.status
 
 
 def test_a_feature_that_goes_on_failing_is_logged_once_a_minute() -> None:
-    world = SupervisorHarness(make_blueprint("m"), features=[Broken, *FEATURES]).start()
+    world = SupervisorHarness(make_blueprint("m"), features=[Broken, *all_features()]).start()
     failures = [line for line in world.log if "feature Broken has failed" in line]
     assert 1 == len(failures)
 
@@ -233,9 +233,9 @@ def test_a_verb_has_one_answer() -> None:
         SupervisorHarness(features=[Witness, Witness])
 
 
-@pytest.mark.parametrize("left_out", [None, *FEATURES])
+@pytest.mark.parametrize("left_out", [None, *all_features()])
 def test_a_server_serves_without_any_of_its_features(left_out: type[Feature] | None) -> None:
-    features = [] if left_out is None else [one for one in FEATURES if one is not left_out]
+    features = [] if left_out is None else [one for one in all_features() if one is not left_out]
 
     world = SupervisorHarness(
         make_blueprint("m"), features=features, control_mode="explicit", startup_models=("m",)

@@ -222,6 +222,7 @@ def test_an_instance_that_was_given_up_is_replaced_too() -> None:
     assert COUNT == world.latest_version_info("m").ready_instances
 
 
+@pytest.mark.addons
 def test_a_scale_that_has_waited_for_it_comes_next() -> None:
     world = serving()
     world.stub_behaviours["m"] = HANGS

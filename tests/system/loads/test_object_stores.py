@@ -222,7 +222,7 @@ def test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment(
 
 
 @pytest.mark.long(
-    "supervisor/features/object_stores/test_object_stores.py::test_a_copy_says_how_far_it_is_until_it_ends"
+    "addons/storage/test_object_stores.py::test_a_copy_says_how_far_it_is_until_it_ends"
 )
 @pytest.mark.row("F21")
 def test_the_status_shows_how_far_a_copy_is(store: ObjectStore, tmp_path: Path) -> None:

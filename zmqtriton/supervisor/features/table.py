@@ -1,33 +1,35 @@
 """The features of the server, in the order in which their hooks are called.
 
-Imported where a core is built, and nowhere else. A new feature adds its class.
+Imported where a core is built, and nowhere else. A new feature adds its class; one that a server
+can do without is an add-on.
 """
 
 from __future__ import annotations
 
-from zmqtriton.supervisor.features.canaries.registry import CanaryRegistry
+from zmqtriton import addons
 from zmqtriton.supervisor.features.draining.draining import Draining
 from zmqtriton.supervisor.features.feature import Feature
-from zmqtriton.supervisor.features.object_stores import ObjectStores
 from zmqtriton.supervisor.features.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.features.operations import Operations
 from zmqtriton.supervisor.features.quotas import QuotaReport
 from zmqtriton.supervisor.features.reloading import ReloadCalls, Reloader
 from zmqtriton.supervisor.features.repositories import RepositoryRegistry
-from zmqtriton.supervisor.features.scaling import Autoscaler
 from zmqtriton.supervisor.features.settings import LogSettings, TraceSettings
+from zmqtriton_floor.process import references
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettings,
     TraceSettings,
     RepositoryRegistry,
-    ObjectStores,
     Operations,
     Draining,
-    CanaryRegistry,
-    Autoscaler,
     OnDemandLoader,
     Reloader,
     ReloadCalls,
     QuotaReport,
 )
+
+
+def all_features() -> tuple[type[Feature], ...]:
+    """Return those of the core, then those of our own add-ons."""
+    return (*FEATURES, *map(references.load, addons.features().values()))

@@ -81,6 +81,9 @@ class Machine(NamedTuple):
     http_addons: tuple[str, ...] = ()
     #: References to the steps of requests.
     steps: tuple[str, ...] = ()
+    #: References to parts of processes that add-ons have.
+    division: str = ""
+    history: str = ""
 
 
 def process_settings(
@@ -107,6 +110,8 @@ def process_settings(
             *addons.rows(addons.STEPS).values(),
             *(service.step for service in services_of(options).values() if service.step),
         ),
+        division=addons.part("division"),
+        history=addons.part("history"),
     )
     return settings_of(options, machine)
 
@@ -207,6 +212,7 @@ def _frontend(
             options.model_control_mode,
             options.strict_readiness,
             on_demand,
+            machine.division,
         ),
         http=_http(options, machine),
         grpc=_grpc(options, machine.ports.get("grpc_port", options.grpc_port)),
@@ -221,6 +227,7 @@ def _frontend(
             of_services=tuple(
                 service.metrics for service in services_of(options).values() if service.metrics
             ),
+            history=machine.history,
         ),
         clouds=frontends.Clouds(
             **endpoint_settings(machine.environment),

@@ -1,0 +1,1 @@
+"""Requests to a model with a canary, in frontends: divided, copied, and their answers compared."""

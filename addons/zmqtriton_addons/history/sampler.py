@@ -1,0 +1,187 @@
+"""Takes a sample every few seconds, and answers questions for them.
+
+Each sample is one light question to the broker and one to the supervisor, and a short read of /proc
+for each process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zmqtriton_addons.history.history import (
+    INTERVAL_S,
+    History,
+    ModelSample,
+    ProcessesSample,
+    ServerSample,
+)
+from zmqtriton_floor import wire
+from zmqtriton_floor.access.token_file import matches
+from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.metrics_api.machine_load import Look, MachineLoad
+from zmqtriton_frontends.metrics_api.processes import Processes, Usage
+
+_log = logging.getLogger(__name__)
+
+#: A sample that takes longer is left out, so that they stay apart.
+_WITHIN_S = INTERVAL_S - 1
+_RATES = ("requests_per_s", "failures_per_s", "queue_ms")
+#: Nobody sets it, and it goes on while the machine sleeps.
+_CLOCK = time.CLOCK_BOOTTIME
+#: A row of the supervisor's answer: the pid, the model or "", the version.
+_Process = tuple[int, str, int]
+#: A row of the broker's answer.
+Reading = dict[str, Any]
+_SUMS = ("pending", "succeeded", "failed", "queued", "queue_ns", "inferences", "executions")
+
+
+class Sampler:
+    def __init__(self, gateway: Gateway, load: MachineLoad) -> None:
+        self._gateway = gateway
+        self._load = load
+        self._history = History()
+        self._processes = Processes()
+        #: Those of the last sample that had requests, None if that is not known.
+        self._busy_models: dict[str, ModelSample] | None = None
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            began_s = time.monotonic()
+            await self.sample()
+            await asyncio.sleep(max(0.0, began_s + INTERVAL_S - time.monotonic()))
+
+    async def sample(self) -> None:
+        models, processes = await asyncio.gather(self._read_models(), self._read_processes())
+        self._processes.look([pid for pid, _, _ in processes], time.monotonic())
+        usage = self._processes.usage
+        usages = [usage[pid] for pid, _, _ in processes if pid in usage]
+        server = _server_sample(usages, self._load.look(time.monotonic()))
+        self._busy_models = models
+        self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))
+
+    async def _read_models(self) -> dict[str, ModelSample] | None:
+        question = self._gateway.statistics(kind=wire.READINGS)
+        try:
+            readings = await asyncio.wait_for(question, _WITHIN_S)
+        except (ZmqTritonError, asyncio.TimeoutError) as error:
+            _log.debug("no sample of models: %r", error)
+            return None
+        # a broker's first answer only begins: what came since it was started is not known
+        return samples_of(readings) if readings["seconds"] else None
+
+    async def _read_processes(self) -> list[_Process]:
+        try:
+            rows = await asyncio.wait_for(self._gateway.call("processes", {}), _WITHIN_S)
+        except (ZmqTritonError, asyncio.TimeoutError) as error:
+            _log.debug("no sample of processes: %r", error)
+            return []
+        return [tuple(row) for row in rows]
+
+    # ---------------------------------------------------------------- questions
+
+    def answer(self, call: wire.Call) -> wire.CallResult:
+        """Answer a question that the supervisor passes on."""
+        try:
+            result = self._find(call.verb, json.loads(call.arguments))
+        except ZmqTritonError as error:
+            return wire.CallResult(call.id, error.number, error.text, "null")
+        return wire.CallResult(call.id, 0, "", json.dumps(result))
+
+    def _find(self, verb: str, arguments: dict[str, Any]) -> Any:
+        if verb == "latest":
+            return self._describe_latest()
+        if verb != "history":
+            raise Unsupported(f"'{verb}' cannot be asked here")
+        seconds, model = arguments.get("seconds", 3600), arguments.get("model", "")
+        if (
+            type(seconds) not in (int, float)
+            or not 0 < seconds < math.inf
+            or type(model) is not str
+        ):
+            raise InvalidArgument("'seconds' must be a positive number, and 'model' a string")
+        offset_s = time.time() - time.clock_gettime(_CLOCK)
+        is_visible = _visibility(arguments.get("visible_models"))
+        return self._history.document(seconds, model, is_visible, offset_s)
+
+    def _describe_latest(self) -> dict[str, Any]:
+        """Return the last sample: what each process takes, and the rates of busy models."""
+        machine = self._load.troubles()
+        processes = {
+            str(pid): {"cpu_percent": usage.cpu_percent, "memory_bytes": usage.memory_bytes}
+            for pid, usage in self._processes.usage.items()
+        }
+        if self._busy_models is None:
+            return {"processes": processes, "rates": None, "machine": machine}
+        rates = {
+            name: {key: _rounded(getattr(sample, key)) for key in _RATES}
+            for name, sample in self._busy_models.items()
+        }
+        return {"processes": processes, "rates": rates, "machine": machine}
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 3)
+
+
+def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
+    """Return a test for the names of models that a reader may see; None if it may see all."""
+    return None if globs is None else lambda name: matches(name, globs)
+
+
+def _server_sample(usages: list[Usage], look: Look) -> ServerSample:
+    shares = [usage.cpu_percent for usage in usages if usage.cpu_percent is not None]
+    return ServerSample(
+        cpu_percent=sum(shares) if shares else None,
+        memory_bytes=sum(usage.memory_bytes for usage in usages) or None,
+        **look._asdict(),
+    )
+
+
+def _by_model(processes: list[_Process], usage: Any) -> dict[str, ProcessesSample]:
+    sums: dict[str, list[int]] = {}
+    for pid, model, version in processes:
+        if model and pid in usage:
+            sums.setdefault(f"{model}:{version}", []).append(usage[pid].memory_bytes)
+    return {name: ProcessesSample(len(sizes), sum(sizes)) for name, sizes in sums.items()}
+
+
+def samples_of(answer: Mapping[str, Any]) -> dict[str, ModelSample]:
+    """Return the samples by `model:version`, of which several generations may be there."""
+    sums: dict[str, Reading] = {}
+    for reading in answer["readings"]:
+        name = f"{reading['model']}:{reading['version']}"
+        sums[name] = _sum(sums[name], reading) if name in sums else reading
+    return {name: _sample(reading, answer["seconds"]) for name, reading in sums.items()}
+
+
+def _sum(one: Reading, other: Reading) -> Reading:
+    busier = max(one, other, key=lambda reading: int(reading["succeeded"]))
+    return {**busier, **{key: one[key] + other[key] for key in _SUMS}}
+
+
+def _sample(grown: Reading, seconds: float) -> ModelSample:
+    return ModelSample(
+        requests_per_s=grown["succeeded"] / seconds,
+        failures_per_s=grown["failed"] / seconds,
+        latency_p50_ms=_milliseconds(grown["p50_ns"]),
+        latency_p99_ms=_milliseconds(grown["p99_ns"]),
+        queue_ms=_milliseconds(_ratio(grown["queue_ns"], grown["queued"])),
+        batch=_ratio(grown["inferences"], grown["executions"]),
+        pending=grown["pending"],
+    )
+
+
+def _ratio(total: float, count: int) -> float | None:
+    return total / count if count > 0 else None
+
+
+def _milliseconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6

@@ -1,0 +1,280 @@
+"""Models in object stores, which a process copies to this machine before they are read.
+
+A store that does not answer changes nothing in what is served. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from zmqtriton.store_places import is_remote
+from zmqtriton.supervisor import (
+    CoreParts,
+    Feature,
+    HelperOwner,
+    LocalCopy,
+    ModelSource,
+    PreparationStatus,
+    RemoteListing,
+    Send,
+    Spawn,
+)
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Reason
+
+ROLE = "storage"
+#: For a request for all names, a listing of this age is as good as a new one.
+_FRESH_S = 1.0
+#: For a single model of a poll, which has just listed all names, one of this age is.
+_POLLED_S = 10.0
+#: The problem of a model whose store could not be reached: another try may find it.
+_UNREACHABLE = "unreachable"
+_COPIES = "it is copied from the object store"
+
+ResultCallback = Callable[[Any], None]
+
+
+class ObjectStores(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._introductions = core.introductions
+        self._server = core.server
+        self._urls = [path for path in core.policy.repositories if is_remote(path)]
+        self._directory = core.policy.storage_directory
+        #: Until the first listing that must not fail.
+        self._may_start_without = not core.policy.exit_on_error
+        #: The serial of the process; 0 if there is none.
+        self._serial = 0
+        self._process: dict[str, Any] = {}
+        #: Callbacks for its answers, by the number of the question, which for a copy is the ticket.
+        self._pending_calls: dict[int, ResultCallback] = {}
+        #: The models that are being copied, by ticket.
+        self._copying: dict[int, str] = {}
+        #: How far they are, once something is fetched.
+        self._copy_status: dict[int, PreparationStatus] = {}
+        #: Callers that wait for a listing.
+        self._waiting: list[Callable[[RemoteListing], None]] = []
+        self._listed_s = float("-inf")
+        #: By repository, as last seen: names with digests, and names that cannot be used.
+        self._models: dict[str, dict[str, str]] = {}
+        self._unusable_models: dict[str, dict[str, str]] = {}
+        self._errors: dict[str, str] = {}
+        #: The last copy of each model.
+        self._last_copies: dict[str, LocalCopy] = {}
+        #: Copies on this machine, with their models.
+        self._local_copies: dict[str, str] = {}
+
+    @property
+    def source(self) -> ModelSource | None:
+        return self if self._urls else None
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        return (self,) if self._urls else ()
+
+    # ---------------------------------------------------------- what is asked
+
+    def fetch(
+        self,
+        ticket: int,
+        model: str,
+        then: Callable[[LocalCopy | None], None],
+        *,
+        is_patient: bool,
+        is_poll: bool,
+    ) -> None:
+        """Copy a model, now or later; `then` gets None if no store can have it."""
+        if not _can_be_asked_for(model):
+            then(None)
+            return
+        copy = self._known_copy(model) if is_poll else None
+        if copy is not None:
+            then(copy)
+            return
+        arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
+        self._call_process(ticket, "copy", arguments, partial(self._on_copied, model, then))
+        self._copying[ticket] = model
+
+    def _on_copied(self, model: str, then: Callable[[LocalCopy], None], answer: Any) -> None:
+        then(self._record_copy(model, answer))
+
+    def fetch_phase(self, model: str) -> str:
+        """Return the step of the model's copy to this machine, in words, or ""."""
+        ticket = next((t for t, copied in self._copying.items() if copied == model), None)
+        if ticket is None:
+            return ""
+        status = self._copy_status.get(ticket)
+        return status.phase if status is not None else _COPIES
+
+    def cancel_fetch(self, ticket: int) -> None:
+        """Cancel a copy, if there is one with this ticket."""
+        if self._pending_calls.pop(ticket, None) is not None:
+            self._end_copy(ticket)
+            self._send_call("abandon", {"id": ticket})
+
+    def list_remote(self, then: Callable[[RemoteListing], None]) -> None:
+        """Pass the models of all stores to `then`."""
+        if self._plan.now_s - self._listed_s < _FRESH_S:
+            self._list(then)
+            return
+        self._waiting.append(then)
+        if len(self._waiting) == 1:
+            self._call_process(self._plan.new_ticket(), "names", {}, self._stores_listed)
+
+    def _known_copy(self, model: str) -> LocalCopy | None:
+        """Return what a poll would find, if that is known without asking."""
+        if self._plan.now_s - self._listed_s > _POLLED_S:
+            return None
+        for url, odd in self._unusable_models.items():
+            if model in odd:
+                return LocalCopy((url,), "", f"odd: {odd[model]}", odd[model])
+        places = tuple(url for url, names in self._models.items() if model in names)
+        if len(places) != 1:
+            return LocalCopy(places)
+        last_copy = self._last_copies.get(model)
+        if last_copy is None or (last_copy.repository_urls, last_copy.digest) != (
+            places,
+            self._models[places[0]][model],
+        ):
+            return None
+        return last_copy if last_copy.problem or last_copy.directory in self._local_copies else None
+
+    # ------------------------------------------------------------ what is heard
+
+    def _record_copy(self, model: str, answer: Any) -> LocalCopy:
+        """Take the answer for a model, and keep it if it is worth keeping."""
+        if isinstance(answer, ZmqTritonError):
+            return LocalCopy((), "", _UNREACHABLE, answer.text)
+        copied = LocalCopy(
+            tuple(answer["urls"]), answer["directory"], answer["digest"], answer["odd"]
+        )
+        self._last_copies[model] = copied
+        if copied.directory:
+            self._local_copies[copied.directory] = model
+        return copied
+
+    def _stores_listed(self, listing: Any) -> None:
+        answers: list[dict[str, Any]]
+        if isinstance(listing, ZmqTritonError):
+            answers = [{"error": listing.text}] * len(self._urls)
+        else:
+            answers = listing
+            self._listed_s = self._plan.now_s
+        for url, answer in zip(self._urls, answers, strict=True):
+            error = answer.get("error", "")
+            if error and error != self._errors.get(url):
+                self._plan.log("E", f"failed to poll the model repository: {error}")
+            self._errors[url] = error
+            if not error:
+                self._models[url], self._unusable_models[url] = answer["models"], answer["odd"]
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            self._list(then)
+
+    def _list(self, then: Callable[[RemoteListing], None]) -> None:
+        missing = [url for url in self._urls if url not in self._models]
+        if missing and not self._may_start_without:
+            then(InternalError(self._errors[missing[0]]))
+            return
+        # What could not be listed is assumed to be unchanged.
+        names: list[tuple[str, str]] = []
+        for url in self._urls:
+            names += [(name, "") for name in self._models.get(url, {})]
+            names += self._unusable_models.get(url, {}).items()
+        self._may_start_without = True
+        then(tuple(names))
+
+    # --------------------------------------------------------------- the process
+
+    def _call_process(
+        self, number: int, verb: str, arguments: dict[str, Any], then: ResultCallback
+    ) -> None:
+        self._pending_calls[number] = then
+        self._send_call(verb, {**arguments, "urls": self._urls}, number)
+
+    def _send_call(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
+        if not self._serial:
+            self._serial = self._plan.new_serial()
+            self._plan.enqueue(Spawn(self._serial, ROLE))
+        self._plan.enqueue(Send(self._serial, wire.Call(number, verb, json.dumps(arguments))))
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        """Take note of a started process, which may be the one that asks stores."""
+        if serial == self._serial:
+            self._introductions.guard_process_group(serial, ROLE, ROLE, pid)
+            self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
+
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take note of how far a copy is."""
+        if serial == self._serial and message.call in self._copying:
+            begun = PreparationStatus(self._copying[message.call], self._plan.now_s)
+            self._copy_status.setdefault(message.call, begun).update(message)
+
+    def _end_copy(self, ticket: int) -> None:
+        self._copying.pop(ticket, None)
+        self._copy_status.pop(ticket, None)
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        """Take a result; False if it was not asked for here."""
+        if serial != self._serial:
+            return False
+        self._end_copy(answer.id)
+        then = self._pending_calls.pop(answer.id, None)
+        if then is not None:
+            error = from_number(answer.code, answer.text) if answer.code else None
+            then(error or json.loads(answer.result))
+        return True
+
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+        """Take note of a death. The next question starts another process."""
+        if serial != self._serial:
+            return
+        self._serial, self._process = 0, {}
+        self._introductions.report_death(serial, reason.text)
+        self._copying.clear()
+        self._copy_status.clear()
+        calls, self._pending_calls = self._pending_calls, {}
+        for then in calls.values():
+            then(InternalError(f"the process that asks object stores has died: {reason.text}"))
+
+    def describe_processes(self) -> list[dict[str, Any]]:
+        """Describe the process, for the status."""
+        return [self._process] if self._process else []
+
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        """Describe how far each copy is, for the status."""
+        return [status.describe(self._plan.now_s) for status in self._copy_status.values()]
+
+    # ------------------------------------------------------------------- copies
+
+    def advance(self) -> None:
+        """Remove copies that no generation uses.
+
+        The last copy of a wanted model stays: the next poll compares with it and reuses what is
+        unchanged.
+        """
+        if not self._local_copies:
+            return
+        models = self._server.models
+        models_to_keep = {
+            m for m in self._last_copies if m in models and not models[m].was_unloaded
+        }
+        used = [each.blueprint.directory for each in self._server.generations.values()]
+        still_used = {*used, *(self._last_copies[model].directory for model in models_to_keep)}
+        busy = set(self._copying.values())
+        gone = [d for d, m in self._local_copies.items() if d not in still_used and m not in busy]
+        for directory in gone:
+            model = self._local_copies.pop(directory)
+            if self._last_copies[model].directory == directory:
+                del self._last_copies[model]
+            path = posixpath.dirname(directory)
+            self._send_call("remove", {"directory": self._directory, "path": path})
+
+
+def _can_be_asked_for(model: str) -> bool:
+    return "/" not in model and model.isprintable() and model not in ("", ".", "..")
