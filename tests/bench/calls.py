@@ -124,6 +124,8 @@ def counting_server(directory: Path) -> Iterator[Counter]:
     server = Server(
         directory / "s",
         models=["identity_fp32"],
+        # a request that is no job pays nothing for them
+        options=["--jobs"],
         environment={"PYTHONPATH": path, "ZT_CALLS": str(counts)},
     )
     with server:

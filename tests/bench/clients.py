@@ -13,9 +13,11 @@ import json
 import math
 import os
 import struct
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection as StandardConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -309,6 +311,34 @@ class SocketConnection(_CallingConnection):
                 raise RuntimeError(f"no such tensor: {answer!r}")
 
         super().__init__(ask)
+
+
+def jobs(port: int) -> Plan:
+    """identity_fp32 as jobs, whose clients wait for the last of each fifty."""
+    return _plan(_of_this_module(JobConnection), port)
+
+
+class JobConnection(_CallingConnection):
+    def __init__(self, plan: Plan) -> None:
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
+        body = json.dumps({"inputs": [tensor]}).encode()
+        line = StandardConnection(plan["address"], timeout=plan["timeout_s"])
+        submitted = itertools.count(1)
+
+        def ask(method: str, path: str, *request: Any) -> Any:
+            line.request(method, path, *request)
+            return json.loads(line.getresponse().read())
+
+        def submit() -> None:
+            headers = {"Prefer": "respond-async"}
+            job = ask("POST", "/v2/models/identity_fp32/infer", body, headers)["id"]
+            if next(submitted) % 50 == 0:
+                while (state := ask("GET", f"/v2/jobs/{job}")["state"]) in ("queued", "running"):
+                    time.sleep(0.01)
+                if state != "succeeded":
+                    raise RuntimeError(f"the job has {state}")
+
+        super().__init__(submit)
 
 
 def in_turns(plan: Plan, connections: int) -> Plan:

@@ -29,6 +29,7 @@ WORKLOADS: dict[str, tuple[clients.MakePlan, str, tuple[int, ...]]] = {
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
     "grpc stream 16 x FP32": (clients.grpc_stream, "grpc", (1, 8, 32)),
     "websocket 16 x FP32": (clients.web_socket, "http", (1, 8, 32)),
+    "jobs 16 x FP32": (clients.jobs, "http", (1, 8, 32)),
     "python 16 x FP32": (clients.python, "http", (1, 8, 32)),
     "door 16 x FP32": (clients.door, "http", (1, 8, 32)),
     "door 100 tokens": (clients.door_tokens, "http", (1, 8)),
@@ -128,9 +129,9 @@ def main() -> int:
     parser.add_argument("--server", default=[], nargs="*", help="options of the server, without --")
     parser.add_argument("--save", action="store_true", help="keep the figures with the commit")
     options = parser.parse_args()
-    server_options = ["--zmq-door", *(f"--{option}" for option in options.server)]
+    server_options = ["--zmq-door", "--jobs", *(f"--{option}" for option in options.server)]
     leaks.mark_session()
-    roles = ("http", "grpc", "door", "broker", "stub", "supervisor")
+    roles = ("http", "grpc", "door", "jobs", "broker", "stub", "supervisor")
     print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
     print("   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles), end="")
     print("     all  clients  CPU/last")

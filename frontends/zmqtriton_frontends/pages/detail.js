@@ -9,9 +9,7 @@ import { ProcessTable } from "./processes.js";
 import { Trials } from "./trials.js";
 import { NOTHING, duration, percent, short, stateOf, visible, sum } from "./words.js";
 
-/** Parts of the page that are for models alone. */
-const OF_MODELS = ["try"];
-const PARTS = ["overview", "logs", "try"];
+const PARTS = ["overview", "logs", "jobs", "try"];
 
 export class Detail {
   #subject = undefined;
@@ -40,21 +38,21 @@ export class Detail {
   }
 
   /** Choose a model, or the server for null, and a part of what there is to see of it. */
-  choose(subject, part) {
+  choose(subject, part, { processes = [] }) {
     const key = subject && keyOf(subject);
     if (this.#subject === undefined || key !== (this.#subject && keyOf(this.#subject))) {
       this.#subject = subject;
       this.plots.show(subject);
     }
-    const isThere = PARTS.includes(part) && (subject || !OF_MODELS.includes(part));
-    this.#part = isThere ? part : "overview";
+    this.links.jobs.hidden = Boolean(subject) || !processes.some(({ role }) => role === "jobs");
+    this.links.try.hidden = !subject;
+    this.#part = PARTS.includes(part) && !this.links[part].hidden ? part : "overview";
     for (const each of PARTS) {
       this.parts[each].hidden = each !== this.#part;
       this.links[each].href = `#${key ?? ""}/${each}`;
       if (each === this.#part) this.links[each].setAttribute("aria-current", "page");
       else this.links[each].removeAttribute("aria-current");
     }
-    for (const each of OF_MODELS) this.links[each].hidden = !subject;
     this.logs.show(this.#part === "logs" ? subject?.name ?? "" : null);
   }
 
@@ -62,7 +60,18 @@ export class Detail {
   async show(model, found) {
     if (model) this.#showModel(model, found);
     else this.#showServer(found);
+    await this.#showJobs();
     if (model && this.#part === "try") await this.trials.show(model, found.hasOpenAi);
+  }
+
+  /** The part for jobs, which is loaded when somebody looks at it. */
+  async #showJobs() {
+    const isShown = this.#part === "jobs";
+    if (isShown && !this.jobs) {
+      const { Jobs } = await import("./jobs.js");
+      this.jobs = new Jobs(this.parts.jobs);
+    }
+    this.jobs?.show(isShown);
   }
 
   #showServer({ name, version, uptimeS, ready, processes, environments = [] }) {

@@ -135,7 +135,7 @@ async function showChosen() {
   ({ key: chosenKey, part } = addressed());
   const model = chosenKey ? table.get(chosenKey) ?? unlisted(chosenKey) : null;
   table.choose(model ? keyOf(model) : "");
-  detail.choose(model, part);
+  detail.choose(model, part, found);
   await detail.show(model, found).catch(showSilence);
 }
 

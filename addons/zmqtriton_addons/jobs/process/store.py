@@ -44,6 +44,7 @@ CREATE INDEX IF NOT EXISTS queue ON jobs(model, number) WHERE state = 'queued';
 CREATE INDEX IF NOT EXISTS owners ON jobs(owner, number);
 CREATE INDEX IF NOT EXISTS ends ON jobs(ended) WHERE ended IS NOT NULL;
 CREATE INDEX IF NOT EXISTS underway ON jobs(number) WHERE state = 'running';
+CREATE INDEX IF NOT EXISTS failures ON jobs(number) WHERE state = 'failed';
 CREATE INDEX IF NOT EXISTS waiting ON jobs(submitted) WHERE state = 'queued';
 CREATE TABLE IF NOT EXISTS held(
   job TEXT PRIMARY KEY, holder TEXT NOT NULL, label TEXT NOT NULL) WITHOUT ROWID;
@@ -69,6 +70,8 @@ _FREE = "NOT EXISTS(SELECT 1 FROM held WHERE job=jobs.id)"
 #: The size of a job's row beside its bodies, about.
 _ROW_BYTES = 1024
 _SWEPT_AT_ONCE = 200
+#: The places in a queue that are told apart; each costs a step.
+MAX_PLACE = 10_000
 _ROW = (
     "id, owner, model, path, query, headers, body, body_bytes, state, tries, submitted, started, "
     "ended, status, reply_headers, reply, reply_bytes, reason, number"
@@ -236,9 +239,10 @@ class Store:
             "WHERE state='running'",
             (self._clock(), _INTERRUPTED),
         ).rowcount
-        ids = {row[0] for row in change("SELECT id FROM jobs")}
         for file in self._bodies.iterdir():
-            if file.name.partition(".")[0] not in ids:
+            if not change(
+                "SELECT 1 FROM jobs WHERE id=?", (file.name.partition(".")[0],)
+            ).fetchone():
                 file.unlink()  # of a job that was never promised
         return lost
 
@@ -277,18 +281,22 @@ class Store:
         return self.find(job, row.owner)
 
     def newest(self, owner: str | None, state: str = "", limit: int = 100) -> list[Job]:
-        where = f"WHERE (? IS NULL OR owner=? AND {_FREE}) AND (?='' OR state=?)"
+        # as text, so that each has its index
+        of_owner = "1" if owner is None else f"owner=:owner AND {_FREE}"
+        in_state = "state='failed'" if state == FAILED else "state=:state" if state else "1"
         rows = self._database.execute(
-            f"SELECT {_LISTED} FROM jobs {where} ORDER BY number DESC LIMIT ?",
-            (owner, owner, state, state, limit),
+            f"SELECT {_LISTED} FROM jobs WHERE {of_owner} AND {in_state} "
+            "ORDER BY number DESC LIMIT :limit",
+            {"owner": owner, "state": state, "limit": limit},
         )
         return [Job(*row) for row in rows]
 
     def place(self, job: Job) -> int:
-        """Return the place of a queued job among those of its model, from 1."""
+        """Return the place of a queued job among those of its model, from 1, up to a limit."""
         [count] = self._database.execute(
-            "SELECT COUNT(*) FROM jobs WHERE state='queued' AND model=? AND number<=?",
-            (job.model, job.number),
+            "SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE state='queued' AND model=? AND "
+            "number<=? LIMIT ?)",
+            (job.model, job.number, MAX_PLACE),
         ).fetchone()
         return int(count)
 

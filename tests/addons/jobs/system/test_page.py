@@ -1,0 +1,75 @@
+"""Jobs on the page of the server, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.addons.jobs.asking import add_journal, ask, ended, soon, submit
+from tests.support.browser import Browser
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.server import Server
+from tests.system.protocols.front_page import look_at, part
+
+pytestmark = pytest.mark.system
+
+LINK = "document.querySelector('[data-part=jobs]')"
+ROWS = "document.querySelectorAll('#job-list tbody tr:not(.reason)')"
+#: What a person reads of the rows.
+TEXTS = f"[...{ROWS}].map((row) => row.innerText.replaceAll(/\\s+/g, ' '))"
+STATES = f"[...{ROWS}].map((row) => row.querySelector('.state').innerText).join()"
+
+
+def test_the_server_s_jobs_are_a_part_of_the_page(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = Server(tmp_path, options=["--jobs"], frontends=())
+    add_journal(server, JOBS_LIMIT="1")
+    add_journal(server, "other")
+    with server, Browser(tmp_path_factory.mktemp("browser")) as browser:
+        browser.open(f"{server.url}/")
+        browser.wait_for(f"!{LINK}.hidden")
+        part(browser, "jobs")
+        browser.wait_for(
+            "document.querySelector('#jobs .hint').innerText === 'There are none now.'"
+        )
+
+        running = submit(server, "running", UNTIL_RELEASED).document["id"]
+        soon(lambda: executions(server.journal).get("running") == 1)
+        wrong = ask(server, "/v2/models/other/infer", b"{}", {"Prefer": "respond-async"}).document[
+            "id"
+        ]
+        reason = ended(server, wrong)["reason"]
+
+        browser.wait_for(f"{STATES} === 'failed,running'")
+        texts = browser.evaluate(TEXTS)
+        assert [wrong, running] == [text.split()[0] for text in texts]
+        assert all("/infer" in text for text in texts)
+        assert reason == browser.evaluate(
+            "document.querySelector('#job-list .reason:not([hidden])').innerText.trim()"
+        )
+
+        release_execution(server.journal, "running")
+        browser.wait_for(f"{STATES} === 'failed,succeeded'")
+        ask(server, f"/v2/jobs/{wrong}", method="DELETE")
+        browser.wait_for(f"{STATES} === 'succeeded'")
+
+        # they are no model's
+        look_at(browser, "journal")
+        assert browser.evaluate(f"{LINK}.hidden") is True
+        assert [] == browser.complaints
+
+
+def test_a_server_without_jobs_has_no_such_part(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = Server(tmp_path, ["add_sub", "identity_fp32"], frontends=())
+    with server, Browser(tmp_path_factory.mktemp("browser")) as browser:
+        browser.open(f"{server.url}/#/jobs")
+        browser.wait_for("document.querySelector('#processes tbody tr') !== null")
+
+        assert browser.evaluate(f"{LINK}.hidden") is True
+        assert browser.evaluate("document.getElementById('overview').hidden") is False
+        names = "performance.getEntriesByType('resource').map((entry) => entry.name)"
+        assert browser.evaluate(f"{names}.some((name) => name.endsWith('jobs.js'))") is False
