@@ -45,7 +45,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
-#: One of several processes that test at once (`make test` has six).
+#: One of several processes that test at once (`make test`).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
 #: Where the temporary files of this session are; they stay if a test fails.

@@ -15,7 +15,18 @@ pytestmark = pytest.mark.system
 
 
 @pytest.mark.row("D46", "L14", "--reuse-http-port", "--reuse-grpc-port")
-@pytest.mark.parametrize("kind", [OnOnePort, InOneDirectory])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        OnOnePort,
+        pytest.param(
+            InOneDirectory,
+            marks=pytest.mark.long(
+                "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command"
+            ),
+        ),
+    ],
+)
 def test_a_server_is_replaced_without_a_failed_request(
     tmp_path: Path, kind: type[OnOnePort] | type[InOneDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
