@@ -146,7 +146,7 @@ class Signature:
                 f"unexpected inference input '{name}' for model '{self.model}', "
                 f"allowed inputs are: {allowed}"
             )
-        if self.find_missing(inputs):
+        if len(inputs) < len(self.inputs) and self.find_missing(inputs):
             self._refuse_count(inputs)
 
     def _batch_size(self, inputs: list[Tensor]) -> int:
