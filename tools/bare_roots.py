@@ -5,19 +5,26 @@ into it, and there, in namespaces of its own, has `make run` answer and runs tar
 a root has the network of this machine, for the package index, and its certificates, but none of
 its programs. Needs root, Debian's apt and mmdebstrap; elsewhere it says why and leaves nothing
 undone, unless ZT_CI is set. Runs before anything is installed.
+
+With `--at-once` the targets of all roots run at the same time: what passes then does not depend on
+the load of the machine. Their output is in build/roots/RELEASE.log. A target may have variables, as
+in `'sid:test ARGS=--order-seed=7'`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,7 +108,7 @@ def make_root(release: str, root: Path, packages: Sequence[str] = PACKAGES) -> N
     subprocess.run(clone, check=True)
 
 
-def start(root: Path, *command: str) -> subprocess.Popen[bytes]:
+def start(root: Path, *command: str, log: Path | None = None) -> subprocess.Popen[bytes]:
     """Start a command within the root; whatever it has started ends with it."""
     unshare = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
@@ -114,7 +121,10 @@ def start(root: Path, *command: str) -> subprocess.Popen[bytes]:
         **kept,
     }
     words = [*unshare, "sh", "-e", "-c", _ENTER, "sh", str(root), *command]
-    return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
+    with log.open("ab") if log else nullcontext() as output:
+        return subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
 
 
 def check_run(root: Path) -> bool:
@@ -148,28 +158,56 @@ def has_answered() -> bool:
     return data == {"OUTPUT0": [4] * 16, "OUTPUT1": [0] * 16}
 
 
-def check(release: str, targets: list[str]) -> list[str]:
+def root_of(release: str) -> Path:
+    return ROOT / "build" / "roots" / release
+
+
+def check_root(release: str) -> list[str]:
+    """Make the root of a release; return what failed."""
+    make_root(release, root_of(release))
+    return [] if check_run(root_of(release)) else [f"{release}: make run"]
+
+
+def check_targets(release: str, targets: Sequence[str], log: Path | None = None) -> list[str]:
     """Return what failed."""
-    root = ROOT / "build" / "roots" / release
-    make_root(release, root)
-    failed = [] if check_run(root) else [f"{release}: make run"]
+    failed = []
     for target in targets:
         began = time.monotonic()
-        status = start(root, "make", target).wait()
+        status = start(root_of(release), "make", *shlex.split(target), log=log).wait()
         print(f"{release}: make {target}: {status}, {time.monotonic() - began:.0f} s", flush=True)
         failed += [f"{release}: make {target}"] if status else []
     return failed
+
+
+def check_at_once(plan: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what failed; the servers of `make run` share a port, so they run before."""
+    failed = [line for release in plan for line in check_root(release)]
+    with ThreadPoolExecutor(len(plan)) as pool:
+        running = []
+        for release, targets in plan.items():
+            log = root_of(release).with_suffix(".log")
+            log.unlink(missing_ok=True)
+            running.append(pool.submit(check_targets, release, targets, log))
+        return failed + [line for each in running for line in each.result()]
 
 
 def main(words: list[str]) -> int:
     if reason := reason_against():
         print(f"no bare roots: {reason}")
         return 1 if os.environ.get("ZT_CI") else 0
+    is_at_once, words = "--at-once" in words, [word for word in words if word != "--at-once"]
     plan = dict(RELEASES) if not words else {}
     for word in words:
         release, _, targets = word.partition(":")
         plan[release] = targets.split(",") if targets else RELEASES.get(release, ["test"])
-    failed = [line for release, targets in plan.items() for line in check(release, targets)]
+    if is_at_once:
+        failed = check_at_once(plan)
+    else:
+        failed = [
+            line
+            for release, targets in plan.items()
+            for line in (*check_root(release), *check_targets(release, targets))
+        ]
     print("\n".join(f"failed: {line}" for line in failed) or "all passed")
     return bool(failed)
 
