@@ -60,25 +60,33 @@ def kill_during(way: ByTakeOver, kill: Kill) -> float:
     sayer, victim = old if is_of_old else new, old if kill.is_old else new
     said = sayer.log_text().count(text)
     new.launch()
-    held = _hold(new) if kill.step in _BEFORE_IT_LISTENS else None
-    eventually(lambda: sayer.log_text().count(text) > said, _WITHIN_S, kill.step)
+    held: set[psutil.Process] = set()
+
+    def is_there() -> bool:
+        if kill.step in _BEFORE_IT_LISTENS:
+            _hold(new, held)
+        return sayer.log_text().count(text) > said
+
+    eventually(is_there, _WITHIN_S, kill.step)
     gone_s = _kill(victim)
     if kill.is_old:
-        if held is not None:
+        for process in held:
             with suppress(psutil.NoSuchProcess):  # given up as hung, and replaced
-                held.resume()
+                process.resume()
         eventually(lambda: "Started HTTPService" in new.log_text(), _WITHIN_S, "it listens")
     else:
         way.servers.remove(new)
     return gone_s
 
 
-def _hold(server: Server) -> psutil.Process:
-    """Stop the server's process for HTTP as soon as it is there, and return it."""
-    pids = eventually(lambda: server.pids().get("http"), _WITHIN_S, "it has a process for HTTP")
-    process = psutil.Process(pids[0])
-    process.suspend()
-    return process
+def _hold(server: Server, held: set[psutil.Process]) -> None:
+    """Stop the server's processes for HTTP, also those that came in place of hung ones."""
+    for pid in server.pids().get("http", ()):
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process not in held:
+                process.suspend()
+                held.add(process)
 
 
 def _kill(server: Server) -> float:
