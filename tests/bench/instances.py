@@ -109,7 +109,7 @@ def _serving(code: str, kind: str, count: int) -> Iterator[Server]:
             yield server
 
 
-def _pids_of_model(server: Server) -> list[int]:
+def pids_of_model(server: Server) -> list[int]:
     """Return the processes of the model, that from which they are forked included."""
     pids = server.pids().get("stub", [])
     return [pid for pid in pids if b"fork-server" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -118,13 +118,13 @@ def _pids_of_model(server: Server) -> list[int]:
 def _memory(kind: str) -> dict[str, Any]:
     code = _WEIGHTS.format(bytes=MEGABYTES << 20)
     with _serving(code, kind, 1) as server:
-        one = pss_mib(_pids_of_model(server))
+        one = pss_mib(pids_of_model(server))
         _scale(server, INSTANCES - 1)
         last_ms = 1000 * _scale(server, INSTANCES)
         return {
             "kind": kind,
             "one_mib": one,
-            "all_mib": pss_mib(_pids_of_model(server)),
+            "all_mib": pss_mib(pids_of_model(server)),
             "last_ms": last_ms,
         }
 

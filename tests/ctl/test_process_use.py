@@ -31,6 +31,15 @@ def test_instances_of_a_version_are_added_up(tmp_path: Path) -> None:
     assert read_use(7, tmp_path) is None
 
 
+def test_instances_that_are_threads_of_one_process_count_once(tmp_path: Path) -> None:
+    write(tmp_path, 5, 0, 10)
+    row = {"role": "stub", "pid": 5, "model": "m", "version": 1}
+
+    use = use_of_models([row, row, row], tmp_path)
+
+    assert {("m", 1): Use(10 * os.sysconf("SC_PAGE_SIZE"), 0.0)} == use
+
+
 def test_this_process_has_some() -> None:
     use = read_use(os.getpid())
 

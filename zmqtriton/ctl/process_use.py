@@ -37,8 +37,10 @@ def use_of_models(
 ) -> dict[tuple[str, int], Use]:
     """Return the use of the instances of each version together; the rows are the status's."""
     sums: dict[tuple[str, int], Use] = {}
-    for row in processes:
-        use = read_use(row["pid"], proc) if row["role"] == "stub" and row["pid"] else None
+    stubs = [row for row in processes if row["role"] == "stub" and row["pid"]]
+    # several may be threads of one process
+    for pid, row in {row["pid"]: row for row in stubs}.items():
+        use = read_use(pid, proc)
         if use is not None:
             key = row["model"], row["version"]
             before = sums.get(key, Use())

@@ -130,12 +130,12 @@ def model_row(entry: dict[str, Any]) -> Sequence[str]:
 
 
 def _process_row(process: dict[str, Any]) -> Sequence[str]:
-    is_stub = process["role"] == "stub"
+    is_stub, is_of_model = process["role"] == "stub", "version" in process
     started_s = process["started_s"]
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started_s)) if started_s else "-"
     return (
         f"stub {process['instance']}" if is_stub else process["role"],
-        f"{process['model']}:{process['version']}" if is_stub else "",
+        f"{process['model']}:{process['version']}" if is_of_model else "",
         str(process["pid"] or "-"),
         started,
         "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),

@@ -65,7 +65,7 @@ class EventRouter:
         if peer is not None:
             self._peers.process_started(peer, pid, started_s)
             return
-        self._status.process_started(serial, started_s)
+        self._status.process_started(serial, pid, started_s)
         for helper in self._helpers:
             helper.process_started(serial, pid, started_s)
         self._tell_stub(serial, states.ProcessStarted(pid))

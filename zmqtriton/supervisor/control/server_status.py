@@ -70,6 +70,8 @@ class ServerStatus:
         self._pid = pid
         #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
         self._started_s: dict[int, float] = {}
+        #: The pids of templates, by serial number.
+        self._templates: dict[int, int] = {}
         self._malformed = 0
         self._clients = Clients()
         self._turns = LoopTurnsTable()
@@ -90,11 +92,14 @@ class ServerStatus:
         """The supervisor itself has been started."""
         self._started_s[0] = started_s
 
-    def process_started(self, serial: int, started_s: float) -> None:
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
         self._started_s[serial] = started_s
+        if any(g.template and g.template.serial == serial for g in self._generations.values()):
+            self._templates[serial] = pid
 
     def process_ended(self, serial: int) -> None:
         self._started_s.pop(serial, None)
+        self._templates.pop(serial, None)
         self._clients.forget(serial)
 
     def peer_ended(self, serial: int) -> None:
@@ -161,6 +166,8 @@ class ServerStatus:
         for generation in self._generations.values():
             of_model = generation.blueprint.name, generation.version
             rows += [(instance.pid, *of_model) for instance in generation.instances]
+            if generation.template is not None:
+                rows.append((self._templates.get(generation.template.serial, 0), *of_model))
         rows += [(reader["pid"], "", 0) for reader in self._server.readers()]
         return [row for row in rows if row[0]]
 
@@ -183,11 +190,28 @@ class ServerStatus:
             return f"stopping; {ready}"
         return "; ".join([*self._features.phases, ready])
 
+    def _describe_templates(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "role": "template",
+                "serial": one.serial,
+                "pid": self._templates[one.serial],
+                "started_s": self._started_s[one.serial],
+                "model": generation.blueprint.name,
+                "version": generation.version,
+                "instances": generation.blueprint.instances,
+                **_last_reason(None),
+            }
+            for generation in self._generations.values()
+            if (one := generation.template) is not None and one.serial in self._templates
+        ]
+
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         phase = self._stopping.phase.value
         processes = describe_processes(
             self._pid, self._started_s, phase, self._peers.all(), self._generations.values()
         )
+        processes += self._describe_templates()
         for helper in self._helpers:
             processes += helper.describe_processes()
         processes += self._server.readers()

@@ -124,7 +124,7 @@ class Generation:
         #: How long it has waited for others to end.
         self._waited_s = 0.0
         #: The origin of its instances; None before the first, and if they load by themselves.
-        self._template: Template | None = None
+        self.template: Template | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
@@ -363,17 +363,17 @@ class Generation:
     def _choose_template(self) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
-        if self._template is None and blueprint.instances and not self.environment.host:
+        if self.template is None and blueprint.instances and not self.environment.host:
             load = self._load_of(blueprint.first_slot._replace(name="template"), is_asked=False)
             has_threads = blueprint.instances == THREADS
             serial = self._plan.new_serial()
-            self._template = Template(serial, load, blueprint.max_load_s, has_threads)
-        return self._template
+            self.template = Template(serial, load, blueprint.max_load_s, has_threads)
+        return self.template
 
     def _end_template(self, *, at_once: bool = False) -> None:
-        if self._template is not None:
-            self._plan.enqueue(EndTemplate(self._template.serial, at_once))
-            self._template = None
+        if self.template is not None:
+            self._plan.enqueue(EndTemplate(self.template.serial, at_once))
+            self.template = None
 
     def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:
         blueprint, served = self.blueprint, self.final_config

@@ -237,3 +237,17 @@ def test_threads_may_begin_late_as_another_may_hold_the_interpreter(
     assert [] == spawner.killed
     templates.answered(NUMBER, 7, 700, "")
     assert not templates.is_under_way
+
+
+def test_why_one_was_killed_is_why_its_threads_have_ended(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    templates.start(spec_of(7, has_threads=True))
+    templates.ready(NUMBER)
+    templates.answered(NUMBER, 7, 700, "")
+    verdict = Reason.of(Kind.OVER_MEMORY_QUOTA, "it used too much", limit=1)
+
+    templates.kill(NUMBER, verdict)
+
+    assert verdict == templates.ended(NUMBER, KILLED)
+    assert KILLED == templates.ended(NUMBER + 1, KILLED)

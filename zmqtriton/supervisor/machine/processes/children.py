@@ -305,9 +305,11 @@ class Children:
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         mark = stub_mark.mark(self._directory, spec.serial)
-        user = spec.user and {**spec.user._asdict(), "variables": spec.user.variables}
+        # a template runs as the model's user already
+        user = None if spec.template is not None else spec.user
+        of_user = user and {**user._asdict(), "variables": user.variables}
         how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
-        request = json.dumps({**spec.stub._asdict(), **how, "user": user, "cores": spec.cores})
+        request = json.dumps({**spec.stub._asdict(), **how, "user": of_user, "cores": spec.cores})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -566,10 +568,12 @@ class Children:
     def _end_template(self, template: Child, reason: wire.Reason, words: str, crash: str) -> None:
         """Take note of the end of a template, which is that of its threads."""
         threads = [one for one in self._children.values() if one.host == template.serial]
+        self._listener.process_ended(template.serial, reason)
         reason = self.templates.ended(template.serial, reason, words)
+        if len(threads) > 1:
+            reason = reason._replace(text=f"{SHARED} has ended: {reason.text}")
         for thread in threads:
-            text = f"{SHARED} has ended: {reason.text}"
-            self._end_thread(thread, reason._replace(text=text), crash)
+            self._end_thread(thread, reason, crash)
 
     def kill_all(self, within_s: float) -> None:
         """Kill all remaining children and wait for them."""

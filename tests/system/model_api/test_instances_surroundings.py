@@ -1,0 +1,128 @@
+"""Instances of one load among users, environments, quotas and GPUs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import find_tool
+from tests.support import stub_user
+from tests.support.scripted import string_parameter
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.model_api.test_instances_threads import CODE, ask, write_model
+
+pytestmark = pytest.mark.system
+
+KINDS = ("forks", "threads")
+DRIVER = "int cuDeviceGetCount(int *count) { *count = 1; return 0; }"
+
+
+def kind(name: str) -> str:
+    return string_parameter("INSTANCES", name)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("server") / "server"
+    options = ["--model-control-mode=explicit"]
+    with Server(directory, frontends=(), options=options, stub_user="") as started:
+        yield started
+
+
+@pytest.mark.parametrize("instances", KINDS)
+def test_instances_of_one_load_run_as_the_model_s_user(tmp_path: Path, instances: str) -> None:
+    if why := stub_user.why_not():
+        pytest.skip(why)
+    options = ["--model-control-mode=explicit"]
+    with Server(tmp_path / "server", frontends=(), options=options, stub_user="nobody") as server:
+        write_model(server, "users", 2, kind(instances))
+        assert server.control_model("load", "users") == ""
+        before = ask(server, "users", "os.getpid()")
+
+        assert str(pwd.getpwnam("nobody").pw_uid) == ask(server, "users", "os.getuid()")
+        server.request_json("/v2/models/users/infer", {"inputs": []})
+        status, _ = server.request_json(
+            "/v2/models/users/infer",
+            {
+                "inputs": [
+                    {"name": "IN", "datatype": "BYTES", "shape": [1], "data": ["os._exit(1)"]}
+                ]
+            },
+        )
+        assert status >= 500
+        eventually(lambda: len(server.stub_pids("users")) == (2 if instances == "forks" else 1), 60)
+        if instances == "threads":
+            assert before != ask(server, "users", "os.getpid()")
+
+
+@pytest.mark.parametrize("instances", KINDS)
+def test_instances_of_one_load_run_in_the_model_s_environment(
+    server: Server, tmp_path: Path, instances: str
+) -> None:
+    environment = tmp_path / "environment"
+    command = [sys.executable, "-m", "venv", "--without-pip", str(environment)]
+    subprocess.run(command, check=True)
+    name = f"environment_{instances}"
+    python = string_parameter("PYTHON_EXECUTABLE", str(environment / "bin" / "python"))
+    write_model(server, name, 2, kind(instances) + python)
+
+    assert server.control_model("load", name) == ""
+    assert str(environment) == ask(server, name, "sys.prefix")
+    server.control_model("unload", name)
+
+
+@pytest.mark.parametrize("instances", KINDS)
+def test_what_takes_too_much_memory_is_ended_with_its_reason(
+    server: Server, instances: str
+) -> None:
+    name = f"large_{instances}"
+    code = CODE.replace("def preload(args):", "def preload(args):\n        grow()")
+    grow = "def grow():\n    seen['much'] = b'x' * (300 << 20)\n    time.sleep(60)\n"
+    limit = string_parameter("max_memory_bytes", "200M")
+    write_model(server, name, 2, kind(instances) + limit, f"{grow}\n{code}")
+
+    error = server.control_model("load", name)
+
+    assert "max_memory_bytes" in error
+    assert server.stub_pids(name) == []
+
+
+@pytest.mark.parametrize("instances", KINDS)
+def test_a_driver_that_was_initialised_is_no_hindrance_but_to_forks(
+    server: Server, tmp_path: Path, instances: str
+) -> None:
+    source, driver = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
+    source.write_text(DRIVER)
+    compiler = find_tool("gcc", "cc")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(driver), str(source)], check=True)
+    name = f"cuda_{instances}"
+    write_model(
+        server, name, 2, kind(instances), f"import ctypes\nctypes.CDLL({str(driver)!r})\n{CODE}"
+    )
+
+    error = server.control_model("load", name)
+
+    if instances == "forks":
+        assert "CUDA was initialised by the import of model.py or in preload()" in error
+        assert "move to the GPU in initialize()" in error
+    else:
+        assert error == ""
+        server.control_model("unload", name)
+
+
+@pytest.mark.parametrize("instances", KINDS)
+def test_onnx_runtime_starts_no_thread_in_a_template(server: Server, instances: str) -> None:
+    name = f"telemetry_{instances}"
+    write_model(server, name, 2, kind(instances))
+    assert server.control_model("load", name) == ""
+
+    expected = "1" if instances == "forks" else os.environ.get("ORT_DISABLE_TELEMETRY", "None")
+    assert expected == ask(server, name, "os.environ.get('ORT_DISABLE_TELEMETRY')")
+    server.control_model("unload", name)
