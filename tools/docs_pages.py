@@ -27,8 +27,10 @@ _STYLE = (
     ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
     # a colour alone does not tell a link within a text
     ".md-typeset :is(p, li, td) a { text-decoration: underline }\n"
-    # the theme's grey of comments is too light for small letters
-    "[data-md-color-scheme] { --grey: #595959 }\n[data-md-color-scheme=slate] { --grey: #b0b4c8 }\n"
+    # colours of the theme that differ too little for small letters
+    "[data-md-color-scheme] { --grey: #595959 }\n"
+    "[data-md-color-scheme=slate] { --grey: #b0b4c8; --md-code-bg-color: #1d1f27 }\n"
+    ".md-copyright { color: #a0a0a0 }\n"
     "[data-md-color-scheme] { --md-code-hl-comment-color: var(--grey);"
     " --md-code-hl-operator-color: var(--grey); --md-code-hl-variable-color: var(--grey);"
     " --md-code-hl-generic-color: var(--grey); --md-code-hl-punctuation-color: var(--grey) }\n"
@@ -38,6 +40,7 @@ _SCRIPT = """
 document$.subscribe(() => setTimeout(() => {
   for (const part of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code"))
     part.tabIndex = 0;
+  document.querySelector(".md-search").ariaLabel = "Search";
   const places = document.querySelectorAll(".md-code__nav");
   places.forEach((place, n) => { place.ariaLabel = `Code ${n + 1}`; });
 }));
