@@ -44,7 +44,8 @@ EXPLANATIONS = "zmqtriton.explanations"
 #: packages cannot declare any.
 FEATURES = "zmqtriton.features"
 #: Parts of frontends that only our own add-ons have: `division` divides the requests to a model
-#: between two versions, `history` keeps samples in the metrics process and answers for them.
+#: between two versions; in the metrics process `history` keeps samples and answers for them, and
+#: `agent_check` answers HAProxy.
 PARTS = "zmqtriton.parts"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)

@@ -61,13 +61,14 @@ def parse_words(
 
 
 def _check_add_ons(options: Options) -> None:
-    """Raise OptionError for an option whose process is an add-on that is not installed."""
-    options_by_process = {
+    """Raise OptionError for an option whose add-on is not installed."""
+    options_by_add_on = {
+        "agent_check": options.agent_check_port is not None and "--agent-check-port",
         "tracer": options.trace.can_trace and "--trace-config",
         "storage": any(map(is_remote, options.model_repository)) and "--model-repository",
     }
-    for name, option in options_by_process.items():
-        if option and addons.find(addons.PROCESSES, name) is None:
+    for name, option in options_by_add_on.items():
+        if option and not (addons.find(addons.PROCESSES, name) or addons.part(name)):
             raise OptionError(
                 f"Bad option: \"{option}\".\nIt needs the add-on '{name}', which is not installed."
             )

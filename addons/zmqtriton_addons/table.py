@@ -64,6 +64,7 @@ TABLES: dict[str, dict[str, str]] = {
         "storage": "zmqtriton_addons.storage.object_stores:ObjectStores",
     },
     "zmqtriton.parts": {
+        "agent_check": "zmqtriton_addons.fleet.agent_check:AgentCheck",
         "division": "zmqtriton_addons.canaries.requests.division:division",
         "history": "zmqtriton_addons.history.sampler:Sampler",
     },

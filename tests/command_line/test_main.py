@@ -87,9 +87,10 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
     [
         (["--trace-config=triton,file=/x"], "--trace-config", "tracer"),
         (["--model-repository=s3://bucket/x"], "--model-repository", "storage"),
+        (["--agent-check-port=9000"], "--agent-check-port", "agent_check"),
     ],
 )
-def test_an_option_whose_process_is_not_installed_is_refused(
+def test_an_option_whose_add_on_is_not_installed_is_refused(
     words: list[str],
     option: str,
     name: str,

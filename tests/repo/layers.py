@@ -410,6 +410,12 @@ LAYERS = (
         )
     ),
     Layer(
+        "zmqtriton_addons.fleet.agent_check",
+        (_FLOOR, "zmqtriton_frontends.gateway", "zmqtriton_frontends.inference"),
+        (),
+        "tells a proxy how much of the server is free",
+    ),
+    Layer(
         "zmqtriton_addons.history",
         (
             _FLOOR,

@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 49_420,
     "tests": 76_650,
-    "tests/addons": 20_120,
+    "tests/addons": 20_140,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,
@@ -29,7 +29,7 @@ STATEMENTS = {
     f"{ADDONS}storage": 740,
     f"{ADDONS}tracing": 610,
     f"{ADDONS}door": 1_380,
-    f"{ADDONS}fleet": 2_200,
+    f"{ADDONS}fleet": 2_270,
     f"{ADDONS}canaries": 870,
     f"{ADDONS}history": 220,
     f"{ADDONS}scaling": 280,

@@ -17,7 +17,6 @@ from zmqtriton_floor.process import references
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
-from zmqtriton_frontends.metrics_api.agent_check import AgentCheck
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
@@ -44,7 +43,8 @@ class MetricsService(process.Service):
         self._tasks: list[asyncio.Task[None]] = []
         self._page: Page | None = None
         self._gpus: Gpus | None = None
-        self._agent_check: AgentCheck | None = None
+        #: An add-on's; None without the option.
+        self._agent_check: Any = None
 
     async def open(self) -> list[tuple[str, str]]:
         listening = []
@@ -52,7 +52,8 @@ class MetricsService(process.Service):
             listener.setblocking(False)
         if _AGENT_CHECK in self._bound:
             listener = self._bound[_AGENT_CHECK]
-            self._agent_check = AgentCheck(self._gateway)
+            reference = self._gateway.settings.metrics_service.agent_check
+            self._agent_check = references.load(reference)(self._gateway)
             await self._agent_check.start(listener)
             listening.append(("Agent Check", address_of(listener)))
         if _PAGE in self._bound:

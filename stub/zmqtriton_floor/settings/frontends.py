@@ -136,7 +136,9 @@ class MetricsService(NamedTuple):
     agent_check_port: Optional[int]
     #: References to what makes the text of local services.
     of_services: Tuple[str, ...] = ()
-    #: Reference to the sampler that keeps the history; "" without the add-on.
+    #: References to parts that add-ons have: the server of agent checks, the sampler that keeps the
+    #: history; "" without the add-on.
+    agent_check: str = ""
     history: str = ""
 
 

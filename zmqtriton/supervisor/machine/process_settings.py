@@ -82,6 +82,7 @@ class Machine(NamedTuple):
     #: References to the steps of requests.
     steps: tuple[str, ...] = ()
     #: References to parts of processes that add-ons have.
+    agent_check: str = ""
     division: str = ""
     history: str = ""
 
@@ -110,6 +111,7 @@ def process_settings(
             *addons.rows(addons.STEPS).values(),
             *(service.step for service in services_of(options).values() if service.step),
         ),
+        agent_check=addons.part("agent_check"),
         division=addons.part("division"),
         history=addons.part("history"),
     )
@@ -227,6 +229,7 @@ def _frontend(
             of_services=tuple(
                 service.metrics for service in services_of(options).values() if service.metrics
             ),
+            agent_check=machine.agent_check,
             history=machine.history,
         ),
         clouds=frontends.Clouds(

@@ -13,9 +13,8 @@ import socket
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.readiness import Readiness
-from zmqtriton_frontends.inference import model_load
+from zmqtriton_frontends.gateway import Gateway, Readiness
+from zmqtriton_frontends.inference import utilization
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ class AgentCheck:
         while True:
             try:
                 answer = await self._gateway.statistics(kind=wire.LOAD)
-                self._weight.look(model_load.utilization(answer), now_s())
+                self._weight.look(utilization(answer), now_s())
             except ZmqTritonError as error:
                 _log.debug("no load: %s", error.text)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton_frontends.metrics_api.agent_check import LOOK_EVERY_S, SMOOTHED_OVER_S, Weight
+from zmqtriton_addons.fleet.agent_check import LOOK_EVERY_S, SMOOTHED_OVER_S, Weight
 
 
 def test_a_server_without_work_is_free() -> None:
