@@ -26,8 +26,10 @@ from tests.faults.attacks.honest import KINDS, Ask, Machine, honest_clients, per
 from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, max_mib
 from tests.faults.attacks.one import ATTACKS
 from tests.faults.attacks.serving import LIMIT, attack, headers_of, serving
+from tests.faults.attacks.target import ROUTED
 from tests.faults.mixed_clients import RIGHT, Client
 from tests.support import leaks
+from tests.support.server import Server
 
 #: How long one attack lasts, what comes after it, and the end.
 ATTACK_S, REST_S, END_S = 8.0, 3.0, 40.0
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
     kinds = sorted(name for name in ATTACKS if arguments.only in name)
     rounds: list[Round] = []
     with serving(arguments.seed, directory) as (server, target):
-        pids, machine = server.pids(), Machine()
+        pids, machine = lasting_pids(server), Machine()
         if not target.token:
             kinds = [name for name in kinds if not name.endswith("without token")]
         with honest_clients(server, headers_of(target)) as asks:
@@ -93,7 +95,8 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
             time.sleep(END_S)  # by then whoever stalls was closed
             after = gauge.newest
             gauge.close()
-        broken = [] if pids == server.pids() else ["the processes are not the same"]
+        same = pids == lasting_pids(server)
+        broken = [] if same else ["the processes are not the same"]
         print(f"MiB after, by role: {after.own}; shared {after.shared}")
         table(rounds, asks, machine)
         machine.close()
@@ -104,6 +107,12 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
         if server.stop(60):
             broken.append("the server does not end in order")
     return broken
+
+
+def lasting_pids(server: Server) -> dict[str, set[int]]:
+    """Return the processes that no attack may end: but routes that die."""
+    ending = set(server.stub_pids(f"{ROUTED}.routes"))
+    return {role: set(pids) - ending for role, pids in server.pids().items()}
 
 
 def errors_of(log: str) -> list[str]:

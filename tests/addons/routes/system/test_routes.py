@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,7 @@ backend: "python"
 input [ { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] } ]
 output [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
 parameters { key: "ROUTES_SECONDS" value { string_value: "4" } }
+parameters { key: "max_memory_bytes" value { string_value: "500M" } }
 """
 MODEL = """
 import hashlib
@@ -58,6 +62,8 @@ import time
 import numpy as np
 from helper import EDITION
 from zmqtriton.routes import File, Response, RouteError, route
+
+kept = []
 
 
 @route("POST /ocr")
@@ -98,6 +104,11 @@ async def events(request, infer):
 async def flood(request, infer):
     while True:
         yield bytes(1 << 20)
+
+
+@route("GET /leaks")
+async def leaks(request, infer):
+    kept.append(b"x" * (100 << 20))
 
 
 @route("GET /breaks")
@@ -301,6 +312,34 @@ def test_a_route_that_hangs_fails_alone(server: Server) -> None:
     assert pid == ask(server, "/models/ocr/edition").document["pid"]
 
 
+def test_a_route_that_leaks_is_replaced_at_its_limit(server: Server) -> None:
+    pid = ask(server, "/models/ocr/edition").document["pid"]
+
+    def is_replaced() -> bool:
+        ask(server, "/models/ocr/leaks")
+        reply = ask(server, "/models/ocr/edition")
+        return reply.status == 200 and reply.document["pid"] != pid
+
+    eventually(is_replaced, 60)
+    assert 202 == ask(server, "/models/app/x", b"1").status
+
+
+def test_forms_that_come_slowly_or_never_end_hold_up_no_other(server: Server) -> None:
+    body, headers = form(('name="file"; filename="a"', b"x" * 1000))
+    head = raw_request("POST", "/models/ocr/ocr", body, **headers)[:-900]
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for _ in range(100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+            client.sendall(head)
+            sockets.append(client)
+        for byte in b"xx":
+            for client in sockets:
+                client.sendall(bytes((byte,)))
+            reply = ask(server, "/models/ocr/ocr", body, headers)
+            assert (200, "1000 ") == (reply.status, reply.document["text"][0][:5])
+
+
 @pytest.mark.parametrize("path", ["dies", "blocks"])
 def test_a_route_that_ends_its_process_hurts_its_model_alone(server: Server, path: str) -> None:
     pid = ask(server, "/models/ocr/edition").document["pid"]
@@ -392,18 +431,21 @@ def test_a_repository_that_is_polled_has_routes_and_their_changes(tmp_path: Path
         assert 404 == ask(server, "/models/ocr/edition").status
 
 
-@pytest.mark.parametrize("role", ["routes", "broker"])
-def test_a_killed_process_leaves_routes_or_nothing(tmp_path: Path, role: str) -> None:
+def test_a_killed_process_leaves_routes_or_nothing(tmp_path: Path) -> None:
     server = Server(tmp_path, [], options=["--routes"])
     add_model(server, "ocr", ROUTES)
+
+    def is_replaced(role: str, before: list[int]) -> bool:
+        return server.pids().get(role, before) not in (before, [])
+
     with server:
         assert 200 == ask(server, "/models/ocr/edition").status
-        [pid] = server.pids()[role]
+        for role in ("routes", "broker"):
+            before = server.pids()[role]
 
-        os.kill(pid, signal.SIGKILL)
+            os.kill(before[0], signal.SIGKILL)
 
-        if role != "supervisor":
-            eventually(lambda: server.pids().get(role, [pid]) != [pid], 60)
+            eventually(partial(is_replaced, role, before), 60)
             eventually(lambda: ask(server, "/models/ocr/raw", b"1").status == 200, 60)
 
 
@@ -433,3 +475,11 @@ def test_a_token_is_good_for_the_routes_of_its_models(tmp_path: Path) -> None:
         assert [1.0] == ask(server, "/models/ocr/other", headers=own).document
         assert 403 == ask(server, "/v2/models/identity_fp32", headers=own).status
         assert 401 == ask(server, "/models/ocr/raw", b"1").status
+        described = {
+            name: "/models/ocr/raw"
+            in ask(server, "/openapi.json", headers={"Authorization": f"Bearer {secret}"}).document[
+                "paths"
+            ]
+            for name, secret in secrets.items()
+        }
+        assert {"ocr": True, "other": False, "all": True} == described

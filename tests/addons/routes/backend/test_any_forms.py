@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,22 +61,3 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     assert status in (200, 400, 413)
     assert all(type(text) is str for text in fields.values())
     assert all(type(file) is File for file in files.values())
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "status"),
-    [
-        ("application/json", b"{}", 415),
-        ("", b"", 415),
-        ("multipart/form-data", b"", 400),
-        ("multipart/form-data; boundary=", b"", 400),
-        ("multipart/form-data; boundary=" + "x" * 201, b"", 400),
-        (KIND, written({})[:-4], 400),
-        (KIND, b"", 400),
-    ],
-)
-def test_what_is_no_form_is_refused(kind: str, body: bytes, status: int) -> None:
-    with pytest.raises(RefusedError) as refused:
-        read_form(kind, memoryview(body))
-
-    assert status == refused.value.args[0]
