@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 49_420,
     "tests": 76_650,
-    "tests/addons": 20_160,
+    "tests/addons": 20_180,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,

@@ -24,6 +24,8 @@ from zmqtriton_addons.jobs.process.store import (
     write_file,
 )
 
+#: The indexes of jobs that run or have failed, of which there are few.
+SMALL_INDEXES = ("INDEX underway", "INDEX failures")
 KEEP_S, MAX_BYTES = 100, 1 << 20
 
 
@@ -149,3 +151,43 @@ def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
     assert Counter((row.model, row.state) for row in rows) == jobs.store.counts()
     bodies = sum(row.body_bytes + row.reply_bytes for row in rows)
     assert bodies + 1024 * len(rows) == jobs.store.taken_bytes()
+
+
+def test_no_step_reads_all_jobs(jobs: Jobs) -> None:
+    """However many wait: each statement of the steps has an index."""
+    job = jobs.submit()
+    statements: list[str] = []
+    database = jobs.store._database
+    database.set_trace_callback(statements.append)
+    for owner in (None, "ann"):
+        jobs.store.newest(owner)
+    jobs.store.newest(None, FAILED)
+    jobs.store.place(job)
+    jobs.store.queued_models()
+    jobs.store.ages()
+    jobs.store.check_room(1)
+    jobs.store.sweep()
+    jobs.store.recover()
+    jobs.store.webhooks.due_receivers()
+    jobs.store.webhooks.claim("app.example")
+    jobs.run()
+    jobs.store.cancel(job.id, None)
+    database.set_trace_callback(None)
+
+    traced = [
+        text for text in statements if text.startswith(("SELECT", "UPDATE", "DELETE", "WITH"))
+    ]
+    plans = {
+        text: [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {text}")] for text in traced
+    }
+    assert len(plans) > 20
+    # the newest of all owners are read from the end of the table, as many as are asked for
+    newest = "ORDER BY number DESC LIMIT"
+    assert [] == [
+        (text, step)
+        for text, steps in plans.items()
+        for step in steps
+        if step.startswith(("SCAN jobs", "SCAN webhooks"))
+        and not step.endswith(SMALL_INDEXES)
+        and newest not in text
+    ]

@@ -230,6 +230,13 @@ def test_jobs_have_a_time_to_live_and_a_limit_of_bytes(tmp_path: Path) -> None:
         assert 404 == ask(server, f"/v2/jobs/{running}").status
 
 
+def test_a_server_without_receivers_refuses_webhooks(server: Server) -> None:
+    refused = submit(server, "none", headers={"Webhook": "https://app.example/"})
+
+    assert 400 == refused.status
+    assert "not allowed by --webhook-allow" in refused.document["error"]
+
+
 def test_a_job_of_an_unknown_model_is_refused_at_once(server: Server) -> None:
     refused = ask(server, "/v2/models/none/infer", b"{}", {"Prefer": "respond-async"})
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.addons.jobs.asking import add_journal, ask, ended, journal_body, soon
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.scraping import read_series
 from tests.support.server import Server
+from zmqtriton_addons.jobs.metrics import metrics
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
 
@@ -23,6 +25,16 @@ INFER = "/v2/models/journal/infer"
 def _figures(server: Server) -> dict[str, float]:
     names = ("zmqtriton_jobs{", "zmqtriton_oldest_job_seconds{", "zmqtriton_webhook_tries_total{")
     return {name: value for name, value in read_series(server).items() if name.startswith(names)}
+
+
+def test_without_the_process_of_jobs_the_page_has_none(tmp_path: Path) -> None:
+    server = SimpleNamespace(runtime_directory=str(tmp_path))
+    gateway: Any = SimpleNamespace(settings=SimpleNamespace(server=server))
+
+    async def render() -> str:
+        return await metrics(gateway)()
+
+    assert "" == asyncio.run(render())
 
 
 def test_jobs_are_counted_by_state_and_the_oldest_has_an_age(tmp_path: Path) -> None:
@@ -57,21 +69,9 @@ def test_jobs_are_counted_by_state_and_the_oldest_has_an_age(tmp_path: Path) -> 
         assert 3 == _figures(server)['zmqtriton_jobs{model="journal",state="succeeded"}']
 
 
-def test_a_page_without_the_process_of_jobs_is_a_page(tmp_path: Path) -> None:
-    server = Server(tmp_path, options=["--jobs"], frontends=("metrics",))
-    add_journal(server)
-    with server:
-        [pid] = server.pids()["jobs"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            series = read_series(server)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-
-    assert 1 == series["zmqtriton_ready"]
-    assert 'zmqtriton_oldest_job_seconds{state="queued"}' not in series
-
-
+@pytest.mark.long(
+    "system/protocols/test_token_limits.py::test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name"
+)
 def test_a_job_counts_as_a_request_of_its_token(tmp_path: Path) -> None:
     secret = "zmqt_a-secret-of-one-at-a-time"
     grant = Grant(

@@ -61,6 +61,7 @@ def test_the_server_s_jobs_are_a_part_of_the_page(
         assert [] == browser.complaints
 
 
+@pytest.mark.long("addons/jobs/system/test_page.py::test_the_server_s_jobs_are_a_part_of_the_page")
 def test_a_server_without_jobs_has_no_such_part(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.system
 
 KEY = b"a secret of the test, 32 bytes .."
 SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
+OTHER_SECRET = f"whsec_{base64.b64encode(KEY[::-1]).decode()}"
 
 
 class Post(NamedTuple):
@@ -85,13 +86,19 @@ def _options(directory: Path, *allowed: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
+def guide_port() -> int:
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="module")
 def server(
-    tmp_path_factory: pytest.TempPathFactory, app: App, silent: socket.socket
+    tmp_path_factory: pytest.TempPathFactory, app: App, silent: socket.socket, guide_port: int
 ) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("webhooks")
     name = OPTION.replace("@DIRECTORY@", str(directory))
     quiet = f"127.0.0.1:{silent.getsockname()[1]}"
-    options = [*_options(directory, app.authority, quiet, "localhost"), name]
+    allowed = (app.authority, quiet, f"127.0.0.1:{guide_port}", "localhost")
+    options = [*_options(directory, *allowed), name]
     server = Server(directory / "server", options=options, frontends=())
     add_journal(server)
     with server:
@@ -141,26 +148,24 @@ def test_openai_s_client_verifies_it(server: Server, app: App) -> None:
         webhooks.verify_signature(post.body + b" ", post.headers)
 
 
-def test_the_receiver_of_the_guide_verifies_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_forged", [False, True])
+def test_the_receiver_of_the_guide_verifies_it(
+    server: Server, guide_port: int, tmp_path: Path, is_forged: bool
+) -> None:
     text = (ROOT / "docs" / "guides" / "jobs.md").read_text("utf-8")
-    [code] = [
-        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "KEY" in block
-    ]
-    [port] = free_ports(1)
-    (tmp_path / "receive.py").write_text(code.replace("9000", str(port)))
-    options = _options(tmp_path, f"127.0.0.1:{port}")
-    server = Server(tmp_path / "s", options=options, frontends=())
-    add_journal(server)
-    receiver = subprocess.Popen(
-        [sys.executable, "receive.py"], cwd=tmp_path, stderr=subprocess.DEVNULL
-    )
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    [code] = [block for block in blocks if "KEY" in block]
+    (tmp_path / "receive.py").write_text(code.replace("9000", str(guide_port)))
+    (tmp_path / "secret").write_text(OTHER_SECRET if is_forged else SECRET)
+    url = f"http://127.0.0.1:{guide_port}/done"
+    command = [sys.executable, "receive.py"]
+    receiver = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        with server:
-            job = _submit(server, "guide", f"http://127.0.0.1:{port}/done")
-            soon(lambda: _is_delivered(server, job))
-            (tmp_path / "secret").write_text("another secret of many bytes")
-            job = _submit(server, "forged", f"http://127.0.0.1:{port}/done")
+        job = _submit(server, f"guide {is_forged}", url)
+        if is_forged:
             soon(lambda: _webhook(server, job).get("problem") == "the answer was 403")
+        else:
+            soon(lambda: _is_delivered(server, job))
     finally:
         receiver.kill()
         receiver.wait()
@@ -236,38 +241,36 @@ def test_a_url_that_is_not_allowed_is_refused_at_once(server: Server, app: App, 
     assert "webhook" in refused.document["error"]
 
 
-@pytest.mark.parametrize("role", ["jobs", "supervisor"])
-def test_no_webhook_is_lost_by_deaths_and_restarts(tmp_path: Path, role: str) -> None:
+def test_no_webhook_is_lost_by_a_death(server: Server, app: App) -> None:
+    app.close()
+    try:
+        jobs = [_submit(server, f"death {number}", app.url) for number in range(5)]
+        soon(lambda: all(_webhook(server, job)["tries"] for job in jobs))
+        for pid in server.pids()["jobs"]:
+            os.kill(pid, signal.SIGKILL)
+        soon(lambda: ask(server, "/v2/jobs").status == 200)
+    finally:
+        app.open()
+
+    soon(lambda: all(_is_delivered(server, job) for job in jobs))
+    assert {1} == {len({post.message for post in app.of(job)}) for job in jobs}
+
+
+@pytest.mark.long(
+    "addons/jobs/system/test_webhooks.py::test_no_webhook_is_lost_by_a_death",
+    "addons/jobs/process/webhooks/test_records.py::test_a_try_that_died_with_its_process_is_made_again",
+)
+def test_no_webhook_is_lost_by_a_restart(tmp_path: Path) -> None:
     app = App()
-    with app:
-        pass  # nobody listens now
     server = Server(tmp_path / "s", options=_options(tmp_path, app.authority), frontends=())
     add_journal(server)
     with server:
         jobs = [_submit(server, f"{number}", app.url) for number in range(5)]
         soon(lambda: all(_webhook(server, job)["tries"] for job in jobs))
-
-        if role == "supervisor":
-            server.kill()
-            server.process = None
-            server.start()
-        else:
-            for pid in server.pids()["jobs"]:
-                os.kill(pid, signal.SIGKILL)
+        server.kill()
+        server.process = None
+        server.start()
         with app:
-            soon(lambda: ask(server, "/v2/jobs").status == 200)
             soon(lambda: all(_is_delivered(server, job) for job in jobs))
 
-        assert {job: 1 for job in jobs} == {
-            job: len({post.message for post in app.of(job)}) for job in jobs
-        }
-
-
-def test_a_server_without_receivers_refuses_webhooks(tmp_path: Path) -> None:
-    server = Server(tmp_path, options=["--jobs"], frontends=())
-    add_journal(server)
-    with server:
-        refused = submit(server, "none", headers={"Webhook": "https://app.example/"})
-
-        assert 400 == refused.status
-        assert "not allowed by --webhook-allow" in refused.document["error"]
+        assert {1} == {len({post.message for post in app.of(job)}) for job in jobs}
