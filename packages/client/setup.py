@@ -108,6 +108,12 @@ def gather() -> None:
                 shutil.copyfile(each, folder / each.name)
 
 
-if not (HERE / "PKG-INFO").exists():
+is_checkout = not (HERE / "PKG-INFO").exists()
+if is_checkout:
     gather()
-setup()
+try:
+    setup()
+finally:
+    if is_checkout:  # which would have two of each module
+        for folder in (GATHERED, HERE / "build"):
+            shutil.rmtree(folder, ignore_errors=True)
