@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 #: The lines of a batch that are jobs at a time; others follow when half of them have ended.
 _MAX_JOBS = 256
 #: The lines that are answered at a time when none is executed any more.
-_REFUSED_AT_ONCE = 1000
+_REFUSED_AT_ONCE = 5000
 _SOON_S, _SELDOM_S = 0.05, 1.0
 _LOOK_EVERY_S = 10.0
 
