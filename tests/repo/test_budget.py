@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 49_420,
     "tests": 76_650,
-    "tests/addons": 20_180,
+    "tests/addons": 20_200,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,
@@ -40,7 +40,7 @@ STATEMENTS = {
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 3_090,
     f"{ADDONS}web_sockets": 480,
-    f"{ADDONS}jobs": 1_720,
+    f"{ADDONS}jobs": 1_730,
     f"{ADDONS}batches": 930,
 }
 #: The modules of core and add-ons.

@@ -62,6 +62,7 @@ class UnderWay:
         self._cancelled: set[str] = set()
 
     def begin(self) -> None:
+        self._is_over = False
         # whose lines would be refused, without the API
         if self._gateway.settings.http.allow_openai:
             self._looking = asyncio.ensure_future(self._look())

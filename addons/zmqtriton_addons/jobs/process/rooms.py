@@ -15,17 +15,21 @@ from zmqtriton_frontends.gateway import Gateway
 Handler = Callable[[Document, Body], Awaitable[tuple[Document, Contents | None]]]
 
 
-class Room(Protocol):
+class Part(Protocol):
+    """A part of the process, which works while the server does not leave."""
+
+    def begin(self) -> None:
+        """Begin, or go on; the store is open."""
+
+    def leave(self) -> None:
+        """Begin nothing more."""
+
+
+class Room(Part, Protocol):
     """Makes jobs of its own, and keeps tables of its own beside them."""
 
     #: The questions of the processes of HTTP.
     verbs: Mapping[str, Handler]
-
-    def begin(self) -> None:
-        """Begin; the store is open."""
-
-    def leave(self) -> None:
-        """Begin nothing more."""
 
 
 class RoomKind(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,17 +43,19 @@ class Running:
         self._stages: dict[str, Stages] = {}
         self._replies: dict[str, Reply] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.is_leaving = False
-        #: Done when it is.
-        self._left = asyncio.get_running_loop().create_future()
+        #: The tasks that look for jobs; none while the server leaves.
+        self._lookers: list[asyncio.Task[None]] = []
 
     @property
     def is_idle(self) -> bool:
         return not self._tasks
 
+    @property
+    def is_leaving(self) -> bool:
+        return not self._lookers
+
     def begin(self) -> None:
-        self._spawn(self._look())
-        self._spawn(self._sweep())
+        self._lookers = [self._spawn(self._look()), self._spawn(self._sweep())]
 
     def wake(self) -> None:
         """Look for new jobs of all models."""
@@ -61,10 +63,9 @@ class Running:
 
     def leave(self) -> None:
         """Begin no more jobs."""
-        self.is_leaving = True
-        if not self._left.done():
-            self._left.set_result(None)
-        self.wake()
+        for task in self._lookers:
+            task.cancel()
+        self._lookers = []
 
     def progress(self, job: str) -> float | None:
         """Return the part that the model says to have done; None if it does not say."""
@@ -84,10 +85,11 @@ class Running:
         for task in self._tasks:
             task.cancel()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -95,7 +97,7 @@ class Running:
             _log.error("a job could not be gone on with", exc_info=task.exception())
 
     async def _look(self) -> None:
-        while not self.is_leaving:
+        while True:
             self._news.clear()
             for model in await self._try(Store.queued_models) or ():
                 while self.begin_worker(model):
@@ -114,9 +116,9 @@ class Running:
             return None
 
     async def _sweep(self) -> None:
-        while not self.is_leaving:
+        while True:
             has_more = await self._try(Store.sweep)
-            await asyncio.wait((self._left,), timeout=0 if has_more else _SWEEP_EVERY_S)
+            await asyncio.sleep(0 if has_more else _SWEEP_EVERY_S)
 
     def begin_worker(self, model: str) -> bool:
         """Begin one more task for a model that has a new job; False if enough of them work."""

@@ -18,7 +18,7 @@ from zmqtriton_addons.jobs.messages import SERVICE, Body, Contents, Document
 from zmqtriton_addons.jobs.process.documents import describe
 from zmqtriton_addons.jobs.process.job_ids import new_id
 from zmqtriton_addons.jobs.process.responses import EVENTS, read_page
-from zmqtriton_addons.jobs.process.rooms import RoomKind
+from zmqtriton_addons.jobs.process.rooms import Part, RoomKind
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import (
     FILE_BYTES,
@@ -66,16 +66,24 @@ class JobsService(Service):
         self._allowed = Allowed(allowed)
         agent = f"zmqtriton/{gateway.settings.server.zmqtriton_version}"
         self._sending = Sending(self._store, self._allowed, secret_file, agent)
-        self._store.opened.add_done_callback(self._begin)
+        self._is_leaving = self._is_working = False
+        self._store.opened.add_done_callback(lambda _: self._follow())
         self._server: asyncio.Server
         self._is_busy = 0
 
-    def _begin(self, opened: asyncio.Future[None]) -> None:
-        if not opened.cancelled():
-            self._running.begin()
-            self._sending.begin()
-            for room in self._rooms:
-                room.begin()
+    def _follow(self) -> None:
+        """Have all parts work while the store is open, and the server does not leave."""
+        opened = self._store.opened
+        is_working = opened.done() and not (opened.cancelled() or self._is_leaving)
+        if is_working == self._is_working:
+            return
+        self._is_working = is_working
+        parts: tuple[Part, ...] = (self._running, self._sending, *self._rooms)
+        for part in parts:
+            if is_working:
+                part.begin()
+            else:
+                part.leave()
 
     async def open(self) -> Sequence[tuple[str, str]]:
         self._server = await asyncio.start_unix_server(
@@ -84,11 +92,8 @@ class JobsService(Service):
         return [("Jobs", self._path)]
 
     def leave(self, is_leaving: bool) -> None:
-        if is_leaving:
-            self._running.leave()
-            self._sending.leave()
-            for room in self._rooms:
-                room.leave()
+        self._is_leaving = is_leaving
+        self._follow()
 
     async def end(self, within_s: float) -> None:
         self.leave(True)

@@ -18,6 +18,7 @@ from tests.addons.jobs.asking import ask, soon
 from tests.conftest import Later, find_tool
 from tests.support.journal import read_journal
 from tests.support.server import Server
+from tests.system.operations.commands import OPTION, ctl
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
 
@@ -40,7 +41,9 @@ def connect(server: Server, key: str = "none") -> openai.OpenAI:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("batches")
-    with Server(directory, ["parrot", "lettering"], options=OPTIONS, frontends=()) as server:
+    options = [*OPTIONS, OPTION.replace("@DIRECTORY@", str(directory))]
+    models = ["parrot", "lettering"]
+    with Server(directory / "s", models, options=options, frontends=()) as server:
         yield server
 
 
@@ -385,6 +388,23 @@ def test_curl_sends_a_file(server: Server, tmp_path: Path) -> None:
 
     for text in (answer, again):
         assert path.stat().st_size == json.loads(text)["bytes"]
+
+
+def test_jobs_and_batches_go_on_when_the_server_drains_no_more(
+    server: Server, client: openai.OpenAI
+) -> None:
+    begun = begin(client, *[line(f"id {n}") for n in range(600)])
+    soon(lambda: completed(client, begun.id) > 0)
+    assert 0 == ctl(server, "drain", "--quiet=0").exit_code
+    body = json.dumps(line("a")["body"]).encode()
+    job = ask(server, CHAT, body, {"Prefer": "respond-async"}).document["id"]
+    assert "queued" == ask(server, f"/v2/jobs/{job}").document["state"]
+
+    assert 0 == ctl(server, "undrain").exit_code
+
+    soon(lambda: ask(server, f"/v2/jobs/{job}").document["state"] == "succeeded")
+    assert (600, 600, 0) == counts(ended(client, begun.id))
+    ask(server, f"/v2/jobs/{job}", method="DELETE")
 
 
 def test_the_lines_of_a_batch_are_nobody_s_jobs(server: Server, client: openai.OpenAI) -> None:

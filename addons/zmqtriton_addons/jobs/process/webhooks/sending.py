@@ -48,27 +48,31 @@ class Sending:
         self._tasks: set[asyncio.Task[Any]] = set()
         #: Tries by their end, since the process began.
         self.counts: Counter[str] = Counter()
-        self._is_leaving = False
+        #: The task that looks for webhooks; none while the server leaves.
+        self._looker: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        self._spawn(self._look())
+        self._looker = self._spawn(self._look())
 
     def leave(self) -> None:
         """Begin no more tries."""
-        self._is_leaving = True
+        if self._looker is not None:
+            self._looker.cancel()
+        self._looker = None
 
     def close(self) -> None:
         """Break off; the next process tries again."""
         for task in self._tasks:
             task.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _look(self) -> None:
-        while not self._is_leaving:
+        while True:
             for receiver in await self._do(lambda store: store.webhooks.due_receivers()) or ():
                 for _ in range(self._workers[receiver], _TRIES_AT_A_TIME):
                     self._workers[receiver] += 1
@@ -85,7 +89,7 @@ class Sending:
 
     async def _work(self, receiver: str) -> None:
         try:
-            while not self._is_leaving:
+            while self._looker is not None:
                 webhook = await self._do(lambda store: store.webhooks.claim(receiver))
                 if webhook is None:
                     return
