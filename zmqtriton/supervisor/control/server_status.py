@@ -70,8 +70,8 @@ class ServerStatus:
         self._pid = pid
         #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
         self._started_s: dict[int, float] = {}
-        #: The pids of templates, by serial number.
-        self._templates: dict[int, int] = {}
+        #: Their pids.
+        self._pids: dict[int, int] = {}
         self._malformed = 0
         self._clients = Clients()
         self._turns = LoopTurnsTable()
@@ -94,12 +94,11 @@ class ServerStatus:
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         self._started_s[serial] = started_s
-        if any(g.template and g.template.serial == serial for g in self._generations.values()):
-            self._templates[serial] = pid
+        self._pids[serial] = pid
 
     def process_ended(self, serial: int) -> None:
         self._started_s.pop(serial, None)
-        self._templates.pop(serial, None)
+        self._pids.pop(serial, None)
         self._clients.forget(serial)
 
     def peer_ended(self, serial: int) -> None:
@@ -167,7 +166,7 @@ class ServerStatus:
             of_model = generation.blueprint.name, generation.version
             rows += [(instance.pid, *of_model) for instance in generation.instances]
             if generation.template is not None:
-                rows.append((self._templates.get(generation.template.serial, 0), *of_model))
+                rows.append((self._pids.get(generation.template.serial, 0), *of_model))
         rows += [(reader["pid"], "", 0) for reader in self._server.readers()]
         return [row for row in rows if row[0]]
 
@@ -195,7 +194,7 @@ class ServerStatus:
             {
                 "role": "template",
                 "serial": one.serial,
-                "pid": self._templates[one.serial],
+                "pid": self._pids[one.serial],
                 "started_s": self._started_s[one.serial],
                 "model": generation.blueprint.name,
                 "version": generation.version,
@@ -203,7 +202,7 @@ class ServerStatus:
                 **_last_reason(None),
             }
             for generation in self._generations.values()
-            if (one := generation.template) is not None and one.serial in self._templates
+            if (one := generation.template) is not None and one.serial in self._pids
         ]
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
