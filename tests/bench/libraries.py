@@ -44,7 +44,7 @@ LIBRARIES = {
     "scikit-learn": Library(
         "import numpy as np, pickle; from sklearn.ensemble import RandomForestRegressor\n"
         "x = np.random.rand(20000, 20); y = np.random.rand(20000)\n"
-        "forest = RandomForestRegressor(60, n_jobs=1).fit(x, y)\n"
+        "forest = RandomForestRegressor(20, n_jobs=1).fit(x, y)\n"
         "pickle.dump(forest, open(path, 'wb'))",
         "import pickle; return pickle.load(open(path, 'rb'))",
         "import numpy as np; model.predict(np.ones((8, 20)))",
@@ -53,7 +53,7 @@ LIBRARIES = {
         "import numpy as np, lightgbm\n"
         "x = np.random.rand(20000, 20); y = np.random.rand(20000)\n"
         "data = lightgbm.Dataset(x, y)\n"
-        "how = {'num_leaves': 4000, 'min_data_in_leaf': 1, 'verbose': -1}\n"
+        "how = {'num_leaves': 4000, 'min_data_in_leaf': 1, 'verbose': -1, 'num_threads': 1}\n"
         "lightgbm.train(how, data, 60).save_model(path)",
         "import lightgbm; return lightgbm.Booster(model_file=path)",
         "import numpy as np; model.predict(np.ones((8, 20)), num_threads=1)",
@@ -156,7 +156,7 @@ def _measure(library: Library, kind: str, path: str, python: str) -> str:
             return error
         figures = []
         for count in (1, _INSTANCES):
-            server.request_json("/v2/models/m/scale", {"count": count})
+            server.request_json("/v2/models/m/scale", {"count": count}, within_s=300)
             tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}
             for _ in range(_ASKED):
                 status, answer = server.request_json("/v2/models/m/infer", {"inputs": [tensor]})

@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 49_420,
     "tests": 76_650,
-    "tests/addons": 20_200,
+    "tests/addons": 20_250,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,
@@ -36,7 +36,7 @@ STATEMENTS = {
     "zmqtriton/embedded": 870,
     "zmqtriton/pytriton": 2_910,
     f"{ADDONS}routes": 1_040,
-    f"{ADDONS}tools": 5_860,
+    f"{ADDONS}tools": 5_950,
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 3_090,
     f"{ADDONS}web_sockets": 480,

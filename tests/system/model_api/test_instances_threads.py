@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -159,6 +160,20 @@ def test_instances_are_threads_of_one_process_with_one_object_each(threads: Serv
     assert [str(answers[0][0])] == pids
     names = set(ask_all(threads, "threads", "self.name", 3))
     assert {"threads_0_0", "threads_0_1", "threads_0_2"} == names
+
+
+def test_explain_tells_of_the_process_and_of_equal_memory(server: Server, threads: Server) -> None:
+    text = ctl(threads, "explain", "threads").output
+    assert "its 3 instances are of the threads of process" in text
+    made = "MADE = np.arange(200 << 17)  # 200 MiB"
+    write_model(server, "equal", 3, string_parameter("INSTANCES", "processes"), f"{CODE}\n{made}")
+    assert server.control_model("load", "equal") == ""
+
+    text = ctl(server, "explain", "equal").output
+
+    server.control_model("unload", "equal")
+    assert re.search(r"its 3 instances hold 6\d\d MiB of equal pages; each has 2\d\d MiB", text)
+    assert "INSTANCES `forks` or `threads` would hold them once: 2" in text
 
 
 def test_what_an_instance_says_is_its_own(threads: Server) -> None:

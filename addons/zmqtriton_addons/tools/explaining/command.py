@@ -28,6 +28,7 @@ from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
 from zmqtriton_addons.tools.explaining.pressure import judge_pressure
+from zmqtriton_addons.tools.explaining.sharing import Memory, read_memory
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _LOG_LINES = 1000
@@ -125,6 +126,13 @@ def _explain_model(server: _Server, model: str, version: int) -> list[tuple[str,
     return [(model, findings)]
 
 
+def _memory_of(facts: Facts) -> Memory | None:
+    """Return the memory of its instances; processes that load are not comparable yet."""
+    pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
+    is_settled = bool(pids) and all(state == "READY" for state in pids.values())
+    return read_memory([*pids]) if is_settled else None
+
+
 def _rank(findings: Sequence[Finding]) -> int:
     """Return the place of the worst finding in the order of severities."""
     return min(_SEVERITIES.index(finding.severity) for finding in findings)
@@ -202,6 +210,7 @@ class _Server:
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
             last_minute=self._last_minute(model) if has_failed else {},
             log=self._log(model) if has_failed or not is_overview else (),
+            memory=None if is_overview else _memory_of(facts),
             problems=problems,
             directories=directories,
             routes_path="" if is_overview else self._routes_path(model),

@@ -10,6 +10,7 @@ from typing import Any
 from zmqtriton.ctl import format_duration
 from zmqtriton.findings import Finding
 from zmqtriton_addons.tools.explaining.places import find_place
+from zmqtriton_addons.tools.explaining.sharing import Memory
 
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
 RECENT_S = 600.0
@@ -46,6 +47,8 @@ class Facts:
     problems: Sequence[Finding] = ()
     #: What the machine is short of, as the server measures it.
     pressure: Sequence[Document] = ()
+    #: The memory of its instances, where this machine can read it.
+    memory: Memory | None = None
     #: The directories of this name.
     directories: Sequence[str] = ()
     #: What the load that is under way does.
@@ -97,6 +100,11 @@ class Facts:
     @property
     def stubs(self) -> list[Document]:
         return [row for row in self.rows("processes") if row["role"] == "stub"]
+
+    @property
+    def template(self) -> Document | None:
+        """The process that has loaded the model for all of its instances."""
+        return next((row for row in self.rows("processes") if row["role"] == "template"), None)
 
     @property
     def place(self) -> str:

@@ -26,6 +26,8 @@ _LONG_LOAD_S = 30.0
 #: Causes outside the model, for which an instance that is back need not be restarted again.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
+#: As much equal memory of instances is worth advice.
+_MUCH = 128 << 20
 
 
 def find_all(facts: Facts) -> list[Finding]:
@@ -44,6 +46,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_directory_findings(facts),
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
+    findings += _memory_findings(facts)
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += judge_pressure(facts.pressure)
@@ -247,6 +250,27 @@ def _mismatch_findings(facts: Facts) -> Iterator[Finding]:
     for text in dict.fromkeys(text for row in facts.stubs for text in row.get("mismatches", ())):
         advice = "Correct model.py or config.pbtxt, so that both have the same tensors."
         yield warning(f"its code {text}", advice, f"zmqtriton-ctl reload {facts.word}")
+
+
+def _memory_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell what instances cost, and what equal memory of them one load would hold once."""
+    memory, template, count = facts.memory, facts.template, len(facts.stubs)
+    if memory is None:
+        return
+    own, common = format_bytes(memory.private), format_bytes(memory.shared)
+    each = f"each has {own} of its own and {common} in common"
+    if template is not None:
+        origin = f"the {template['instances']} of process {template['pid']}"
+        text = (
+            f"its {count_of(count, 'instance')} {'is' if count == 1 else 'are'} of {origin}; {each}"
+        )
+        advice = "They share one load until they write to it."
+        yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+    elif count > 1 and memory.equal * (count - 1) >= _MUCH:
+        equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
+        text = f"its {count} instances hold {equal} of equal pages; {each}"
+        advice = f"The parameter INSTANCES `forks` or `threads` would hold them once: {once}."
+        yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
 
 
 def _growth_findings(facts: Facts) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from zmqtriton.findings import Finding
 from zmqtriton_addons.tools.explaining.causes import ROWS, explain_reason
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all
+from zmqtriton_addons.tools.explaining.sharing import Memory
 from zmqtriton_floor.reasons import Kind, Reason
 
 FAILED = "Failed to process the request(s) for model 'm_0', message: "
@@ -532,3 +533,29 @@ def test_routes_that_are_not_served_are_told_with_their_model() -> None:
     assert "its routes are not served: " in findings[0].text
     assert "ROUTES_PATH '/v2' is taken" in findings[0].text
     assert "its routes are served at /api/m" == served[-1].text
+
+
+def test_equal_memory_of_instances_is_worth_advice_and_little_of_it_is_not() -> None:
+    status = {"processes": [stub(pid=pid) for pid in (4, 5, 6)]}
+    facts = Facts("m", index=[READY], status=status, memory=Memory(300 << 20, 5 << 20, 200 << 20))
+
+    *_, finding = find_all(facts)
+    little = find_all(replace(facts, memory=Memory(300 << 20, 5 << 20, 1 << 20)))
+
+    assert finding.text == (
+        "its 3 instances hold 600 MiB of equal pages; "
+        "each has 300 MiB of its own and 5 MiB in common"
+    )
+    assert "INSTANCES `forks` or `threads` would hold them once: 200 MiB" in finding.advice
+    assert not any("equal" in one.text for one in little)
+
+
+@pytest.mark.parametrize("kind", ["forks", "threads"])
+def test_instances_of_one_load_name_the_process_that_has_loaded_it(kind: str) -> None:
+    template = {"role": "template", "model": "m", "version": 1, "pid": 9, "instances": kind}
+    status = {"processes": [stub(pid=4), template]}
+    facts = Facts("m", index=[READY], status=status, memory=Memory(1 << 20, 2 << 20, 1 << 20))
+
+    *_, finding = find_all(facts)
+
+    assert f"its 1 instance is of the {kind} of process 9" in finding.text
