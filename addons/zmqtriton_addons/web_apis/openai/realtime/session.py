@@ -91,12 +91,13 @@ class Sessions:
 class _Turn:
     """The request of one response: that of the handshake with an account of its own.
 
-    What the model sends counts there until the response is over.
+    Events count there until they were sent, and texts that the end repeats until it was.
     """
 
     def __init__(self, req: Request) -> None:
         self._req = req
         self.share: Share = req.connection.share.another()
+        self._promised = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._req, name)
@@ -108,6 +109,12 @@ class _Turn:
     async def wait_for_room(self, size: int) -> None:
         if not await self.share.wait(size):
             raise Unavailable(TOO_MANY_UNREAD)
+        self._promised += size
+
+    def sent(self) -> None:
+        """Give back the room of events that were sent."""
+        self.share.add(-self._promised)
+        self._promised = 0
 
     def arrivals(self) -> Arrivals:
         return Arrivals(self.share)
@@ -283,6 +290,7 @@ class _Session:
             async with aclosing(events):
                 async for lines in events:
                     await self._send(lines)
+                    turn.sent()
         except asyncio.CancelledError:
             if self._response is response:  # the conversation ends
                 raise
