@@ -78,9 +78,9 @@ def _check_exporter(options: Options) -> None:
     """Raise OptionError if traces are to be sent where they never can be."""
     if options.trace.mode == OPENTELEMETRY:
         # only now, since it costs memory
-        from zmqtriton import trace_destination
+        from zmqtriton import otlp_destination
 
         try:
-            trace_destination.read(options.trace.opentelemetry, os.environ)
-        except trace_destination.DestinationError as error:
+            otlp_destination.read(options.trace.opentelemetry, os.environ)
+        except otlp_destination.DestinationError as error:
             raise OptionError(str(error)) from None

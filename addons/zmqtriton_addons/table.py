@@ -54,8 +54,10 @@ TABLES: dict[str, dict[str, str]] = {
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
+        "otlp_metrics": "zmqtriton_addons.otlp_metrics",
         "routes": "zmqtriton_addons.routes.process",
         "storage": "zmqtriton_addons.storage",
+        "token_metrics": "zmqtriton_addons.token_metrics",
         "tracer": "zmqtriton_addons.tracing",
     },
     "zmqtriton.features": {
@@ -122,6 +124,19 @@ LOCAL_SERVICES = {
         "options": ("capture_to", "capture_byte_size"),
         "step": "zmqtriton_addons.capture.step:capture",
         "check": "zmqtriton_addons.capture.rates:problem",
+    },
+    "token_metrics": {
+        "title": "TokenMetrics",
+        "switch": "token_metrics",
+        "step": "zmqtriton_addons.token_metrics.step:count_tokens_of",
+        "metrics": "zmqtriton_addons.token_metrics.figures:metrics",
+    },
+    "otlp_metrics": {
+        "title": "OtlpMetrics",
+        "switch": "otlp_metrics",
+        "options": ("otlp_metrics_interval_secs",),
+        "check": "zmqtriton_addons.otlp_metrics.options:problem",
+        "metrics": "zmqtriton_addons.otlp_metrics.figures:metrics",
     },
 }
 

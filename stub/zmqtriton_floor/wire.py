@@ -95,7 +95,7 @@ FINAL = 1  # a flag of an outcome and of a reply
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
 BELOW_ALL = 2**63 - 1  # a priority: behind all others, with and without levels
 FORWARDED = 4  # with HAS_REFERENCES: to inputs of the request alone, and nothing is leased for it
-LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
+LOAD, READINGS, PAGE = 1, 2, 3  # kinds of AskStatistics; 0: all counters
 
 
 # ---------------------------------------------------------------------- rows
@@ -239,7 +239,7 @@ class AskStatistics(NamedTuple):
     id: Count
     model: Name
     version: Number
-    kind: Flags = 0  # or what costs less: LOAD, how busy it is; READINGS, what is new
+    kind: Flags = 0  # LOAD: how busy it is; READINGS: what is new; PAGE: with metrics of models
 
 
 class StreamAcks(NamedTuple):

@@ -133,6 +133,39 @@ LAYERS = (
         "is a frontend of a protocol of its own",
     ),
     Layer(
+        "zmqtriton_addons.token_metrics",
+        (
+            _FLOOR,
+            "zmqtriton_addons.capture.line",
+            "zmqtriton_addons.token_metrics",
+            "zmqtriton_addons.web_apis.openai.choices",
+            "zmqtriton_addons.web_apis.openai.tensor_names",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.metrics_api.model_metrics",
+            "zmqtriton_frontends.serving",
+        ),
+        ("orjson",),
+        "is a step of requests, and sums",
+    ),
+    Layer(
+        "zmqtriton_addons.otlp_metrics",
+        (
+            _FLOOR,
+            "zmqtriton.otlp_destination",
+            "zmqtriton_addons.otlp_metrics",
+            "zmqtriton_addons.tracing.otlp",
+            "zmqtriton_addons.tracing.posting",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.metrics_api",
+            "zmqtriton_frontends.serving",
+            "zmqtriton_protos",
+        ),
+        (),
+        "gathers the page of metrics, and pushes it",
+    ),
+    Layer(
         "zmqtriton_addons.access_log",
         (
             _FLOOR,
@@ -607,7 +640,7 @@ LAYERS = (
     ),
     *(
         Layer(name, (_FLOOR,), (), "reads texts, and asks nobody")
-        for name in ("zmqtriton.store_places", "zmqtriton.trace_destination")
+        for name in ("zmqtriton.store_places", "zmqtriton.otlp_destination")
     ),
     Layer(
         "zmqtriton_addons.storage",
@@ -636,7 +669,7 @@ LAYERS = (
         "zmqtriton_addons.tracing",
         (
             _FLOOR,
-            "zmqtriton.trace_destination",
+            "zmqtriton.otlp_destination",
             "zmqtriton_addons.tracing",
         ),
         ("zmq",),

@@ -26,7 +26,7 @@ SURFACE = {
     "zmqtriton.findings": "the form of what check, doctor and explain say",
     "zmqtriton.long_steps": "how far a task is, told to the supervisor",
     "zmqtriton.standard_output": "an output that its reader has closed",
-    "zmqtriton.trace_destination": "where spans are sent",
+    "zmqtriton.otlp_destination": "where spans and metrics are sent",
     "zmqtriton.yaml_text": "documents as YAML",
     # models in the user's process
     "zmqtriton_stub.loop": "an instance, from its begin to its end",
@@ -51,6 +51,7 @@ SURFACE = {
     "zmqtriton_frontends.http_api.asgi.problems": "the form of errors",
     "zmqtriton_frontends.http_api.inference.json_documents": "JSON, in a thread if it is long",
     "zmqtriton_frontends.inference": "models that are served; requests checked and traced",
+    "zmqtriton_frontends.metrics_api.gpus": "the metrics of GPUs",
     "zmqtriton_frontends.metrics_api.model_metrics": "numbers of programs as Prometheus reads them",
     "zmqtriton_frontends.metrics_api.machine": "the machine's metrics",
     "zmqtriton_frontends.metrics_api.machine_load": "how busy the machine is, and who keeps it so",

@@ -19,9 +19,11 @@ ADDONS = "addons/zmqtriton_addons/"
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
     "core": 49_420,
-    "tests": 76_650,
-    "tests/addons": 20_290,
+    "tests": 76_720,
+    "tests/addons": 20_630,
     f"{ADDONS}access_log": 220,
+    f"{ADDONS}token_metrics": 200,
+    f"{ADDONS}otlp_metrics": 420,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_140,
     f"{ADDONS}commands": 260,
@@ -44,7 +46,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 930,
 }
 #: The modules of core and add-ons.
-FILES = 1_090
+FILES = 1_100
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -47,7 +47,8 @@ _OWN = frozenset(
 #: Options of the local services of add-ons, which nobody reads without these.
 _OF_ADD_ONS = frozenset(
     "access_log capture capture_byte_size capture_to jobs jobs_keep_secs jobs_max_bytes "
-    "routes webhook_allow webhook_secret_file zmq_door zmq_door_restricted".split()
+    "otlp_metrics otlp_metrics_interval_secs routes token_metrics webhook_allow "
+    "webhook_secret_file zmq_door zmq_door_restricted".split()
 )
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)
 #: Values for options of which not every value of the kind means something, or nothing alone.
@@ -76,6 +77,7 @@ _BESIDE |= {
     for service in ("http", "grpc")
 }
 _BESIDE |= {name: {"capture": "1"} for name in ("capture_to", "capture_byte_size")}
+_BESIDE["otlp_metrics_interval_secs"] = {"otlp_metrics": "http://c"}
 _BESIDE |= {
     name: {"jobs": True}
     for name in ("jobs_keep_secs", "jobs_max_bytes", "webhook_allow", "webhook_secret_file")

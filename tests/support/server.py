@@ -49,6 +49,8 @@ _ROLE_PATTERNS = (
     ("jobs", re.compile(r"zmqtriton_addons[./]jobs")),
     ("access_log", re.compile(r"zmqtriton_addons[./]access_log")),
     ("capture", re.compile(r"zmqtriton_addons[./]capture")),
+    ("token_metrics", re.compile(r"zmqtriton_addons[./]token_metrics")),
+    ("otlp_metrics", re.compile(r"zmqtriton_addons[./]otlp_metrics")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
 )

@@ -427,7 +427,7 @@ class Core:
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
         """Answer a request for counters. The times are described at `Reports.answer`."""
-        self.outbox.asides.append((serial, self._reports.answer(serial, message, *times_ns)))
+        self.outbox.asides.append((serial, self._reports.answer(message, *times_ns)))
 
     def pass_progress(self, serial: int, progress: wire.Progress) -> None:
         """Tell the peer that has asked for it how much of its request is done."""

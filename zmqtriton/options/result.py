@@ -189,6 +189,10 @@ class Options:
     metrics_port: int = 8002
     metrics_interval_ms: float = 2000.0
     metrics_config: tuple[Setting, ...] = ()
+    token_metrics: bool = False
+    #: The URL of a collector; empty: none.
+    otlp_metrics: str = ""
+    otlp_metrics_interval_secs: int = 0
     #: None: nobody checks.
     agent_check_port: int | None = None
 

@@ -418,6 +418,18 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
         ),
+        a.switch(
+            "token-metrics",
+            "Count tokens and their times of models that make text, by vLLM's names.",
+        ),
+        a.text(
+            "otlp-metrics",
+            "URL of an OpenTelemetry collector to which all metrics are pushed, over OTLP/HTTP.",
+        ),
+        a.count(
+            "otlp-metrics-interval-secs",
+            "Seconds between pushes. 0: OTEL_METRIC_EXPORT_INTERVAL's, else 60.",
+        ),
         a.port(
             "agent-check-port",
             "Port on which HAProxy's agent checks learn how much of the server is free, at the "

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.trace_destination import Destination
+from zmqtriton.otlp_destination import Destination
 from zmqtriton_addons.tracing import otlp
 from zmqtriton_addons.tracing.gathering import RequestSpan
 from zmqtriton_addons.tracing.posting import Poster, PostError

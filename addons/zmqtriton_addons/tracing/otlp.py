@@ -60,12 +60,12 @@ class SpanConverter:
             span.request_id = span.request_id or parent.request_id
         rest = {name: ns for name, ns in span.marks.items() if name not in computing}
         made = _span(span, span.model, parent.id, rest or computing, offset_ns)
-        _add_attribute(made.attributes, "triton.model_name", span.model)
-        _add_attribute(made.attributes, "triton.model_version", span.version)
-        _add_attribute(made.attributes, "triton.trace_id", numbers[0])
-        _add_attribute(made.attributes, "triton.trace_parent_id", numbers[1])
+        add_attribute(made.attributes, "triton.model_name", span.model)
+        add_attribute(made.attributes, "triton.model_version", span.version)
+        add_attribute(made.attributes, "triton.trace_id", numbers[0])
+        add_attribute(made.attributes, "triton.trace_parent_id", numbers[1])
         if span.request_id:
-            _add_attribute(made.attributes, "triton.request_id", span.request_id)
+            add_attribute(made.attributes, "triton.request_id", span.request_id)
         if not computing:
             return [made]
         own = RequestSpan(spans.among(span.trace_context))
@@ -77,7 +77,7 @@ def encode(spans: Iterable[Any], resource: Mapping[str, str]) -> bytes:
     request = _Request()
     of_resource = request.resource_spans.add()
     for key, value in resource.items():
-        _add_attribute(of_resource.resource.attributes, key, value)
+        add_attribute(of_resource.resource.attributes, key, value)
     of_scope = of_resource.scope_spans.add()
     of_scope.scope.name = _SCOPE
     of_scope.scope.version = __version__
@@ -87,7 +87,7 @@ def encode(spans: Iterable[Any], resource: Mapping[str, str]) -> bytes:
 
 
 def parse_rejected(answer: bytes) -> tuple[int, str]:
-    """Return how many spans of a message were rejected, and why.
+    """Return how many spans, or points, of a message were rejected, and why.
 
     Raises ValueError for a malformed answer.
     """
@@ -119,7 +119,7 @@ def _span(
     return made
 
 
-def _add_attribute(attributes: Any, key: str, value: str | int) -> None:
+def add_attribute(attributes: Any, key: str, value: str | int) -> None:
     made = attributes.add(key=key)
     if isinstance(value, str):
         made.value.string_value = value

@@ -23,10 +23,11 @@ _MAX_ANSWER = 64 << 10
 class PostError(Exception):
     """Raised if a message was not accepted."""
 
-    def __init__(self, text: str, *, is_retryable: bool) -> None:
+    def __init__(self, text: str, *, is_retryable: bool, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
-        #: The same message may be accepted later.
+        #: The same message may be accepted later, after the pause that the server asks for.
         self.is_retryable = is_retryable
+        self.retry_after_s = retry_after_s
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -53,7 +54,12 @@ class Poster:
         except urllib.error.HTTPError as error:
             with error:
                 text = f"it answered {error.code}"
-            raise PostError(text, is_retryable=error.code in _RETRYABLE_STATUSES) from None
+                after = error.headers.get("Retry-After", "")
+            raise PostError(
+                text,
+                is_retryable=error.code in _RETRYABLE_STATUSES,
+                retry_after_s=float(after) if after.isascii() and after.isdecimal() else 0.0,
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             raise PostError(_reason(error), is_retryable=True) from None
         except UnicodeError:

@@ -145,7 +145,7 @@ def _sink(settings: TracerSettings) -> Sink:
     if settings.mode == "triton":
         return TraceFile(settings.file)
     # only now, since it costs memory
-    from zmqtriton import trace_destination
+    from zmqtriton import otlp_destination
     from zmqtriton_addons.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(trace_destination.read(settings.opentelemetry, os.environ))
+    return OpenTelemetryExporter(otlp_destination.read(settings.opentelemetry, os.environ))

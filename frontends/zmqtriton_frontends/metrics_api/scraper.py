@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.process import references
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -49,7 +50,9 @@ class Scraper:
     async def scrape(self) -> str:
         """Return the text of the page."""
         gateway, gpus = self._gateway, self._gpus
-        statistics, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
+        statistics, status = await asyncio.gather(
+            gateway.statistics(kind=wire.PAGE), gateway.call("status", {})
+        )
         for stat in statistics["model_stats"]:
             load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
             if load_s is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.receivers.collector import Collector
 from tests.support.waiting import eventually
-from zmqtriton.trace_destination import Destination, read
+from zmqtriton.otlp_destination import Destination, read
 from zmqtriton_addons.tracing import open_telemetry
 from zmqtriton_addons.tracing.gathering import RequestSpan
 from zmqtriton_addons.tracing.open_telemetry import OpenTelemetryExporter, SpanBacklog

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 import zmqtriton_protos
@@ -157,6 +159,18 @@ _THEIRS: dict[str, Any] = {
     "ExportRequest": service.ExportTraceServiceRequest,
     "ExportResponse": service.ExportTraceServiceResponse,
     "PartialSuccess": service.ExportTracePartialSuccess,
+    "NumberPoint": metrics_pb2.NumberDataPoint,
+    "HistogramPoint": metrics_pb2.HistogramDataPoint,
+    "SummaryPoint": metrics_pb2.SummaryDataPoint,
+    "Quantile": metrics_pb2.SummaryDataPoint.ValueAtQuantile,
+    "Gauge": metrics_pb2.Gauge,
+    "Sum": metrics_pb2.Sum,
+    "Histogram": metrics_pb2.Histogram,
+    "Summary": metrics_pb2.Summary,
+    "Metric": metrics_pb2.Metric,
+    "ScopeMetrics": metrics_pb2.ScopeMetrics,
+    "ResourceMetrics": metrics_pb2.ResourceMetrics,
+    "ExportMetricsRequest": metrics_service_pb2.ExportMetricsServiceRequest,
 }
 
 

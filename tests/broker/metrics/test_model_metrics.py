@@ -216,20 +216,20 @@ def test_what_makes_no_sense_is_dropped(stubs: Stubs, verb: str, document: str) 
     assert [0.0] == stubs.values
 
 
-def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
+def test_only_who_makes_a_page_is_told_and_the_dead_are_forgotten() -> None:
     world = BrokerHarness()
-    for serial, role in ((1, "http"), (2, "metrics"), (7, "stub")):
+    for serial, role in ((2, "metrics"), (7, "stub")):
         world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
     changes = [["family", 1, "f", "", COUNTER], ["metric", 2, 1, {}, []]]
     world.core.model_metrics.take_call(7, wire.Call(0, "measure", json.dumps(changes)))
 
-    def families(serial: int) -> Any:
-        world.core.ask_statistics(serial, wire.AskStatistics(1, "", -1), 0)
+    def families(kind: int) -> Any:
+        world.core.ask_statistics(2, wire.AskStatistics(1, "", -1, kind), 0)
         [(_, answer)] = world.core.outbox.asides
         world.core.outbox.asides = []
         return json.loads(answer.result).get("measures")
 
-    assert None is families(1)
-    assert ["f"] == [family["name"] for family in families(2)]
+    assert None is families(0)
+    assert ["f"] == [family["name"] for family in families(wire.PAGE)]
     world.core.remove_peer(wire.PeerDied(7, "killed"), world.now)
-    assert [] == families(2)
+    assert [] == families(wire.PAGE)

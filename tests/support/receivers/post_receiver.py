@@ -20,6 +20,7 @@ class PostReceiver(ABC):
         self.url = f"http://127.0.0.1:{self._port}{path}"
         #: What it answers.
         self.status = 200
+        self.answer_headers: dict[str, str] = {}
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread
 
@@ -43,6 +44,8 @@ class PostReceiver(ABC):
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 status, answer = receiver.take(self.path, headers, body)
                 self.send_response(status)
+                for name, value in receiver.answer_headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

@@ -59,12 +59,12 @@ class Reports:
         self.generation_removed = self._readings.generation_removed
 
     def answer(
-        self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
+        self, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
     ) -> wire.Statistics:
         """Return the counters that a peer asks for, or Triton's error for an unknown model.
 
-        Those that belong to no model are included; metrics of models only for the process that
-        makes a page of them.
+        Those that belong to no model are included; metrics of models only for a process
+        that makes a page of them.
         """
         if message.kind == wire.LOAD:
             loads = self._loads.document(message.model, message.version, now_ns)
@@ -96,8 +96,7 @@ class Reports:
             **self._cache_lookup.report(),
         }
         document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
-        peer = self._peers.get(serial)
-        if peer is not None and peer.role == "metrics":
+        if message.kind == wire.PAGE:
             document["measures"] = self._metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
 

@@ -1,4 +1,4 @@
-"""The destination of OpenTelemetry spans: the options, over OpenTelemetry's own variables.
+"""The destinations of OpenTelemetry's spans and metrics: options over its own variables.
 
 Read at start by the command line, so that errors are reported there, and again by the process that
 exports.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
-_PATH = "/v1/traces"
-_DEFAULT_URL = "http://localhost:4318/v1/traces"
+_DEFAULT_URL = "http://localhost:4318"
+#: The kinds of what is sent, as paths and variables have them.
+TRACES, METRICS = "traces", "metrics"
+_OPTIONS = {TRACES: "--trace-config opentelemetry,url", METRICS: "--otlp-metrics"}
 _SERVICE = "service.name"
 #: Triton's name for itself.
 _DEFAULT_SERVICE = "triton-inference-server"
@@ -28,7 +30,7 @@ class DestinationError(Exception):
 class Destination(NamedTuple):
     url: str
     headers: dict[str, str]
-    #: Attributes of this server, sent with all spans.
+    #: Attributes of this server, sent with each message.
     resource: dict[str, str]
     #: How many spans wait at most, how many one message takes, and how long the first one waits.
     max_queue_size: int
@@ -44,15 +46,15 @@ class Destination(NamedTuple):
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> Destination:
-    """Read the --trace-config settings for this mode, in order. Raises DestinationError."""
-    pairs = list(pairs)
+def read(
+    pairs: Sequence[tuple[str, str]], environment: Mapping[str, str], kind: str = TRACES
+) -> Destination:
+    """Read settings, in order, as --trace-config has them. Raises DestinationError."""
     said = dict(pairs)
-    url = _url(said.get("url", ""), environment)
-    resource = {_SERVICE: _DEFAULT_SERVICE}
-    resource.update(_parse_baggage(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
-    if environment.get("OTEL_SERVICE_NAME"):
-        resource[_SERVICE] = environment["OTEL_SERVICE_NAME"]
+    url = _url(said.get("url", ""), environment, kind)
+    of_variable = dict(_parse_baggage(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
+    resource = {_SERVICE: _DEFAULT_SERVICE, **of_variable}
+    resource[_SERVICE] = environment.get("OTEL_SERVICE_NAME") or resource[_SERVICE]
     for text in (value for key, value in pairs if key == "resource"):
         # as in Triton, a setting without a value has its name for it
         name, _, value = text.partition("=")
@@ -60,23 +62,23 @@ def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> De
     max_waiting = int(said.get("bsp_max_queue_size", 2048))
     return Destination(
         url=url,
-        headers=_headers(environment),
+        headers=_headers(environment, kind),
         resource=resource,
         max_queue_size=max_waiting,
         max_batch_size=min(int(said.get("bsp_max_export_batch_size", 512)), max_waiting),
         export_delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
-        tls=_tls(environment) if urlsplit(url).scheme == "https" else None,
+        tls=_tls(environment, kind) if urlsplit(url).scheme == "https" else None,
     )
 
 
-def _url(said: str, environment: Mapping[str, str]) -> str:
-    where, url = "--trace-config opentelemetry,url", said
-    if not url:
-        where, url = f"{_OTLP}TRACES_ENDPOINT", environment.get(f"{_OTLP}TRACES_ENDPOINT", "")
-    if not url:
-        where, url = f"{_OTLP}ENDPOINT", environment.get(f"{_OTLP}ENDPOINT", "")
-        url = url and url.rstrip("/") + _PATH
-    url = url or _DEFAULT_URL
+def _url(said: str, environment: Mapping[str, str], kind: str) -> str:
+    where = f"{_OTLP}{kind.upper()}_ENDPOINT"
+    url = said or environment.get(where, "")
+    if said:
+        where = _OPTIONS[kind]
+    elif not url:
+        where = f"{_OTLP}ENDPOINT"
+        url = f"{(environment.get(where) or _DEFAULT_URL).rstrip('/')}/v1/{kind}"
     if "://" not in url:
         url = f"http://{url}"
     try:
@@ -91,19 +93,18 @@ def _url(said: str, environment: Mapping[str, str]) -> str:
     return url
 
 
-def _headers(environment: Mapping[str, str]) -> dict[str, str]:
-    headers = dict(_parse_baggage(_variable("HEADERS", environment)))
+def _headers(environment: Mapping[str, str], kind: str) -> dict[str, str]:
+    headers = dict(_parse_baggage(_variable("HEADERS", environment, kind)))
     for name, value in headers.items():
         if not (_HEADER.fullmatch(name) and value.isprintable() and value.isascii()):
             # their values are often keys
-            text = f"Not a header: {name}"
-            raise DestinationError(f'Bad option: "{_OTLP}HEADERS".\n{text}')
+            raise DestinationError(f'Bad option: "{_OTLP}HEADERS".\nNot a header: {name}')
     return headers
 
 
-def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
+def _tls(environment: Mapping[str, str], kind: str) -> ssl.SSLContext:
     authorities, own, key = (
-        _variable(name, environment) or None
+        _variable(name, environment, kind) or None
         for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
     )
     try:
@@ -111,14 +112,17 @@ def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
         if own is not None:
             context.load_cert_chain(own, key)
     except OSError as error:
-        names = f"{_OTLP}CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY"
-        raise DestinationError(f'Bad option: "{names}".\n{error}') from None
+        raise DestinationError(
+            f'Bad option: "{_OTLP}CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY".\n{error}'
+        ) from None
     return context
 
 
-def _variable(name: str, environment: Mapping[str, str]) -> str:
-    """Return a variable; the one for traces goes before the general one."""
-    return environment.get(f"{_OTLP}TRACES_{name}") or environment.get(f"{_OTLP}{name}", "")
+def _variable(name: str, environment: Mapping[str, str], kind: str) -> str:
+    """Return a variable; the one of this kind goes before the general one."""
+    return (
+        environment.get(f"{_OTLP}{kind.upper()}_{name}") or environment.get(f"{_OTLP}{name}") or ""
+    )
 
 
 def _parse_baggage(text: str) -> Iterator[tuple[str, str]]:

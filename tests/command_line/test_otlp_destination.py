@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Authority
-from zmqtriton.trace_destination import DestinationError, read
+from zmqtriton.otlp_destination import DestinationError, read
 
 
 def test_where_nothing_is_said_it_is_as_in_triton() -> None:

@@ -1,0 +1,175 @@
+"""Families of the page of metrics as messages of OpenTelemetry, by its rules for Prometheus.
+
+Counters become cumulative monotonic sums, gauges stay gauges, and so do histograms and summaries;
+names are not altered. Each series has a start time: that of the last page without it, or with a
+higher value; that of the first page is not known, and its own time stands for it. A series that is
+gone is told once. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from zmqtriton_addons.otlp_metrics.exposition import Family, Labels
+from zmqtriton_addons.tracing.otlp import add_attribute
+from zmqtriton_floor import __version__
+from zmqtriton_protos import message
+
+_Request = message("otlp.ExportMetricsRequest")
+_SCOPE = "zmqtriton"
+_CUMULATIVE = 2
+#: No value is recorded any more.
+_ENDED = 1
+#: Collectors take messages of 20 MiB, and a point of a histogram may have 6 KiB.
+_MAX_POINTS = 3000
+
+
+class _Key(NamedTuple):
+    """A series."""
+
+    name: str
+    kind: str
+    labels: Labels
+
+
+@dataclass
+class _Point:
+    #: Upper bounds of a histogram, or quantiles of a summary, with their values.
+    rows: list[tuple[float, float]] = field(default_factory=list)
+    value: float = 0.0
+    count: float | None = None
+    sum: float | None = None
+
+
+class MetricsConverter:
+    def __init__(self, resource: Mapping[str, str]) -> None:
+        """Set up; `resource` are attributes of the server."""
+        self._resource = resource
+        #: The last value of each cumulative series, and its start.
+        self._series: dict[_Key, tuple[float, int]] = {}
+        #: The time of the last page.
+        self._before_ns = 0
+        #: The series of the last page, and of the last one that was accepted.
+        self._present: set[_Key] = set()
+        self._accepted: set[_Key] = set()
+
+    def convert(self, families: Iterable[Family], now_ns: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the messages of a page, each with the number of its points."""
+        series, before_ns = self._series, self._before_ns or now_ns
+        self._series, self._before_ns, self._present = {}, now_ns, set()
+        request = _Messages(self._resource)
+        for family in families:
+            for labels, point in _points(family).items():
+                key = _Key(family.name, family.kind, labels)
+                if key in self._present:
+                    continue  # the first one counts
+                self._present.add(key)
+                start_ns = 0
+                if family.kind in ("counter", "histogram", "summary"):
+                    value = point.value if point.count is None else point.count
+                    last, start_ns = series.get(key, (math.inf, 0))
+                    start_ns = before_ns if value < last else start_ns
+                    self._series[key] = value, start_ns
+                added = request.add(key, family.help, start_ns, now_ns)
+                _fill(added, family.kind, point)
+                yield from request.take(_MAX_POINTS)
+        for key in sorted(self._accepted - self._present):
+            request.add(key, "", 0, now_ns).flags = _ENDED
+            yield from request.take(_MAX_POINTS)
+        yield from request.take(1)
+
+    def accepted(self) -> None:
+        """Take note that the collector has all messages of the last page."""
+        self._accepted = self._present
+
+
+class _Messages:
+    """The message that is being made."""
+
+    def __init__(self, resource: Mapping[str, str]) -> None:
+        self._resource = resource
+        self._begin()
+
+    def _begin(self) -> None:
+        self._request = _Request()
+        self._points = 0
+        self._metric: Any = None
+        of_resource = self._request.resource_metrics.add()
+        for key, value in self._resource.items():
+            add_attribute(of_resource.resource.attributes, key, value)
+        self._scope = of_resource.scope_metrics.add()
+        self._scope.scope.name = _SCOPE
+        self._scope.scope.version = __version__
+
+    def add(self, key: _Key, description: str, start_ns: int, now_ns: int) -> Any:
+        """Add a point, which is to be filled."""
+        metric = self._metric
+        if metric is None or metric.name != key.name:
+            metric = self._metric = self._scope.metrics.add(name=key.name, description=description)
+            add_attribute(metric.metadata, "prometheus.type", key.kind)
+        self._points += 1
+        added = _data(metric, key.kind).data_points.add(
+            start_time_unix_nano=start_ns, time_unix_nano=now_ns
+        )
+        for name, value in key.labels:
+            add_attribute(added.attributes, name, value)
+        return added
+
+    def take(self, least: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the message, and begin the next, if it has at least this many points."""
+        if self._points >= least:
+            yield self._request.SerializeToString(), self._points
+            self._begin()
+
+
+def _data(metric: Any, kind: str) -> Any:
+    if kind == "counter":
+        metric.sum.aggregation_temporality, metric.sum.is_monotonic = _CUMULATIVE, True
+        return metric.sum
+    if kind == "histogram":
+        metric.histogram.aggregation_temporality = _CUMULATIVE
+        return metric.histogram
+    return metric.summary if kind == "summary" else metric.gauge
+
+
+def _fill(target: Any, kind: str, point: _Point) -> None:
+    if kind not in ("histogram", "summary"):
+        target.as_double = point.value
+        return
+    target.count = int(point.count or 0)
+    if point.sum is not None:
+        target.sum = point.sum
+    rows = sorted(point.rows, key=lambda row: row[0])
+    if kind == "summary":
+        for quantile, value in rows:
+            target.quantile_values.add(quantile=quantile, value=value)
+        return
+    bounds = [bound for bound, _ in rows if bound < math.inf]
+    counts = [int(count) for bound, count in rows if bound < math.inf] + [target.count]
+    target.explicit_bounds.extend(bounds)
+    target.bucket_counts.extend(
+        max(0, count - below) for below, count in zip([0, *counts], counts, strict=False)
+    )
+
+
+def _points(family: Family) -> dict[Labels, _Point]:
+    """Return the points of a family; lines of a histogram or summary are one."""
+    points: dict[Labels, _Point] = {}
+    is_single = family.kind not in ("histogram", "summary")
+    row_label = "le" if family.kind == "histogram" else "quantile"
+    for suffix, labels, value in family.samples:
+        if is_single:
+            points.setdefault(labels, _Point(value=value))
+            continue
+        row = dict(labels).get(row_label, "")
+        point = points.setdefault(tuple(p for p in labels if p[0] != row_label), _Point())
+        if suffix == "_count":
+            point.count = value
+        elif suffix == "_sum":
+            point.sum = value
+        elif row:
+            point.rows.append((float(row), value))
+    return points if is_single else {k: p for k, p in points.items() if p.count is not None}

@@ -1,0 +1,51 @@
+"""The options of pushed metrics, over OpenTelemetry's own variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+#: The name of the service, of its socket in the runtime directory, and of the option.
+SERVICE = "otlp_metrics"
+INTERVAL = "otlp_metrics_interval_secs"
+_PATH = "/v1/metrics"
+#: In milliseconds.
+_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
+_DEFAULT_INTERVAL_S = 60.0
+
+
+def problem(options: Mapping[str, Any]) -> str:
+    """Return the fault of the options; "" without one."""
+    # only now, since it costs memory
+    from zmqtriton import otlp_destination
+
+    try:
+        otlp_destination.read(
+            [("url", complete_url(options[SERVICE]))], os.environ, otlp_destination.METRICS
+        )
+        interval_s(options[INTERVAL], os.environ)
+    except (otlp_destination.DestinationError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def complete_url(url: str) -> str:
+    """Return the URL of metrics; the path may be left out."""
+    url = url if "://" in url else f"http://{url}"
+    try:
+        has_path = urlsplit(url).path not in ("", "/")
+    except ValueError:
+        has_path = True  # it is refused as it is
+    return url if has_path else url.rstrip("/") + _PATH
+
+
+def interval_s(option: int, environment: Mapping[str, str]) -> float:
+    """Return the seconds between pushes. Raises ValueError for a wrong variable."""
+    text = environment.get(_VARIABLE, "")
+    if option or not text:
+        return option or _DEFAULT_INTERVAL_S
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ValueError(f"{_VARIABLE} is no number of milliseconds: {text}")
+    return int(text) / 1000

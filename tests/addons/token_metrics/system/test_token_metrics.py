@@ -1,0 +1,115 @@
+"""Tokens of a real server's models, by OpenAI's routes and by Triton's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.scraping import sum_series
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for word in (b"a", b"b", b"c"):
+                outputs = [pb_utils.Tensor("text_output", np.array([word], dtype=object))]
+                if COUNTS:
+                    outputs.append(pb_utils.Tensor("num_input_tokens", np.array([7], np.uint32)))
+                    outputs.append(pb_utils.Tensor("num_output_tokens", np.array([2], np.uint32)))
+                sender.send(pb_utils.InferenceResponse(outputs))
+            sender.send(flags=FINAL)
+"""
+_CONFIG = """
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [
+  { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "num_input_tokens" data_type: TYPE_UINT32 dims: [ 1 ] },
+  { name: "num_output_tokens" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+"""
+_MADE = "vllm:generation_tokens_total"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--allow-openai=true", "--token-metrics"]
+    server = Server(tmp_path_factory.mktemp("tokens"), ["identity_fp32"], options=options)
+    for name, counts in (("counting", True), ("plain", False)):
+        code = server.repository / name / "1" / "model.py"
+        code.parent.mkdir(parents=True)
+        code.write_text(f"COUNTS = {counts}\n{_MODEL}")
+        (server.repository / name / "config.pbtxt").write_text(_CONFIG)
+    with server:
+        yield server
+
+
+def complete(server: Server, model: str) -> None:
+    form = {"model": model, "prompt": "once", "stream": False}
+    status, answer = server.request_json("/v1/completions", form)
+    assert 200 == status, answer
+
+
+def stream(server: Server, model: str) -> None:
+    url = f"{server.url}/v2/models/{model}/generate_stream"
+    with urllib.request.urlopen(url, b'{"text_input": "once"}', timeout=60) as answer:
+        assert 3 == answer.read().count(b"data:")
+
+
+def await_sum(server: Server, name: str, model: str, expected: float) -> None:
+    eventually(lambda: sum_series(server, name, model_name=model) == expected, 60)
+
+
+def test_tokens_that_a_model_counts_are_summed_over_routes(server: Server) -> None:
+    complete(server, "counting")
+    stream(server, "counting")
+
+    await_sum(server, _MADE, "counting", 12)
+    assert 14 == sum_series(server, "vllm:prompt_tokens_total", model_name="counting")
+    for name in ("time_to_first_token", "time_per_output_token"):
+        assert 2 == sum_series(server, f"vllm:{name}_seconds_count", model_name="counting")
+    first_s = sum_series(server, "vllm:time_to_first_token_seconds_sum", model_name="counting")
+    assert first_s > 0
+
+
+def test_of_a_model_that_counts_none_responses_are_tokens(server: Server) -> None:
+    stream(server, "plain")
+
+    await_sum(server, _MADE, "plain", 3)
+    assert 'vllm:prompt_tokens_total{model_name="plain"' not in server.metrics_text()
+
+
+def test_other_models_have_no_series(server: Server) -> None:
+    tensor = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}
+    path = "/v2/models/identity_fp32/infer"
+    assert 200 == server.request_json(path, {"inputs": [tensor]})[0]
+
+    assert 'model_name="identity_fp32"' not in server.metrics_text()
+
+
+def test_a_killed_process_comes_back_and_counts_anew(server: Server) -> None:
+    (pid,) = server.pids()["token_metrics"]
+    os.kill(pid, signal.SIGKILL)
+
+    def is_counted() -> bool:
+        stream(server, "plain")
+        return sum_series(server, _MADE, model_name="plain") > 0
+
+    eventually(lambda: server.pids().get("token_metrics", [pid]) != [pid], 60)
+    eventually(is_counted, 60)
