@@ -33,11 +33,11 @@ OPTIONS = [
     "--max-model-segment-bytes=1000000000",
 ]
 FILES = ROOT / "deploy" / "prometheus"
-#: What this server cannot have, a GPU, models loaded on demand, canaries and jobs, or need not have
-#: yet.
+#: What this server cannot have, a GPU, models loaded on demand, canaries, jobs and a collector, or
+#: need not have yet.
 _ABSENT = re.compile(
     r"nv_gpu_|nv_energy_|zmqtriton_(on_demand|evictions|models_memory|canary|client_memory)_"
-    r"|zmqtriton_(token|access|model_refused|model_trouble|webhook)_|zmqtriton_(oldest_)?jobs?(_|$)"
+    r"|zmqtriton_(token|access|model_refused|model_trouble|webhook|otlp)_|zmqtriton_(oldest_)?jobs?(_|$)"
 )
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 

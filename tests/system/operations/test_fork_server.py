@@ -334,4 +334,4 @@ def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path)
     with server:
         question = "__import__('sitecustomize').mark == __import__('os').getpid()"
         assert ask(server, "born", question) is True
-        assert "fork-server" not in server.pids()
+        eventually(lambda: "fork-server" not in server.pids(), 60, "it has ended")
