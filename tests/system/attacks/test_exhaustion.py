@@ -129,6 +129,9 @@ def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Ser
     eventually(are_cancelled, 60, "the model knows that all have gone")
 
 
+@pytest.mark.long(
+    "system/faults/test_overload.py::test_what_is_too_much_is_refused_at_once_and_the_rest_is_answered"
+)
 def test_a_flood_of_requests_is_refused_beyond_the_queue(server: Server) -> None:
     inputs = [
         {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": ["x"]},
@@ -146,6 +149,10 @@ def test_a_flood_of_requests_is_refused_beyond_the_queue(server: Server) -> None
     assert statuses.count(b"503") > 350
 
 
+@pytest.mark.long(
+    "supervisor/control/test_regions.py::test_without_a_name_all_are_unregistered",
+    "supervisor/machine/test_region_files.py::test_a_file_is_open_until_it_is_closed",
+)
 def test_many_regions_leave_together(server: Server) -> None:
     with shared_memory_file(64) as key:
         prefix = "/v2/systemsharedmemory"

@@ -191,12 +191,27 @@ def test_a_client_gets_no_file_that_it_could_not_open(
     assert 1 == server.log_text().count("refused to register")
 
 
-@pytest.mark.parametrize("mode", ["0600", "0666"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "0600",
+        pytest.param(
+            "0666",
+            marks=pytest.mark.long(
+                "system/attacks/test_files_of_others.py::test_a_client_of_any_user_gets_its_own_memory"
+            ),
+        ),
+    ],
+)
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_client_of_any_user_gets_its_own_memory(server: Server, kind: str, mode: str) -> None:
     assert "copied" == ask(server, kind, ALICE, own_mode=mode)
 
 
+@pytest.mark.long(
+    "system/attacks/test_files_of_others.py::test_a_client_gets_no_file_that_it_could_not_open",
+    "frontends/process/test_peer_user.py::test_the_kernel_tells_users_apart",
+)
 def test_grpcios_transport_tells_users_apart_too(grpcio: Server, file: Path) -> None:
     assert REFUSED == ask(grpcio, "grpc", ALICE)
     assert SECRET == file.read_bytes()
@@ -214,18 +229,11 @@ def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -
     assert REFUSED == ask_door(server, BOB)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "http",
-        pytest.param(
-            "grpc",
-            marks=pytest.mark.long(
-                "system/attacks/test_files_of_others.py::test_a_client_of_any_user_gets_its_own_memory"
-            ),
-        ),
-    ],
+@pytest.mark.long(
+    "system/attacks/test_files_of_others.py::test_a_client_gets_no_file_that_it_could_not_open",
+    "supervisor/machine/test_region_files.py::test_a_client_gets_what_it_could_open_itself",
 )
+@pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_server_that_is_not_root_lends_its_user_s_files_to_nobody(
     of_another_user: Server, file: Path, kind: str
 ) -> None:

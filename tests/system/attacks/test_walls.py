@@ -102,6 +102,10 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "1")
 
 
+@pytest.mark.long(
+    "supervisor/machine/test_model_environment.py::test_models_get_all_variables",
+    "supervisor/machine/test_model_environment.py::test_but_not_the_server_s_own",
+)
 @pytest.mark.usefixtures("variables")
 def test_models_read_the_variables_that_the_server_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,6 +145,10 @@ def test_models_get_the_usual_variables_and_those_that_are_named(tmp_path: Path)
     assert "SECRET" in named.split(": ")[-1]
 
 
+@pytest.mark.long(
+    "system/attacks/test_walls.py::test_models_get_the_usual_variables_and_those_that_are_named",
+    "floor/test_withheld_variables.py::test_the_option_that_passes_it_is_named",
+)
 @pytest.mark.usefixtures("variables")
 def test_a_model_that_fails_for_lack_of_a_variable_names_the_option(tmp_path: Path) -> None:
     server = _reading_server(tmp_path, "--model-env=SECRET", "--exit-on-error=false")

@@ -77,14 +77,54 @@ def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
     ("model", "protocol", "words"),
     [
         ("add_sub", "http", ("-b2", "--concurrency-range=2")),
-        ("add_sub", "http", ("-a", "--shared-memory=system")),
-        ("add_sub", "grpc", ("-a", "--request-rate-range=20", "--shared-memory=system")),
+        pytest.param(
+            "add_sub",
+            "http",
+            ("-a", "--shared-memory=system"),
+            marks=pytest.mark.long(
+                "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
+                "system/protocols/test_shared_memory.py::test_a_region_registered_anywhere_is_known_everywhere",
+            ),
+        ),
+        pytest.param(
+            "add_sub",
+            "grpc",
+            ("-a", "--request-rate-range=20", "--shared-memory=system"),
+            marks=pytest.mark.long(
+                "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
+                "system/protocols/test_shared_memory.py::test_a_region_registered_anywhere_is_known_everywhere",
+            ),
+        ),
         pytest.param("add_sub", "http", ("-a", CUDA_MEMORY), marks=pytest.mark.gpu),
         pytest.param("add_sub", "grpc", ("-a", CUDA_MEMORY), marks=pytest.mark.gpu),
         ("add_sub", "grpc", ("-a", "--streaming", "--concurrency-range=4")),
-        ("doubled", "http", ()),
-        ("sequences", "http", ("--sequence-length=4", "--input-data=zero")),
-        ("sequences", "grpc", ("--streaming", "--sequence-length=4", "--input-data=zero")),
+        pytest.param(
+            "doubled",
+            "http",
+            (),
+            marks=pytest.mark.long(
+                "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
+                "system/scheduling/test_pipelines.py::test_an_ensemble_answers_what_its_steps_have_made",
+            ),
+        ),
+        pytest.param(
+            "sequences",
+            "http",
+            ("--sequence-length=4", "--input-data=zero"),
+            marks=pytest.mark.long(
+                "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
+                "system/scheduling/test_sequences.py::test_a_sequence_adds_up_from_start_to_end",
+            ),
+        ),
+        pytest.param(
+            "sequences",
+            "grpc",
+            ("--streaming", "--sequence-length=4", "--input-data=zero"),
+            marks=pytest.mark.long(
+                "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
+                "system/scheduling/test_sequences.py::test_a_sequence_adds_up_from_start_to_end",
+            ),
+        ),
     ],
 )
 def test_perf_analyzer_measures(

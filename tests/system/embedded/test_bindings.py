@@ -442,6 +442,9 @@ def test_a_bound_name_is_refused_after_the_connection_is_closed(shared: StandAlo
         connection.bind("late", scale(2), config=CONFIG)
 
 
+@pytest.mark.long(
+    "system/embedded/test_bindings.py::test_a_binder_that_leaves_finishes_what_it_has"
+)
 def test_a_server_that_stops_lets_bound_models_finish(tmp_path: Path) -> None:
     with (
         _stand_alone(tmp_path) as ending,

@@ -121,6 +121,9 @@ def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
         zmqtriton.Server(tmp_path / "nothing").start()
 
 
+@pytest.mark.long(
+    "system/faults/test_deaths.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else"
+)
 def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path) -> None:
     with zmqtriton.Server(repository) as server:
         model = server.model("tokens")
@@ -137,6 +140,10 @@ def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path
         assert again.outputs["TOKEN"][0] == b"token0"
 
 
+@pytest.mark.long(
+    "system/embedded/test_bindings.py::test_a_broker_that_dies_loses_nothing_that_has_not_begun",
+    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
+)
 def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
     with zmqtriton.Server(repository) as server:
         model, wrong = server.model("identity_fp32"), []
@@ -161,6 +168,10 @@ def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
         assert wrong == []
 
 
+@pytest.mark.long(
+    "system/embedded/test_deaths.py::test_the_server_stops_though_somebody_is_connected",
+    "system/embedded/test_deaths.py::test_it_stops_when_it_is_told_and_says_how_it_ended",
+)
 def test_a_connection_ends_with_the_server(shared: Repository) -> None:
     connection = _connected(shared)
     assert connection.metadata()["name"] == "shared"

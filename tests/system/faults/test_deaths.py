@@ -96,6 +96,10 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.long(
+    "supervisor/test_deaths.py::test_a_model_that_was_given_up_is_tried_again_and_says_so",
+    "supervisor/test_deaths.py::test_a_model_that_comes_up_again_serves_as_before",
+)
 @pytest.mark.row("B18")
 def test_a_model_that_was_given_up_serves_again_once_it_can(tmp_path: Path) -> None:
     server = Server(

@@ -50,7 +50,17 @@ def unload(server: Server) -> None:
 @pytest.mark.parametrize(
     "ends", [(kill_stub, unload, Server.stop), (Server.kill,)], ids=["ends of stubs", "killed"]
 )
-@pytest.mark.parametrize("is_spawned", [False, True], ids=["forked stub", "spawned stub"])
+@pytest.mark.parametrize(
+    "is_spawned",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.long("system/faults/test_forks.py::test_nothing_outlives_its_stub"),
+        ),
+    ],
+    ids=["forked stub", "spawned stub"],
+)
 def test_nothing_outlives_its_stub(
     tmp_path: Path, ends: Sequence[Callable[[Server], object]], is_spawned: bool
 ) -> None:

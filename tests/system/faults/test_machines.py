@@ -47,6 +47,9 @@ def test_what_nobody_may_raise_stays_as_it_is(tmp_path: Path) -> None:
         assert ["0", "0"] == core.split()[4:6]
 
 
+@pytest.mark.long(
+    "command_line/test_standard_streams.py::test_null_devices_take_the_place_of_closed_streams"
+)
 def test_a_server_whose_standard_streams_are_closed_serves(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=[MODEL])
     server.wrapper = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
@@ -57,6 +60,9 @@ def test_a_server_whose_standard_streams_are_closed_serves(tmp_path: Path) -> No
     assert "" == server.log_text()
 
 
+@pytest.mark.long(
+    "repository/test_scan.py::test_every_directory_is_a_model_but_hidden_ones_and_those_of_file_systems"
+)
 def test_a_repository_at_the_root_of_a_file_system_is_served(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=[MODEL], frontends=())
     (server.repository / "lost+found").mkdir()
@@ -141,6 +147,9 @@ def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
     assert first in _doctor(server)
 
 
+@pytest.mark.long(
+    "floor/test_arena.py::test_memory_is_made_also_where_a_container_forbids_the_call"
+)
 def test_large_tensors_pass_where_memory_cannot_be_reserved(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["identity_fp32"], frontends=["grpc"])
     server.wrapper = forbidden_calls.without("EPERM", "fallocate")
@@ -172,7 +181,13 @@ def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODE
     ("limit", "sentence"),
     [
         ("--nproc=7:7", "ulimit -u of the user allows 7 processes and threads, and "),
-        ("--fsize=4096:500000", "ulimit -f allows files of 500000 bytes, which counts for shared"),
+        pytest.param(
+            "--fsize=4096:500000",
+            "ulimit -f allows files of 500000 bytes, which counts for shared",
+            marks=pytest.mark.long(
+                "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor"
+            ),
+        ),
     ],
 )
 def test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor(
@@ -240,6 +255,10 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
         assert pids == server.pids()
 
 
+@pytest.mark.long(
+    "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor",
+    "supervisor/machine/fitness/test_task_limits.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
+)
 def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:
     with _limited_server(tmp_path / "s", "--nproc=40:40") as server:
         config = server.repository / MODEL / "config.pbtxt"
@@ -262,6 +281,11 @@ if "--model-repository" in " ".join(sys.orig_argv):
 """
 
 
+@pytest.mark.long(
+    "supervisor/machine/processes/test_output_reader.py::test_where_no_thread_can_begin_the_loop_reads_until_one_can",
+    "supervisor/machine/log/test_outlet.py::test_where_no_thread_can_begin_lines_are_written_all_the_same",
+    "supervisor/machine/background/test_worker.py::test_where_no_thread_can_begin_tasks_are_answered_all_the_same",
+)
 def test_a_supervisor_that_gets_no_thread_tells_so_and_serves(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_NO_THREAD)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -132,7 +132,18 @@ def test_a_process_without_descriptors_refuses_what_needs_one(server: Server) ->
         assert 200 == server.status("/v2/health/ready")
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "http",
+        pytest.param(
+            "grpc",
+            marks=pytest.mark.long(
+                "system/faults/test_memory_shortage.py::test_where_no_segment_can_be_made_the_request_is_refused"
+            ),
+        ),
+    ],
+)
 def test_where_no_segment_can_be_made_the_request_is_refused(server: Server, protocol: str) -> None:
     # The kernel takes a segment for a file.
     with limited(server.pids()["supervisor"][0], resource.RLIMIT_FSIZE, 4 * MIB):
@@ -145,7 +156,25 @@ def test_where_no_segment_can_be_made_the_request_is_refused(server: Server, pro
 
 
 @pytest.mark.parametrize(
-    ("role", "protocol"), [("http", "http"), ("grpc", "grpc"), ("stub", "http"), ("stub", "grpc")]
+    ("role", "protocol"),
+    [
+        ("http", "http"),
+        pytest.param(
+            "grpc",
+            "grpc",
+            marks=pytest.mark.long(
+                "system/faults/test_memory_shortage.py::test_a_process_without_room_refuses_what_is_too_large"
+            ),
+        ),
+        pytest.param(
+            "stub",
+            "http",
+            marks=pytest.mark.long(
+                "system/faults/test_memory_shortage.py::test_a_process_without_room_refuses_what_is_too_large"
+            ),
+        ),
+        ("stub", "grpc"),
+    ],
 )
 def test_a_process_without_room_refuses_what_is_too_large(
     server: Server, role: str, protocol: str

@@ -42,7 +42,19 @@ def own_directory(server: Server) -> Path:
     return (runtime(server) / "ctl").resolve().parent
 
 
-@pytest.mark.parametrize("what", ["the directory", "what is in it"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "the directory",
+        pytest.param(
+            "what is in it",
+            marks=pytest.mark.long(
+                "system/faults/test_runtime_directory.py::test_it_is_made_again_and_everything_connects_as_before",
+                "supervisor/machine/directories/test_runtime.py::test_what_is_taken_away_is_noticed_and_made_again",
+            ),
+        ),
+    ],
+)
 def test_it_is_made_again_and_everything_connects_as_before(server: Server, what: str) -> None:
     directory, own = runtime(server), own_directory(server)
     brokers = server.pids()["broker"]

@@ -93,6 +93,10 @@ def _check_the_rest_goes_on(server: Server) -> None:
     assert 200 == ask_add_sub(server)
 
 
+@pytest.mark.long(
+    "system/faults/test_slow_files.py::test_a_model_whose_files_hang_holds_up_no_other_of_its_repository",
+    "supervisor/machine/reading/test_repositories.py::test_a_listing_has_what_a_silent_repository_had_before",
+)
 def test_where_no_call_returns_only_its_own_models_wait(server: Server, slow: SlowFiles) -> None:
     with server:
         assert {"add_sub": "READY", "one": "", "three": "", "two": ""} == _index(server)

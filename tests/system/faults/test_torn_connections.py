@@ -60,6 +60,10 @@ def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
     assert "its connection to the broker has ended" in server.log_text()[logged:]
 
 
+@pytest.mark.long(
+    "system/faults/test_torn_connections.py::test_an_idle_stub_is_replaced",
+    "system/faults/test_deaths.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
+)
 @BREAK
 def test_a_busy_stub_loses_what_it_executes_and_nothing_else(
     server: Server, break_off: Break
@@ -83,7 +87,25 @@ def test_a_busy_stub_loses_what_it_executes_and_nothing_else(
 
 
 @BREAK
-@pytest.mark.parametrize("role", ["http", "grpc", "metrics"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "http",
+        pytest.param(
+            "grpc",
+            marks=pytest.mark.long(
+                "system/faults/test_torn_connections.py::test_frontends_are_connected_again_and_no_request_is_lost",
+                "supervisor/server_processes/test_lost_connections.py::test_the_broker_is_replaced_for_a_frontend_which_has_clients",
+            ),
+        ),
+        pytest.param(
+            "metrics",
+            marks=pytest.mark.long(
+                "system/faults/test_torn_connections.py::test_frontends_are_connected_again_and_no_request_is_lost"
+            ),
+        ),
+    ],
+)
 def test_frontends_are_connected_again_and_no_request_is_lost(
     server: Server, break_off: Break, role: str
 ) -> None:
@@ -112,6 +134,10 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
     assert failed <= 2
 
 
+@pytest.mark.long(
+    "system/faults/test_torn_connections.py::test_an_idle_stub_is_replaced",
+    "supervisor/server_processes/test_lost_connections.py::test_a_stub_is_killed_and_replaced",
+)
 @BREAK
 def test_a_model_whose_calls_go_nowhere_is_replaced(server: Server, break_off: Break) -> None:
     [broker], [stub] = server.pids()["broker"], server.stub_pids("bls_sync")

@@ -67,6 +67,9 @@ def test_a_log_that_nobody_reads_holds_up_nothing(server: Server) -> None:
         assert 0 == server.stop()
 
 
+@pytest.mark.long(
+    "supervisor/machine/log/test_outlet.py::test_what_nobody_reads_holds_nobody_up_and_is_counted"
+)
 def test_a_log_that_is_read_again_says_how_many_lines_are_lost(
     server: Server, pipe: FullPipe
 ) -> None:

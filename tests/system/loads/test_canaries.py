@@ -92,6 +92,9 @@ def test_versions_are_promoted_and_aborted_without_a_failed_request(server: Serv
     assert "PROMOTED" == canary(server)["phase"]
 
 
+@pytest.mark.long(
+    "addons/canaries/test_registry.py::test_a_canary_that_fails_more_often_is_aborted_with_the_reason"
+)
 @pytest.mark.row("L16")
 def test_a_version_that_fails_is_aborted_by_itself(server: Server) -> None:
     (stable,) = serving(server)
@@ -173,6 +176,10 @@ ASKS = f"""
 """
 
 
+@pytest.mark.long(
+    "addons/canaries/test_comparisons.py::test_requests_of_models_are_skipped_ones_whatever_becomes_of_the_broker",
+    "addons/canaries/requests/test_shadows.py::test_32_copies_are_under_way_at_most_and_others_skipped",
+)
 @pytest.mark.row("L16")
 def test_requests_that_are_not_copied_count_as_skipped(server: Server) -> None:
     add_model(server, "scripted", "asker")
@@ -201,6 +208,10 @@ def test_requests_that_are_not_copied_count_as_skipped(server: Server) -> None:
     assert f"version {tried} is not tried: none of 23 requests was copied" in explained.stdout
 
 
+@pytest.mark.long(
+    "addons/canaries/test_registry.py::test_a_canary_that_hangs_is_aborted_before_a_request_of_it_has_ended",
+    "addons/canaries/test_registry.py::test_what_an_aborted_version_does_not_end_is_ended",
+)
 def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: Server) -> None:
     (stable,) = serving(server)
     hanging = add_version(server, begins_with="        import time; time.sleep(3600)\n")
@@ -217,6 +228,9 @@ def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: 
     assert [stable] == serving(server)
 
 
+@pytest.mark.long(
+    "addons/canaries/test_registry.py::test_an_aborted_version_is_left_out_until_its_files_change"
+)
 def test_a_later_server_leaves_an_aborted_version_out(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", [MODEL], options=OPTIONS, frontends=())
     write_stamp(server, 1)
@@ -233,6 +247,9 @@ def test_a_later_server_leaves_an_aborted_version_out(tmp_path: Path) -> None:
         assert text in server.log_text()
 
 
+@pytest.mark.long(
+    "addons/canaries/requests/test_division.py::test_a_client_that_names_itself_keeps_its_version"
+)
 def test_a_user_stays_with_a_version_over_http_and_grpc(server: Server) -> None:
     (stable,) = serving(server)
     tried = add_version(server)
@@ -263,6 +280,10 @@ def add_to_sequence(server: Server, sequence: int, value: int, **flags: Any) -> 
     return total
 
 
+@pytest.mark.long(
+    "addons/canaries/requests/test_division.py::test_all_requests_of_a_sequence_go_one_way",
+    "addons/canaries/test_registry.py::test_open_sequences_of_an_aborted_version_go_on",
+)
 @pytest.mark.row("L16")
 def test_sequences_stay_with_their_version_through_changes_and_the_end(server: Server) -> None:
     tried = add_version(server, model=SEQUENCES)
@@ -290,6 +311,7 @@ def test_sequences_stay_with_their_version_through_changes_and_the_end(server: S
     eventually(lambda: serving(server, SEQUENCES) == [tried], 30, "the end of the old version")
 
 
+@pytest.mark.long("addons/canaries/test_registry.py::test_new_brokers_and_frontends_are_told")
 @pytest.mark.row("L16")
 def test_a_canary_outlives_the_broker_and_the_frontends(server: Server) -> None:
     (stable,) = serving(server)

@@ -140,6 +140,10 @@ def facts(server: Server, model: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.long(
+    "system/model_api/test_instances_surroundings.py::test_instances_of_one_load_run_in_the_model_s_environment",
+    "environments/test_prepare.py::test_a_python_like_the_servers_gets_copies_of_what_it_has",
+)
 @pytest.mark.row("B11", "B13")
 def test_several_pythons_and_numpys_serve_beside_each_other(server: Server) -> None:
     stamps = {model: ask(server, model)["OUT"] for model in ("old", "packed", "built")}
@@ -158,6 +162,9 @@ def test_several_pythons_and_numpys_serve_beside_each_other(server: Server) -> N
         assert not re.search(made, server.log_text())
 
 
+@pytest.mark.long(
+    "environments/test_demand.py::test_an_environment_is_active_as_its_script_would_make_it"
+)
 @pytest.mark.row("B11")
 def test_each_runs_as_if_its_environment_were_activated(server: Server) -> None:
     for model in ("old", "packed", "built"):
@@ -170,6 +177,10 @@ def test_each_runs_as_if_its_environment_were_activated(server: Server) -> None:
         assert f"Using Python execution env {root}" in server.log_text()
 
 
+@pytest.mark.long(
+    "system/model_api/test_modes.py::test_a_model_sees_its_name_its_place_and_its_arguments",
+    "stub/test_process.py::test_the_server_s_packages_and_files_are_not_on_the_model_s_path",
+)
 @pytest.mark.row("A20")
 def test_what_lies_beside_a_model_shadows_nothing(server: Server) -> None:
     for model in ("old", "packed", "built"):
@@ -181,6 +192,10 @@ def test_what_lies_beside_a_model_shadows_nothing(server: Server) -> None:
         assert not own["numpy"].startswith(str(directory))
 
 
+@pytest.mark.long(
+    "environments/test_prepare.py::test_a_python_like_the_servers_gets_copies_of_what_it_has",
+    "environments/test_prepare.py::test_what_is_not_missing_is_not_supplied",
+)
 @pytest.mark.row("B13")
 def test_what_an_environment_lacks_stands_behind_what_it_has(server: Server) -> None:
     old, packed, built = (facts(server, model) for model in ("old", "packed", "built"))
@@ -196,6 +211,9 @@ def test_what_an_environment_lacks_stands_behind_what_it_has(server: Server) -> 
     assert [] == old["leaked"] + packed["leaked"] + built["leaked"]
 
 
+@pytest.mark.long(
+    "environments/test_demand.py::test_an_environment_is_active_as_its_script_would_make_it"
+)
 @pytest.mark.row("B16")
 def test_the_users_module_path_and_startup_file_reach_every_model(server: Server) -> None:
     for model in ("old", "packed", "built"):
@@ -205,7 +223,19 @@ def test_the_users_module_path_and_startup_file_reach_every_model(server: Server
         assert str(server.directory.parent / "startup") == own["variables"]["PYTHONPATH"]
 
 
-@pytest.mark.parametrize("end", [Server.kill, Server.stop])
+@pytest.mark.parametrize(
+    "end",
+    [
+        Server.kill,
+        pytest.param(
+            Server.stop,
+            marks=pytest.mark.long(
+                "system/loads/test_environments.py::test_what_is_being_prepared_ends_with_the_server",
+                "supervisor/models/test_preparations.py::test_the_server_can_stop_meanwhile",
+            ),
+        ),
+    ],
+)
 def test_what_is_being_prepared_ends_with_the_server(
     tmp_path: Path, end: Callable[[Server], object]
 ) -> None:
@@ -275,6 +305,12 @@ def _foreign_venv(model: Path) -> None:
     configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
 
 
+@pytest.mark.long(
+    "environments/test_prepare.py::test_an_archive_that_is_refused_leaves_nothing_in_the_cache",
+    "environments/test_prepare.py::test_an_interpreter_that_is_of_no_use_says_why",
+    "environments/test_prepare.py::test_uvs_last_lines_are_the_reason",
+    "supervisor/models/test_preparations.py::test_what_the_process_says_is_wrong_is_the_reason_of_every_version",
+)
 @pytest.mark.row("B12")
 @pytest.mark.parametrize(
     ("prepare", "reason"),
@@ -305,6 +341,10 @@ def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
     assert interpreters.versions_here()[0] == ask(server, "old")["OUT"].partition("/")[0]
 
 
+@pytest.mark.long(
+    "ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
+    "environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
+)
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:
     cache = server.directory.parent / "cache"
 

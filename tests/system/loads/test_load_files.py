@@ -302,6 +302,9 @@ def test_an_environment_may_come_along(server: Server, model: str, tmp_path: Pat
     assert says(server, model).split()[2] != sys.prefix
 
 
+@pytest.mark.long(
+    "supervisor/machine/directories/test_runtime.py::test_files_of_a_server_that_was_killed_are_swept"
+)
 def test_files_of_a_killed_server_do_not_stay(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as runtime:
         options = ["--model-control-mode=explicit", f"--runtime-directory={runtime}"]

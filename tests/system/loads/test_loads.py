@@ -97,6 +97,7 @@ def _stopping(server: Server) -> Iterator[None]:
             server.stop()
 
 
+@pytest.mark.long("supervisor/models/test_loading.py::test_a_failed_start_up_model_ends_the_server")
 @pytest.mark.row("F16")
 def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"], frontends=())
@@ -130,6 +131,9 @@ def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
     assert not wrong
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_arbiter.py::test_idle_and_half_open_connections_do_not_delay_the_end"
+)
 def test_an_idle_server_ends_at_once_with_a_client_connected(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"], frontends=()).start()
     with _client(server, "http") as client:

@@ -58,6 +58,9 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
         eventually(new.is_ready, 60, "ready")
 
 
+@pytest.mark.long(
+    "supervisor/control/test_succession.py::test_files_that_would_end_with_the_server_before_change_nothing"
+)
 def test_models_whose_files_would_end_with_the_server_before_are_no_reason_to_lose_them(
     tmp_path: Path,
 ) -> None:

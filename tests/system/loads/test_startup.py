@@ -17,6 +17,10 @@ pytestmark = pytest.mark.system
 _NOT_READY = {"error": "Server not ready"}
 
 
+@pytest.mark.long(
+    "supervisor/models/test_startup.py::test_a_server_that_goes_on_without_a_repository_serves_nothing",
+    "supervisor/models/test_startup.py::test_models_can_be_loaded_when_the_repository_has_come",
+)
 @pytest.mark.row("F16")
 def test_without_a_repository_nothing_is_served_until_it_comes(tmp_path: Path) -> None:
     late = tmp_path / "late"

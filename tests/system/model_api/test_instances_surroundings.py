@@ -36,7 +36,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.mark.parametrize("instances", KINDS)
+@pytest.mark.parametrize(
+    "instances",
+    [
+        "forks",
+        pytest.param(
+            "threads",
+            marks=pytest.mark.long(
+                "system/model_api/test_instances_surroundings.py::test_instances_of_one_load_run_as_the_model_s_user",
+                "system/attacks/test_stub_users.py::test_models_run_as_their_user_and_get_nothing_back",
+            ),
+        ),
+    ],
+)
 def test_instances_of_one_load_run_as_the_model_s_user(tmp_path: Path, instances: str) -> None:
     if why := stub_user.why_not():
         pytest.skip(why)
@@ -78,7 +90,19 @@ def test_instances_of_one_load_run_in_the_model_s_environment(
     server.control_model("unload", name)
 
 
-@pytest.mark.parametrize("instances", KINDS)
+@pytest.mark.parametrize(
+    "instances",
+    [
+        "forks",
+        pytest.param(
+            "threads",
+            marks=pytest.mark.long(
+                "system/model_api/test_instances_surroundings.py::test_what_takes_too_much_memory_is_ended_with_its_reason",
+                "supervisor/machine/quotas/test_enforcement.py::test_a_process_that_grows_beyond_its_limit_is_reported_once",
+            ),
+        ),
+    ],
+)
 def test_what_takes_too_much_memory_is_ended_with_its_reason(
     server: Server, instances: str
 ) -> None:

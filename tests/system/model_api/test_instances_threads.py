@@ -271,7 +271,18 @@ def test_an_instance_that_cannot_start_leaves_the_others_alone(threads: Server) 
     assert {pid} == set(ask_all(threads, "threads", "os.getpid()", 3))
 
 
-@pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "os._exit(3)",
+        pytest.param(
+            "os.kill(os.getpid(), 9)",
+            marks=pytest.mark.long(
+                "system/model_api/test_instances_threads.py::test_a_death_ends_all_with_each_request_told_and_all_come_back"
+            ),
+        ),
+    ],
+)
 def test_a_death_ends_all_with_each_request_told_and_all_come_back(
     threads: Server, how: str
 ) -> None:
@@ -372,6 +383,9 @@ def test_a_load_that_fails_says_why(server: Server) -> None:
     assert [] == server.stub_pids("broken") == server.stub_pids("bad")
 
 
+@pytest.mark.long(
+    "system/model_api/test_instances_forks.py::test_no_template_outlives_a_killed_server"
+)
 def test_no_process_outlives_a_killed_server(tmp_path: Path) -> None:
     server = Server(tmp_path / "server", frontends=())
     write_model(server, "threads")

@@ -140,6 +140,10 @@ def test_requests_of_all_sizes_leave_nothing(server: Server, client: Any) -> Non
     )
 
 
+@pytest.mark.long(
+    "system/model_api/test_memory.py::test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets",
+    "floor/test_arena.py::test_threads_share_it",
+)
 def test_many_at_once_do_not_disturb_each_other(server: Server) -> None:
     arrays = [_noise(size + i) for i in range(8) for size in (5000, 150_000, 1_200_000, 30)]
     url = server.url.removeprefix("http://")
@@ -244,6 +248,11 @@ def test_what_a_killed_stub_held_is_freed(held_request: tuple[Server, int, Futur
         assert np.array_equal(array + 1, _keep(client, array).as_numpy("OUTPUT0"))
 
 
+@pytest.mark.long(
+    "system/model_api/test_memory.py::test_what_a_killed_stub_held_is_freed",
+    "broker/memory/test_leases.py::test_an_answer_to_the_dead_is_released_at_once",
+    "broker/memory/test_leases.py::test_the_dead_hold_nothing_and_own_nothing",
+)
 def test_what_a_killed_frontend_held_is_freed(
     held_request: tuple[Server, int, Future[Any]],
 ) -> None:

@@ -229,7 +229,14 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     ("end", "reason"),
     [
         ("__import__('os')._exit(3)", "exited with status 3"),
-        ("__import__('os').kill(__import__('os').getpid(), 11)", "killed by SIGSEGV"),
+        pytest.param(
+            "__import__('os').kill(__import__('os').getpid(), 11)",
+            "killed by SIGSEGV",
+            marks=pytest.mark.long(
+                "system/operations/test_fork_server.py::test_how_a_born_stub_has_died_is_told",
+                "supervisor/machine/processes/test_process.py::test_a_death_has_a_reason",
+            ),
+        ),
     ],
 )
 def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
@@ -281,6 +288,10 @@ def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> Non
     assert (fork_server_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
 
 
+@pytest.mark.long(
+    "system/operations/test_fork_server.py::test_a_dead_fork_server_harms_no_stub_and_is_replaced",
+    "supervisor/machine/processes/test_fork_server.py::test_what_a_dead_fork_server_owes_is_spawned",
+)
 def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> None:
     """Loads and unloads follow each other while fork servers are killed as they come."""
     over = threading.Event()
@@ -313,6 +324,9 @@ def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> N
     eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30)
 
 
+@pytest.mark.long(
+    "supervisor/machine/processes/test_fork_server.py::test_a_fork_server_that_does_not_answer_is_killed_and_the_stub_spawned"
+)
 def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
     reload = partial(reload_has_started, server, "add_sub")
     # Until the last of those that the tests before have killed is replaced.
@@ -325,6 +339,9 @@ def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> No
     eventually(reload, 60)
 
 
+@pytest.mark.long(
+    "stub/test_fork_server.py::test_code_that_has_to_run_in_each_process_makes_it_unfit"
+)
 def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nmark = os.getpid()\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -117,6 +117,9 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
         server.kill()
 
 
+@pytest.mark.long(
+    "supervisor/server_processes/test_service_manager.py::test_without_an_answer_of_the_broker_it_is_not_said_to_live"
+)
 def test_a_server_whose_broker_does_not_answer_does_not_say_that_it_lives(
     tmp_path: Path, manager: Manager
 ) -> None:
@@ -143,6 +146,10 @@ def test_a_server_whose_broker_does_not_answer_does_not_say_that_it_lives(
         manager.hear_until("WATCHDOG=1")
 
 
+@pytest.mark.long(
+    "supervisor/server_processes/test_service_manager.py::test_a_start_may_take_its_time_while_the_broker_answers",
+    "supervisor/server_processes/test_service_manager.py::test_the_status_names_the_versions_that_count_and_are_not_ready",
+)
 def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager) -> None:
     server = Server(
         tmp_path / "s", models=["add_sub"], environment=manager.environment, frontends=()
@@ -159,6 +166,10 @@ def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager)
         server.kill()
 
 
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "supervisor/server_processes/test_service_manager.py::test_the_server_before_names_the_next_one_and_falls_silent",
+)
 def test_a_reload_of_the_service_replaces_the_server(tmp_path: Path, manager: Manager) -> None:
     here = {"RUNTIME_DIRECTORY": str(tmp_path / "run"), "INVOCATION_ID": "ab12"}
     environment = here | manager.environment

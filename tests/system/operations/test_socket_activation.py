@@ -111,6 +111,10 @@ def test_a_restart_fails_no_request(systemd: Systemd) -> None:
     assert 2 == log.count(f"Started GRPCInferenceService at {systemd.server.grpc_address}")
 
 
+@pytest.mark.long(
+    "supervisor/test_deaths.py::test_a_dead_frontend_is_replaced_and_opens",
+    "supervisor/machine/test_listeners.py::test_a_passed_socket_is_served_in_place_of_one_that_is_bound",
+)
 def test_a_process_that_dies_is_replaced_at_the_same_socket(systemd: Systemd) -> None:
     systemd.start()
     server = systemd.server
@@ -136,8 +140,22 @@ def test_a_process_that_dies_is_replaced_at_the_same_socket(systemd: Systemd) ->
     ("names", "options", "text"),
     [
         ("x,y", ["--grpc-port=1"], "which is that of no service: give it FileDescriptorName="),
-        ("http,http", [], "systemd passes a socket for http_port, and there are two"),
-        ("http,grpc", ["--allow-grpc=false"], "for grpc_port, and the service is turned off"),
+        pytest.param(
+            "http,http",
+            [],
+            "systemd passes a socket for http_port, and there are two",
+            marks=pytest.mark.long(
+                "system/operations/test_socket_activation.py::test_a_socket_that_nobody_would_serve_is_an_error"
+            ),
+        ),
+        pytest.param(
+            "http,grpc",
+            ["--allow-grpc=false"],
+            "for grpc_port, and the service is turned off",
+            marks=pytest.mark.long(
+                "system/operations/test_socket_activation.py::test_a_socket_that_nobody_would_serve_is_an_error"
+            ),
+        ),
     ],
 )
 def test_a_socket_that_nobody_would_serve_is_an_error(
@@ -154,6 +172,10 @@ def test_a_socket_that_nobody_would_serve_is_an_error(
         systemd.close()
 
 
+@pytest.mark.long(
+    "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
+    "command_line/test_systemd.py::test_sockets_are_for_the_process_that_they_were_passed_to",
+)
 def test_the_tool_of_systemd_starts_a_server(tmp_path: Path) -> None:
     tool = find_tool("systemd-socket-activate")
     server = Server(tmp_path / "s", models=["add_sub"], frontends=("grpc",))

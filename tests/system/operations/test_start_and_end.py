@@ -59,6 +59,10 @@ def test_without_a_repository_there_is_no_server() -> None:
     assert "--model-repository must be specified" in ended.stderr
 
 
+@pytest.mark.long(
+    "supervisor/server_processes/test_peers.py::test_the_server_opens_when_all_models_were_tried",
+    "supervisor/machine/test_listeners.py::test_nobody_can_connect_before_the_server_opens",
+)
 @pytest.mark.row("F18")
 def test_nobody_can_connect_before_the_models_are_loaded(tmp_path: Path) -> None:
     server = _waiting_server(tmp_path / "s")
@@ -134,6 +138,9 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
     assert sorted(places) == places
 
 
+@pytest.mark.long(
+    "frontends/http_api/inference/test_server_sent_events.py::test_the_event_of_a_server_that_cannot_answer_now_says_when_to_ask_again"
+)
 def test_a_stream_that_the_end_cuts_says_so_and_when_to_ask_again(tmp_path: Path) -> None:
     options = ["--exit-timeout-secs=2"]
     server = Server(tmp_path / "s", models=["tokens"], options=options, frontends=()).start()
@@ -148,7 +155,19 @@ def test_a_stream_that_the_end_cuts_says_so_and_when_to_ask_again(tmp_path: Path
 
 
 @pytest.mark.row("F17", "--exit-timeout-secs")
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize(
+    "signals",
+    [
+        1,
+        pytest.param(
+            2,
+            marks=pytest.mark.long(
+                "system/operations/test_start_and_end.py::test_the_end_is_forced_by_time_or_by_a_second_signal",
+                "supervisor/server_processes/test_shutdown.py::test_a_second_signal_ends_everything_at_once",
+            ),
+        ),
+    ],
+)
 def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals: int) -> None:
     limit = 1 if signals == 1 else 60
     options = [f"--exit-timeout-secs={limit}"]
@@ -174,8 +193,23 @@ def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals
     ("content", "mode", "text"),
     [
         ("a b c\n", 0o600, "line 1: expecting NAME sha256:HASH"),
-        ("", 0o602, "others may write it, which would let them in"),
-        (None, 0, "No such file or directory"),
+        pytest.param(
+            "",
+            0o602,
+            "others may write it, which would let them in",
+            marks=pytest.mark.long(
+                "system/operations/test_start_and_end.py::test_a_server_does_not_start_with_a_file_that_it_cannot_use",
+                "floor/access/test_token_file.py::test_a_file_that_others_may_write_is_refused",
+            ),
+        ),
+        pytest.param(
+            None,
+            0,
+            "No such file or directory",
+            marks=pytest.mark.long(
+                "system/operations/test_start_and_end.py::test_a_server_does_not_start_with_a_file_that_it_cannot_use"
+            ),
+        ),
     ],
 )
 def test_a_server_does_not_start_with_a_file_that_it_cannot_use(

@@ -69,6 +69,9 @@ def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Pa
     asyncio.run(check())
 
 
+@pytest.mark.long(
+    "frontends/gateway/test_streams.py::test_a_stub_that_is_further_ahead_than_it_may_be_loses_the_stream"
+)
 def test_a_reader_that_pauses_for_too_long_is_told(tmp_path: Path) -> None:
     async def check() -> None:
         async with chain(tmp_path, COUNTING) as it:
@@ -118,6 +121,9 @@ def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.long(
+    "supervisor/machine/directories/test_runtime.py::test_what_a_dead_process_has_left_is_removed"
+)
 def test_the_sockets_of_dead_stubs_are_removed(tmp_path: Path) -> None:
     directory = tmp_path / "r"
     options = [f"--runtime-directory={directory}"]

@@ -48,6 +48,9 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
     assert [] == chromium.complaints
 
 
+@pytest.mark.long(
+    "system/protocols/test_front_page.py::test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again"
+)
 def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: Path) -> None:
     # Given a server whose state, history and log are for those who have a key
     chromium.complaints.clear()

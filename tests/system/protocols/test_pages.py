@@ -377,7 +377,19 @@ def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Pa
     assert [] == chromium.complaints
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "dark",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.long(
+                "system/protocols/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+            ),
+        ),
+    ],
+    ids=["light", "dark"],
+)
 @pytest.mark.parametrize("width", [1280, 420])
 def test_it_fits_its_window_and_its_owners_colours(
     browser: Browser, tmp_path: Path, width: int, dark: bool

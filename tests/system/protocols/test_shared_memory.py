@@ -463,6 +463,9 @@ def open_files(server: Server) -> Iterator[str]:
                     yield os.readlink(entry)
 
 
+@pytest.mark.long(
+    "supervisor/control/test_regions.py::test_a_frontend_that_comes_later_is_told_of_all_regions"
+)
 def test_a_frontend_that_is_replaced_knows_the_regions(
     tmp_path: Path, tracker: None, create: Callable[..., Any]
 ) -> None:

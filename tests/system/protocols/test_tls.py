@@ -343,7 +343,19 @@ def _serial(server: TlsServer, port: int) -> str:
         return str(secured.getpeercert()["serialNumber"])  # type: ignore[index]
 
 
-@pytest.mark.parametrize("first", ["cert", "key"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "cert",
+        pytest.param(
+            "key",
+            marks=pytest.mark.long(
+                "system/protocols/test_tls.py::test_a_renewed_certificate_is_taken_and_no_connection_is_lost",
+                "frontends/process/test_tls.py::test_while_certificate_and_key_do_not_fit_the_ones_before_serve",
+            ),
+        ),
+    ],
+)
 @pytest.mark.row("L09")
 def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(
     mutual: TlsServer, first: str
@@ -373,6 +385,10 @@ def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(
     assert _secure_caller(mutual, mutual.client_pair)
 
 
+@pytest.mark.long(
+    "system/protocols/test_tls.py::test_with_mutual_tls_only_clients_of_the_authority_get_in",
+    "system/protocols/test_tls.py::test_a_renewed_certificate_is_taken_and_no_connection_is_lost",
+)
 @pytest.mark.row("D42")
 def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "stranger").issue("client")

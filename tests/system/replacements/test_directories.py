@@ -62,7 +62,19 @@ def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacemen
     assert not way.runtime.exists()
 
 
-@pytest.mark.parametrize("who", ["the old one", "the new one"])
+@pytest.mark.parametrize(
+    "who",
+    [
+        "the old one",
+        pytest.param(
+            "the new one",
+            marks=pytest.mark.long(
+                "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+                "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
+            ),
+        ),
+    ],
+)
 def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
     way: InOneDirectory, who: str
 ) -> None:
@@ -134,6 +146,10 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         way.close()
 
 
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+)
 def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(way: InOneDirectory) -> None:
     way.start()
     [server] = way.servers

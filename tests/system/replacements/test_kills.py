@@ -16,8 +16,6 @@ pytestmark = [
     pytest.mark.long(
         "system/replacements/test_directories.py::"
         "test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
-        "system/replacements/test_directories.py::"
-        "test_a_new_server_whose_predecessor_is_killed_serves_all_the_same",
     ),
 ]
 

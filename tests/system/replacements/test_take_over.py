@@ -25,6 +25,10 @@ from zmqtriton.ctl.main import cli
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
+)
 def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
     way = ByTakeOver(tmp_path, SMALL)
     way.start()
@@ -73,6 +77,12 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
     assert (2, 400) == (documents["instances"], documents["ready"])
 
 
+@pytest.mark.long(
+    "system/replacements/test_take_over.py::test_a_server_that_takes_over_has_what_the_one_before_was_told",
+    "supervisor/control/test_succession.py::test_what_is_told_after_it_has_asked_is_told_before_the_answer",
+    "supervisor/control/test_succession.py::test_regions_are_of_both_until_the_old_server_has_ended",
+    "supervisor/control/test_succession.py::test_a_load_that_was_under_way_when_it_asked_goes_over",
+)
 def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) -> None:
     loaded = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
     way = ByTakeOver(tmp_path, (*loaded, *SMALL))
@@ -121,6 +131,11 @@ def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) 
     assert "not done by" not in way.log_text()
 
 
+@pytest.mark.long(
+    "frontends/grpc_api/transport/test_leaving.py::test_a_client_is_told_to_go_when_its_sequence_has_ended",
+    "frontends/grpc_api/transport/test_leaving.py::test_a_sequence_that_begins_before_a_client_has_heard_is_left_to_the_next_server",
+    "supervisor/server_processes/test_shutdown.py::test_frontends_end_when_no_sequence_is_open_any_more",
+)
 def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
     tmp_path: Path,
 ) -> None:

@@ -164,6 +164,9 @@ def test_sequences_that_are_open_end_in_order_and_others_are_refused(server: Ser
         assert 0 == _exit_code(server)
 
 
+@pytest.mark.long(
+    "supervisor/server_processes/test_shutdown.py::test_open_sequences_are_waited_for_until_the_time_is_over"
+)
 @pytest.mark.row("E78", "F17")
 def test_the_end_waits_for_sequences_no_longer_than_it_may(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", options=["--exit-timeout-secs=1"], frontends=())
