@@ -211,7 +211,16 @@ def start_text(tmp_path: Path, *options: str, wrap: bool = True) -> str:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("nobody-knows", "there is no user 'nobody-knows'"), ("root", "'root' is root")],
+    [
+        ("nobody-knows", "there is no user 'nobody-knows'"),
+        pytest.param(
+            "root",
+            "'root' is root",
+            marks=pytest.mark.long(
+                "system/attacks/test_stub_users.py::test_users_that_cannot_be_are_told_at_the_start"
+            ),
+        ),
+    ],
 )
 def test_users_that_cannot_be_are_told_at_the_start(tmp_path: Path, name: str, reason: str) -> None:
     assert f"error: --stub-user: {reason}" in start_text(tmp_path, f"--stub-user={name}")

@@ -169,6 +169,10 @@ def test_perf_analyzer_waits_for_the_last_response_of_a_stream(
     assert tokens == [["token0", "token1", "token2"]] * len(tokens)
 
 
+@pytest.mark.long(
+    "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
+    "system/clients/test_unmodified_clients.py::test_prometheus_reads_the_whole_page",
+)
 @pytest.mark.row("M03")
 def test_perf_analyzer_reads_the_metrics(
     server: Server, perf_analyzer: list[str], tmp_path: Path

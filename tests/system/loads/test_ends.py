@@ -33,6 +33,10 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.long(
+    "stub/test_ending.py::test_what_was_written_to_an_open_file_is_in_it",
+    "stub/test_ending.py::test_exit_functions_and_destructors_run_and_the_importer_s_first",
+)
 def test_what_a_model_has_written_is_there_after_the_stop(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["identity_fp32"], frontends=())
     model = server.repository / "identity_fp32" / "1" / "model.py"

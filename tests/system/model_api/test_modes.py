@@ -324,6 +324,9 @@ def test_what_is_cancelled_while_it_waits_is_never_executed(server: Server, tmp_
     assert "begun never" not in server.log_text()
 
 
+@pytest.mark.long(
+    "stub/test_process.py::test_finalize_runs_at_the_end_and_its_exception_is_swallowed"
+)
 @pytest.mark.row("A27", "A30")
 def test_finalize_runs_at_the_end_and_may_fail(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", frontends=())

@@ -29,6 +29,9 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.long(
+    "supervisor/control/test_control.py::test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only"
+)
 @pytest.mark.row("L13")
 def test_a_server_is_found_by_its_name_whatever_its_broker_does(server: Server) -> None:
     [broker] = server.pids()["broker"]

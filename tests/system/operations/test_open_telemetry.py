@@ -286,6 +286,9 @@ def test_who_exports_may_die_and_is_started_again(server: Server, collector: Col
     eventually(arrives, 30, "spans")
 
 
+@pytest.mark.long(
+    "addons/tracing/test_open_telemetry.py::test_at_the_end_everything_is_taken_whatever_was_to_be_waited_for"
+)
 @pytest.mark.row("I21")
 def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Collector) -> None:
     server_options = options(collector, 3_600_000)

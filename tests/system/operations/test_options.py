@@ -108,6 +108,10 @@ def test_two_servers_share_their_ports(servers: tuple[Server, Server]) -> None:
     eventually(lambda: {"first", "second"} == _names(first), 30, "both answer over gRPC")
 
 
+@pytest.mark.long(
+    "system/loads/test_loads.py::test_a_port_in_use_is_said_at_once",
+    "supervisor/machine/test_listeners.py::test_a_port_is_shared_by_servers_that_both_say_so",
+)
 @pytest.mark.row("--reuse-http-port", "D47")
 def test_a_third_that_does_not_share_is_refused(
     servers: tuple[Server, Server], tmp_path: Path

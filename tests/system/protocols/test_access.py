@@ -359,6 +359,9 @@ def _listening_ports(pids: set[int]) -> set[int]:
     }
 
 
+@pytest.mark.long(
+    "supervisor/machine/test_secrets.py::test_a_file_that_cannot_be_used_is_an_error_that_names_the_option"
+)
 def test_a_key_that_cannot_be_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
     options = [f"--http-restricted-api=health:k=@{tmp_path}/missing"]
     server = Server(tmp_path / "s", options=options, frontends=())

@@ -326,7 +326,26 @@ def test_an_unregistered_region_is_closed_when_that_is_answered(
         _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
 
 
-@pytest.mark.parametrize("role", ["stub", "http", "grpc"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "stub",
+        pytest.param(
+            "http",
+            marks=pytest.mark.long(
+                "system/protocols/test_cuda_memory.py::test_a_region_outlives_processes_of_the_server",
+                "supervisor/control/test_regions.py::test_a_frontend_that_comes_later_is_told_of_all_regions",
+            ),
+        ),
+        pytest.param(
+            "grpc",
+            marks=pytest.mark.long(
+                "system/protocols/test_cuda_memory.py::test_a_region_outlives_processes_of_the_server",
+                "supervisor/control/test_regions.py::test_a_frontend_that_comes_later_is_told_of_all_regions",
+            ),
+        ),
+    ],
+)
 def test_a_region_outlives_processes_of_the_server(server: Server, cuda: Any, role: str) -> None:
     protocol = "grpc" if role == "http" else "http"
     with _open_client(server, protocol) as client, closing(Regions(cuda, client)) as regions:

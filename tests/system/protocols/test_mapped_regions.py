@@ -240,6 +240,10 @@ def test_memory_that_others_can_truncate_is_copied(server: Server, whose: str) -
         assert before == server.pids()
 
 
+@pytest.mark.long(
+    "supervisor/machine/test_region_files.py::test_stubs_map_what_only_the_servers_user_can_truncate",
+    "supervisor/machine/test_region_files.py::test_stubs_of_other_users_cannot_write",
+)
 def test_an_operator_may_trust_all_and_stubs_of_other_users_only_read(tmp_path: Path) -> None:
     user = "" if stub_user.why_not() else "nobody"
     with (

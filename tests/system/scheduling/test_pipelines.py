@@ -255,6 +255,9 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(shared: SharedServer
     assert [400, 400] == [server.status(path) for path in ready]
 
 
+@pytest.mark.long(
+    "supervisor/models/test_ensembles.py::test_a_member_that_is_missing_or_fails_is_named"
+)
 @pytest.mark.row("E52")
 def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> None:
     options = ["--exit-on-error=false", "--strict-readiness=false"]

@@ -356,6 +356,10 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long(
+    "system/scheduling/test_sequences.py::test_a_sequence_dies_with_its_stub_and_says_why",
+    "broker/sequences/test_losses.py::test_those_of_an_earlier_broker_may_be_any_for_the_time_that_one_may_be_idle",
+)
 def test_a_sequence_dies_with_the_broker_and_says_so(changing: Server) -> None:
     with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:
         _ask(client, "mortal", 2, _START)
@@ -369,6 +373,9 @@ def test_a_sequence_dies_with_the_broker_and_says_so(changing: Server) -> None:
         assert 1 == _ask(client, "mortal", 2, _START | _END).sum
 
 
+@pytest.mark.long(
+    "broker/sequences/test_sequences.py::test_a_sequence_goes_on_where_it_began_until_it_ends"
+)
 @pytest.mark.row("E78")
 def test_a_reload_lets_sequences_end_where_they_began(changing: Server) -> None:
     with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:
