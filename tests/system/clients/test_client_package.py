@@ -142,9 +142,12 @@ def test_with_its_extra_it_asks_over_grpc(server: Server, target: Path) -> None:
             "from zmqtriton.pytriton.client import ModelClient; ModelClient('grpc://h', 'm')",
             "No module named 'google', which gRPC needs: pip install 'zmqtriton-client[grpc]'",
         ),
-        (
+        pytest.param(
             "import zmqtriton; zmqtriton.Door('/nowhere')",
             "No module named 'zmq', which the door needs: pip install 'zmqtriton-client[door]'",
+            marks=pytest.mark.long(
+                "system/clients/test_client_package.py::test_what_lacks_is_told"
+            ),
         ),
         (
             "import zmqtriton; zmqtriton.Server('models')",

@@ -117,6 +117,10 @@ def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
     assert "| broken" in server.log_text()
 
 
+@pytest.mark.long(
+    "system/operations/test_start_and_end.py::test_the_end_waits_for_requests_and_names_those_who_have_them",
+    "frontends/http_api/server/test_arbiter.py::test_a_request_that_is_on_its_way_at_the_stop_is_answered",
+)
 def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"], frontends=()).start()
     with Load(server.http_port, clients=4, milliseconds=200) as load:

@@ -424,6 +424,9 @@ def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
     eventually(both, 30, "the model sees the cancellations")
 
 
+@pytest.mark.long(
+    "frontends/grpc_api/inference/test_stream_server.py::test_a_server_that_stops_finishes_what_a_stream_has_and_then_ends_it"
+)
 def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
     inbox = Inbox()
     with (

@@ -408,6 +408,10 @@ def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
         assert _secure_caller(server, server.client_pair)
 
 
+@pytest.mark.long(
+    "supervisor/machine/fitness/test_start_checks.py::test_all_are_told",
+    "addons/tools/doctor/test_certificates.py::test_certificates_that_expire_or_cannot_be_used",
+)
 def test_certificates_that_cannot_be_used_keep_the_server_from_starting(tmp_path: Path) -> None:
     good, other = Authority(tmp_path / "a").issue("good"), Authority(tmp_path / "b").issue("other")
     broken = tmp_path / "broken"
