@@ -18,6 +18,12 @@ from tests.conformance.configurations import CONFIGURATIONS
 NAMES = [each.name for each in CONFIGURATIONS]
 
 
+@pytest.mark.long(
+    "broker/scheduling/test_batching.py::test_a_delay_collects_until_it_has_passed",
+    "broker/scheduling/test_batching.py::test_the_largest_preferred_size_that_is_there_is_taken",
+    "broker/scheduling/test_queue_policy.py::test_higher_priorities_go_first_and_each_in_the_order_it_came",
+    "broker/sequences/test_sequences.py::test_a_batch_of_the_oldest_waits_for_its_preferred_size",
+)
 @pytest.mark.system
 @pytest.mark.row("E60", "E65", "E73")
 def test_the_batches_are_tritons(tmp_path: Path) -> None:

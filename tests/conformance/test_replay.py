@@ -27,6 +27,58 @@ RECORDED = {name: answer for table in TABLES for name, answer in lists.recorded(
 INTENDED = lists.intended()
 DIFFERING = frozenset(lists.differing())
 PENDING = frozenset(lists.pending())
+#: Repositories of one feature each, which has tests of its own in the first tier.
+OF_ONE_FEATURE = (
+    pytest.param(
+        "ensembles",
+        marks=pytest.mark.long(
+            "system/scheduling/test_pipelines.py::test_an_ensemble_answers_what_its_steps_have_made",
+            "system/scheduling/test_pipelines.py::test_an_error_in_a_step_names_the_ensemble",
+            "system/scheduling/test_pipelines.py::test_a_request_that_does_not_fit_is_refused_before_any_step",
+        ),
+    ),
+    pytest.param(
+        "ensembles_optional",
+        marks=pytest.mark.long(
+            "system/scheduling/test_pipelines.py::test_what_an_ensemble_is_called_and_takes",
+            "system/scheduling/test_pipelines.py::test_a_request_that_does_not_fit_is_refused_before_any_step",
+        ),
+    ),
+    pytest.param(
+        "policies",
+        marks=pytest.mark.long(
+            "broker/scheduling/test_queue_policy.py::test_who_has_waited_too_long_is_refused_while_the_stub_is_still_busy",
+            "broker/scheduling/test_queue_policy.py::test_one_more_than_may_wait_is_refused_with_the_id_that_its_client_gave",
+        ),
+    ),
+    pytest.param(
+        "sequences",
+        marks=pytest.mark.long(
+            "broker/sequences/test_sequences.py::test_a_request_of_no_sequence_is_refused",
+            "broker/sequences/test_sequences.py::test_control_tensors_follow_what_a_request_brings",
+            "broker/sequences/test_sequences.py::test_a_sequence_goes_on_where_it_began_until_it_ends",
+        ),
+    ),
+    pytest.param(
+        "raw",
+        marks=pytest.mark.long(
+            "frontends/http_api/server/test_odd_heads.py::test_an_odd_head_means_one_thing",
+            "frontends/http_api/inference/test_binary.py::test_a_raw_body_is_the_one_input_and_all_outputs_are_binary",
+        ),
+    ),
+    pytest.param(
+        "statistics",
+        marks=pytest.mark.long(
+            "system/scheduling/test_pipelines.py::test_statistics_count_the_ensemble_and_its_steps",
+            "broker/scheduling/test_queue_policy.py::test_statistics_count_who_was_refused_in_the_queue",
+        ),
+    ),
+)
+#: All others, and those.
+CASES = (
+    *(name for name in REPOSITORIES if name not in {case.values[0] for case in OF_ONE_FEATURE}),
+    *OF_ONE_FEATURE,
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +93,7 @@ def target(
 
 # A test for each repository, not for each case or table: the server is started once, and what is
 # looked for after each test costs more than all cases of a table.
-@pytest.mark.parametrize("target", list(REPOSITORIES), indirect=True)
+@pytest.mark.parametrize("target", CASES, indirect=True)
 def test_the_answers_are_tritons(target: Target, request: pytest.FixtureRequest) -> None:
     repository = request.node.callspec.params["target"]
     tables = [table for table in TABLES.values() if table.REPOSITORY == repository]

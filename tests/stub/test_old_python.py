@@ -19,7 +19,24 @@ pytestmark = pytest.mark.system
 _CHECK = Path(__file__).with_name("old_python_check.py")
 
 
-@pytest.fixture(scope="module", params=interpreters.VERSIONS)
+#: The oldest and the newest are of the first tier: what one between lacks, one of them lacks too.
+VERSIONS = (
+    interpreters.VERSIONS[0],
+    *(
+        pytest.param(
+            version,
+            marks=pytest.mark.long(
+                "stub/test_old_python.py::test_every_module_imports_and_the_basics_work",
+                "stub/test_old_python.py::test_a_model_is_served_from_load_to_finish",
+            ),
+        )
+        for version in interpreters.VERSIONS[1:-1]
+    ),
+    interpreters.VERSIONS[-1],
+)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def python(request: pytest.FixtureRequest) -> str:
     """The interpreter of an environment with nothing but what stubs need."""
     return interpreters.python_or_skip(request.param)

@@ -69,9 +69,23 @@ Ask = Callable[..., Any]
 
 
 INSTALLED = [kind for kind in KINDS if kind.is_installed]
+#: Of the first tier is one framework; each has a test of its own there.
+CASES = (
+    *INSTALLED[:1],
+    *(
+        pytest.param(
+            kind,
+            marks=pytest.mark.long(
+                "addons/backends/system/test_model_files.py::test_it_answers_over_http_and_grpc",
+                "addons/backends/system/test_fil.py::test_a_file_and_a_backend_are_enough",
+            ),
+        )
+        for kind in INSTALLED[1:]
+    ),
+)
 
 
-@pytest.fixture(scope="module", params=INSTALLED, ids=lambda kind: kind.backend)
+@pytest.fixture(scope="module", params=CASES, ids=lambda kind: kind.backend)
 def kind(request: pytest.FixtureRequest) -> Kind:
     parameter: Kind = request.param
     return parameter

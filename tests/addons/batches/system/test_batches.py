@@ -462,6 +462,11 @@ def test_files_and_batches_belong_to_their_token(tmp_path: Path) -> None:
         assert [] == [*ben.files.list(), *ben.batches.list()]
 
 
+@pytest.mark.long(
+    "addons/batches/process/test_results.py::test_what_lies_on_disk_counts",
+    "addons/jobs/process/test_store.py::test_what_has_ended_long_ago_is_removed_with_its_files",
+    "addons/jobs/process/test_store.py::test_a_limit_of_bytes_refuses_new_jobs_and_removes_none",
+)
 def test_limits_of_bytes_and_of_time(tmp_path: Path) -> None:
     options = [*OPTIONS, "--jobs-keep-secs=2", "--jobs-max-bytes=300000"]
     server = Server(tmp_path, ["parrot"], options=options, frontends=())

@@ -225,6 +225,10 @@ def test_a_request_is_printed_as_curl(server: CapturingServer) -> None:
     assert "has no request 'none'" in unknown.stderr
 
 
+@pytest.mark.long(
+    "addons/capture/test_assembly.py::test_what_is_beyond_the_budget_is_dropped_whole_and_counted",
+    "addons/access_log/system/test_access_log.py::test_no_request_waits_for_a_process_that_is_stopped_or_dead",
+)
 def test_a_process_that_is_stopped_or_killed_costs_captures_and_no_request(
     tmp_path: Path,
 ) -> None:

@@ -557,6 +557,9 @@ def test_clients_find_the_next_process_of_the_door(server: Server, door: RawDoor
     assert "answer" == door.receive()[0]
 
 
+@pytest.mark.long(
+    "addons/door/system/test_leaving.py::test_a_server_that_stops_answers_until_its_clients_are_quiet"
+)
 def test_at_the_end_what_was_asked_is_answered(tmp_path: Path) -> None:
     options = ["--zmq-door", f"--runtime-directory={tmp_path / 'r'}"]
     server = Server(tmp_path / "s", ["journal"], options=options, frontends=FRONTENDS)

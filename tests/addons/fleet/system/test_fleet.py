@@ -145,7 +145,22 @@ def test_each_proxy_deals_requests_of_one_connection_to_both_servers(
         assert answered(server, "add_sub") > add_sub, "over gRPC"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        KINDS[0],
+        *(
+            pytest.param(
+                kind,
+                marks=pytest.mark.long(
+                    "addons/fleet/system/test_fleet.py::test_clients_of_servers_on_loopback_use_the_name_of_the_proxy",
+                    "addons/fleet/proxies/test_configurations.py::test_servers_on_loopback_are_called_by_their_address_and_others_as_clients_do",
+                ),
+            )
+            for kind in KINDS[1:]
+        ),
+    ],
+)
 def test_clients_of_servers_on_loopback_use_the_name_of_the_proxy(
     kind: str, servers: tuple[Server, Server], announcements: Path, tmp_path: Path
 ) -> None:
@@ -271,6 +286,11 @@ def test_a_new_version_reaches_one_server_after_the_other_and_no_request_fails(
         assert {2} == set(asking.answers[-1].stamps)
 
 
+@pytest.mark.long(
+    "addons/fleet/servers/test_rollout.py::test_the_first_failure_ends_it",
+    "addons/fleet/servers/test_rollout.py::test_after_a_failure_it_says_how_to_go_on_and_back",
+    "addons/fleet/system/test_fleet.py::test_a_new_version_reaches_one_server_after_the_other_and_no_request_fails",
+)
 def test_a_rollout_stops_at_the_first_failure(
     servers: tuple[Server, Server], announcements: Path
 ) -> None:

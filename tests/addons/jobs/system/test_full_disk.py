@@ -78,6 +78,10 @@ def test_a_full_disk_refuses_new_jobs_and_loses_none(server: Server) -> None:
     assert 202 == submit(server, "after").status
 
 
+@pytest.mark.long(
+    "addons/jobs/system/test_full_disk.py::test_a_full_disk_refuses_new_jobs_and_loses_none",
+    "addons/jobs/system/test_losses.py::test_a_job_that_ran_runs_again_if_its_model_says_so",
+)
 def test_a_process_that_is_killed_on_a_full_disk_loses_none(server: Server) -> None:
     promised = [submit(server, "running", UNTIL_RELEASED, "again").document["id"]]
     promised += [submit(server, f"waits {n}", 0, "again").document["id"] for n in range(5)]

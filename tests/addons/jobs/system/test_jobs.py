@@ -157,7 +157,16 @@ def test_large_tensors_are_files_and_come_back_as_they_were(server: Server) -> N
 
 
 @pytest.mark.parametrize(
-    "batching", ["", "dynamic_batching { priority_levels: 2 default_priority_level: 2 }\n"]
+    "batching",
+    [
+        "",
+        pytest.param(
+            "dynamic_batching { priority_levels: 2 default_priority_level: 2 }\n",
+            marks=pytest.mark.long(
+                "addons/jobs/system/test_jobs.py::test_a_request_whose_client_waits_goes_before_jobs"
+            ),
+        ),
+    ],
 )
 def test_a_request_whose_client_waits_goes_before_jobs(tmp_path: Path, batching: str) -> None:
     server = Server(tmp_path, options=["--jobs"], frontends=("metrics",))
@@ -184,7 +193,19 @@ def test_a_request_whose_client_waits_goes_before_jobs(tmp_path: Path, batching:
         assert ["busy", "online", *(f"job {number}" for number in range(3))] == order
 
 
-@pytest.mark.parametrize("is_decoupled", [False, True])
+@pytest.mark.parametrize(
+    "is_decoupled",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.long(
+                "addons/jobs/system/test_jobs.py::test_a_model_says_how_much_is_done",
+                "stub/execution/test_responses.py::test_progress_is_told_where_a_client_follows_it_and_only_what_is_new",
+            ),
+        ),
+    ],
+)
 def test_a_model_says_how_much_is_done(tmp_path: Path, is_decoupled: bool) -> None:
     server = Server(tmp_path, options=["--jobs"], frontends=())
     directory = add_journal(server)
@@ -211,6 +232,10 @@ def test_a_model_says_how_much_is_done(tmp_path: Path, is_decoupled: bool) -> No
         assert 200 == ask(server, path, body).status
 
 
+@pytest.mark.long(
+    "addons/jobs/process/test_store.py::test_what_has_ended_long_ago_is_removed_with_its_files",
+    "addons/jobs/process/test_store.py::test_a_limit_of_bytes_refuses_new_jobs_and_removes_none",
+)
 def test_jobs_have_a_time_to_live_and_a_limit_of_bytes(tmp_path: Path) -> None:
     options = ["--jobs", "--jobs-keep-secs=1", "--jobs-max-bytes=200000"]
     server = Server(tmp_path, options=options, frontends=())

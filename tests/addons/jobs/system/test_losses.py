@@ -40,7 +40,18 @@ def kill(server: Server, role: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("role", ["jobs", "supervisor"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "jobs",
+        pytest.param(
+            "supervisor",
+            marks=pytest.mark.long(
+                "addons/jobs/system/test_losses.py::test_a_job_that_ran_runs_again_if_its_model_says_so"
+            ),
+        ),
+    ],
+)
 def test_a_job_that_ran_runs_again_if_its_model_says_so(server: Server, role: str) -> None:
     jobs = {
         model: submit(server, model, UNTIL_RELEASED, model).document["id"]

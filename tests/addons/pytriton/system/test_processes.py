@@ -95,6 +95,10 @@ def _answers_without(served: Served, victim: int, model: str = "processes") -> b
     return all(victim not in answer.get("OUTPUT_1", [victim]) for answer in answers)
 
 
+@pytest.mark.long(
+    "addons/pytriton/system/test_processes.py::test_instances_are_processes_where_that_is_asked_for",
+    "system/loads/test_loads.py::test_a_hung_execution_is_ended_at_its_bound",
+)
 def test_a_process_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
     def hang(requests: list[Any]) -> Any:
         if requests[0]["INPUT_1"][0, 0] < 0:
@@ -124,6 +128,10 @@ def test_a_process_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
         del answer
 
 
+@pytest.mark.long(
+    "addons/pytriton/system/test_triton.py::test_an_unrecoverable_error_ends_the_server",
+    "addons/pytriton/system/test_processes.py::test_instances_are_processes_where_that_is_asked_for",
+)
 @pytest.mark.row("J09")
 def test_an_unrecoverable_error_of_a_process_ends_the_server(tmp_path: Path) -> None:
     def fatal(requests: list[Any]) -> Any:

@@ -358,6 +358,9 @@ def test_an_unrecoverable_error_ends_the_server(tmp_path: Path) -> None:
     assert not triton.is_alive()
 
 
+@pytest.mark.long(
+    "addons/pytriton/system/test_triton.py::test_an_unrecoverable_error_ends_the_server"
+)
 def test_serving_ends_at_once_if_a_callable_has_given_up_before_it_began(tmp_path: Path) -> None:
     def infer_fn(requests: list[Any]) -> Any:
         raise PyTritonUnrecoverableError("too early")

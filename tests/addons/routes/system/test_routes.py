@@ -418,6 +418,10 @@ def test_routes_come_and_go_with_their_model(tmp_path: Path) -> None:
         assert 200 == ask(server, "/models/ocr/edition").status
 
 
+@pytest.mark.long(
+    "addons/routes/system/test_routes.py::test_routes_come_and_go_with_their_model",
+    "addons/routes/system/test_routes.py::test_a_reload_has_the_new_routes_without_a_failed_request",
+)
 def test_a_repository_that_is_polled_has_routes_and_their_changes(tmp_path: Path) -> None:
     options = ["--routes", "--model-control-mode=poll", "--repository-poll-secs=1"]
     server = Server(tmp_path, [], options=options)
@@ -431,6 +435,10 @@ def test_a_repository_that_is_polled_has_routes_and_their_changes(tmp_path: Path
         assert 404 == ask(server, "/models/ocr/edition").status
 
 
+@pytest.mark.long(
+    "addons/routes/system/test_routes.py::test_a_route_that_ends_its_process_hurts_its_model_alone",
+    "addons/routes/system/test_routes.py::test_routes_come_and_go_with_their_model",
+)
 def test_a_killed_process_leaves_routes_or_nothing(tmp_path: Path) -> None:
     server = Server(tmp_path, [], options=["--routes"])
     add_model(server, "ocr", ROUTES)

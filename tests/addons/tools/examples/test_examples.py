@@ -146,6 +146,10 @@ def test_sentences_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.long(
+    "addons/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
+    "addons/backends/system/test_onnxruntime.py::test_a_file_alone_is_a_model_with_its_tensors_and_batches",
+)
 @pytest.mark.system
 def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
     main(["example", "onnx", str(tmp_path / "onnx")])
@@ -160,7 +164,7 @@ def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(
-    "addons/tools/examples/test_examples.py::test_colours_are_named_by_an_onnx_file",
+    "addons/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
     "addons/backends/system/test_fil.py::test_a_file_and_a_backend_are_enough",
 )
 @pytest.mark.system
@@ -213,6 +217,10 @@ def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation
     assert whole.partition(whole[20:24])[0] == cut
 
 
+@pytest.mark.long(
+    "addons/pytriton/system/test_triton.py::test_ctrl_c_ends_a_script_and_its_server",
+    "addons/pytriton/system/test_triton.py::test_a_function_of_a_batch_with_checked_outputs",
+)
 @pytest.mark.system
 def test_flowers_are_told_by_a_function_of_a_script(tmp_path: Path) -> None:
     directory = tmp_path / "bind"

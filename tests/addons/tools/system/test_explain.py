@@ -158,6 +158,11 @@ def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) ->
     tells(server, "hungry", "max_memory_bytes is")
 
 
+@pytest.mark.long(
+    "addons/tools/explaining/test_findings.py::test_a_full_queue_a_quota_and_a_deadlock_are_told",
+    "addons/tools/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
+    "addons/tools/explaining/test_findings.py::test_a_model_that_was_never_loaded_and_one_that_still_loads",
+)
 @pytest.mark.row("L12")
 def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> None:
     def full() -> bool:
@@ -222,6 +227,10 @@ def page_without_dies(server: Server) -> alerts.Page:
     return eventually(look, 60)
 
 
+@pytest.mark.long(
+    "addons/tools/system/test_explain.py::test_each_model_that_is_not_ready_is_explained",
+    "deploy/test_prometheus.py::test_alerts_fire_for_what_they_are_about_and_for_nothing_else",
+)
 def test_alerts_name_each_model_and_the_cause(
     server: Server, waiting: None, badly_loaded: None, tmp_path: Path
 ) -> None:

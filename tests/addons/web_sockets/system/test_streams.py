@@ -420,6 +420,9 @@ def test_the_time_that_a_handshake_names_is_that_of_each_request(server: Server)
             assert (own_id, 504) == (answers[-1]["id"], answers[-1]["status"])
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_connections.py::test_where_there_are_too_many_the_oldest_idle_one_has_to_go"
+)
 def test_sockets_that_say_nothing_make_room_for_others(tmp_path: Path) -> None:
     server = Server(tmp_path, models=["add_sub"], frontends=())
     prlimit = find_tool("prlimit", package="util-linux")

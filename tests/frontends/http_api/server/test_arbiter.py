@@ -114,6 +114,9 @@ def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
     assert [m.address for m in server.listening] == [f"127.0.0.1:{server.port}"]
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_inferences.py::test_requests_on_one_connection_are_answered_in_their_order"
+)
 def test_pipelined_requests_are_answered_in_order(server: FakeServer) -> None:
     with plug(server) as raw:
         raw.sendall(b"".join(request_head() + BODY for _ in range(3)))
@@ -140,6 +143,7 @@ def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer)
         assert b'"data":[1.5,2.5]' in read_all(raw)
 
 
+@pytest.mark.long("system/attacks/test_http_attacks.py::test_very_many_chunks_end_the_request")
 def test_too_many_chunks_are_refused(server: FakeServer) -> None:
     head = request_head().replace(
         f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked"
@@ -149,6 +153,10 @@ def test_too_many_chunks_are_refused(server: FakeServer) -> None:
         assert b"400 Bad Request" in raw.recv(100)
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_inferences.py::test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_executed",
+    "system/attacks/test_http_attacks.py::test_half_a_body_is_never_executed",
+)
 def test_a_body_that_ends_half_way_is_never_executed(server: FakeServer) -> None:
     with plug(server) as raw:
         raw.sendall(request_head(len(BODY) + 8) + BODY)
@@ -158,6 +166,7 @@ def test_a_body_that_ends_half_way_is_never_executed(server: FakeServer) -> None
     assert server.requests == []
 
 
+@pytest.mark.long("frontends/http_api/server/test_odd_heads.py::test_an_odd_head_means_one_thing")
 def test_what_is_no_request_is_refused_in_the_form_of_our_errors(server: FakeServer) -> None:
     with plug(server) as raw:
         raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n")
@@ -168,6 +177,9 @@ def test_what_is_no_request_is_refused_in_the_form_of_our_errors(server: FakeSer
     assert list(json.loads(body)) == ["error"]
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_inferences.py::test_a_client_that_leaves_has_its_request_cancelled"
+)
 @pytest.mark.parametrize("is_reset", [False, True], ids=["FIN", "RST"])
 def test_a_client_that_goes_away_has_its_request_cancelled(
     server: FakeServer, is_reset: bool
@@ -245,6 +257,10 @@ def test_a_request_that_is_on_its_way_at_the_stop_is_answered(server: FakeServer
         assert end_of(server, 30.0) == 0
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_arbiter.py::test_a_request_that_is_on_its_way_at_the_stop_is_answered",
+    "frontends/http_api/server/test_inferences.py::test_who_waits_while_the_server_ends_is_answered_and_closed",
+)
 def test_what_is_in_flight_is_finished_when_idle_connections_have_ended(
     server: FakeServer,
 ) -> None:
@@ -274,6 +290,10 @@ def is_refused(server: FakeServer) -> bool:
     return False
 
 
+@pytest.mark.long(
+    "frontends/http_api/server/test_arbiter.py::test_idle_and_half_open_connections_do_not_delay_the_end",
+    "frontends/http_api/server/test_arbiter.py::test_sigterm_alone_ends_everything",
+)
 def test_stop_alone_ends_the_arbiter_too(server: FakeServer) -> None:
     with connection(server) as idle:
         ask(idle)
