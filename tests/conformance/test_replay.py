@@ -30,6 +30,29 @@ PENDING = frozenset(lists.pending())
 #: Repositories of one feature each, which has tests of its own in the first tier.
 OF_ONE_FEATURE = (
     pytest.param(
+        "configs",
+        marks=pytest.mark.long(
+            "config/test_model_config.py::test_a_python_model_looks_as_triton_prints_it",
+            "config/test_model_config.py::test_a_models_own_completion_takes_over_what_it_may_decide",
+            "config/test_model_config.py::test_an_override_stands_in_for_the_file_and_may_bear_another_name",
+            "supervisor/machine/test_model_reading.py::test_a_broken_configuration_is_a_reason",
+        ),
+    ),
+    pytest.param(
+        "configs_strict",
+        marks=pytest.mark.long(
+            "config/test_model_config.py::test_without_auto_completion_the_file_must_exist_and_be_complete",
+            "config/test_model_config.py::test_without_auto_completion_the_configuration_is_finished_at_once",
+        ),
+    ),
+    pytest.param(
+        "loading",
+        marks=pytest.mark.long(
+            "system/loads/test_loads.py::test_models_are_loaded_and_unloaded_on_request",
+            "system/loads/test_loads.py::test_a_broken_model_says_why_and_the_others_serve",
+        ),
+    ),
+    pytest.param(
         "ensembles",
         marks=pytest.mark.long(
             "system/scheduling/test_pipelines.py::test_an_ensemble_answers_what_its_steps_have_made",

@@ -531,6 +531,10 @@ def test_a_killed_stub_fails_what_it_had_and_comes_back(server: Server, door: Ra
     eventually(lambda: door.ask("model.ready", {"model": "tokens"})[1]["ready"], 30)
 
 
+@pytest.mark.long(
+    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
+    "addons/door/system/test_door.py::test_clients_find_the_next_process_of_the_door",
+)
 def test_requests_survive_the_death_of_the_broker(server: Server, door: RawDoor) -> None:
     number = door.send("infer", *held("survivor"))
     await_execution(server, "survivor")

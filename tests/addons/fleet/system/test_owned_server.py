@@ -81,6 +81,9 @@ def test_one_that_hangs_is_noticed_and_killed_with_all_its_processes(server: Own
     assert [] == [each for each in began if each.is_running()]
 
 
+@pytest.mark.long(
+    "addons/fleet/system/test_announcing.py::test_a_server_that_is_killed_is_announced_as_ended"
+)
 def test_the_end_of_a_server_is_told_with_its_reason(server: OwnedServer) -> None:
     ended: list[str] = []
     server.on_end(ended.append)

@@ -27,6 +27,10 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long(
+    "addons/pytriton/test_checks.py::test_a_script_runs_beside_its_caller_and_its_output_is_kept",
+    "addons/pytriton/system/test_triton.py::test_the_first_model_answers",
+)
 def test_an_example_runs_in_a_script_of_its_own_and_its_log_is_kept(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
 

@@ -17,7 +17,14 @@ from tests.conftest import ROOT, find_tool, skip_missing
 from tests.support.server import Server
 from tests.system.docs.examples import read_blocks
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "addons/routes/system/test_routes.py::test_an_application_stands_in_place_of_routes",
+        "addons/routes/system/test_routes.py::test_errors_have_their_status_and_no_secrets",
+        "addons/routes/system/test_routes.py::test_each_route_is_described",
+    ),
+]
 
 ROUTES = '''
 import asyncio

@@ -25,6 +25,10 @@ socket.onopen = () => socket.send(JSON.stringify({id: "page", inputs: [
 """
 
 
+@pytest.mark.long(
+    "addons/web_sockets/system/test_streams.py::test_streams_of_one_connection_come_side_by_side_and_whole",
+    "addons/web_sockets/system/test_streams.py::test_a_page_of_the_same_origin_is_let_in",
+)
 def test_a_page_of_the_server_streams_from_a_model(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
