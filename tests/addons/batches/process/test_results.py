@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,10 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.store.close()
 
 
 def test_answers_are_written_once_though_a_transaction_is_lost(world: World) -> None:
@@ -152,6 +155,6 @@ def test_files_that_were_never_promised_are_removed(world: World) -> None:
     tables.path_of(world.store, "file-other").touch()
     world.store.close()
 
-    world.open()
+    world.store = world.open()
 
     assert [INPUT] == os.listdir(kept.parent)
