@@ -185,7 +185,7 @@ def test_captures_are_sent_again_with_equal_answers_sequences_in_order(
     # the report of an instance has its process and times, so it differs
     assert {"REPORT"} >= {row["tensor"] for row in report["tensors"]}
     assert count == sum(report["results"].values())
-    assert len(server.records("secret")) == report["results"]["left out"]
+    assert len(server.records("secret")) == report["results"].get("left out", 0)
     assert "failed" not in report["results"]
     assert not {"OUTPUT0", "SUM", "TOKEN"} & {row["tensor"] for row in report["tensors"]}
     assert "failed" not in json.loads(fast.stdout)["results"]
