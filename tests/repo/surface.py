@@ -57,6 +57,7 @@ SURFACE = {
     "zmqtriton_frontends.metrics_api.machine_load": "how busy the machine is, and who keeps it so",
     "zmqtriton_frontends.metrics_api.processes": "processor time and memory of processes",
     "zmqtriton_frontends.metrics_api.scraper": "the page of metrics",
+    "zmqtriton_frontends.metrics_api.services": "figures of a service for that page",
     "zmqtriton_frontends.process": "a frontend's memory and connections, and slow clients",
     "zmqtriton_frontends.process.request_log": "the log of a frontend",
     "zmqtriton_frontends.serving": "the life of a process that serves",

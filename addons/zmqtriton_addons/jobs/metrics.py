@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from zmqtriton_addons.jobs.channel import Channel
 from zmqtriton_addons.jobs.messages import Document
-from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.metrics_api.model_metrics import escape, head
+from zmqtriton_frontends.metrics_api.services import Figures
 
-#: A page without jobs is better than none.
-_WITHIN_S = 1.0
 _QUESTION = {"verb": "figures", "owner": None}
 
 
-def metrics(gateway: Gateway) -> Callable[[], Awaitable[str]]:
-    """Return the function that returns the text for jobs, which is "" without an answer."""
+def metrics(gateway: Gateway) -> Figures:
+    """Return the function that returns the text for jobs."""
     channel = Channel.of(gateway)
 
     async def render() -> str:
-        try:
-            answer = await asyncio.wait_for(channel.ask(_QUESTION), _WITHIN_S)
-        except (Unavailable, asyncio.TimeoutError):
-            return ""
+        answer = await channel.ask(_QUESTION)
         if "refusal" in answer.document:  # the store is not open yet
             return ""
         return "".join(f"{line}\n" for line in _lines(answer.document))

@@ -6,3 +6,5 @@
 
 #: The name of the service, of its socket in the runtime directory, and of the option.
 SERVICE = "token_metrics"
+#: Asks its process for the text of the page.
+QUESTION = b"?"

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton_addons.token_metrics import QUESTION
 from zmqtriton_frontends.metrics_api.model_metrics import render
 from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
 
-#: Asks for the text.
-QUESTION = b"?"
 _COUNTER, _HISTOGRAM = 0, 2
 #: vLLM's, so that its dashboards add up both.
 _FIRST_S = (

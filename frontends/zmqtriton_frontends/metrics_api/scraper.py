@@ -16,6 +16,7 @@ from zmqtriton_frontends.metrics_api import (
     model_metrics,
     own,
     readiness,
+    services,
     troubles,
 )
 from zmqtriton_frontends.metrics_api.gpus import Gpus
@@ -71,5 +72,5 @@ class Scraper:
         text += loop_turns.render(status)
         text += own.render_models(all_series, status, self._busyness, self._use)
         text += own.render_refusals(all_series) + latencies.render_request_times(all_series)
-        text += "".join([await render() for render in self._of_services])
+        text += await services.render(self._of_services)
         return text + model_metrics.render(statistics.get("measures", []))

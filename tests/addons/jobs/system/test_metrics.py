@@ -16,6 +16,7 @@ from tests.support.server import Server
 from zmqtriton_addons.jobs.metrics import metrics
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_frontends.metrics_api import services
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +33,7 @@ def test_without_the_process_of_jobs_the_page_has_none(tmp_path: Path) -> None:
     gateway: Any = SimpleNamespace(settings=SimpleNamespace(server=server))
 
     async def render() -> str:
-        return await metrics(gateway)()
+        return await services.render([metrics(gateway)])
 
     assert "" == asyncio.run(render())
 
