@@ -17,7 +17,6 @@ from tests.faults.attacks.target import (
     STREAMED,
     TEMPLATES,
     Attacker,
-    send_quietly,
 )
 from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request
@@ -48,11 +47,7 @@ def endless_bodies(attack: Attacker) -> None:
     """Bodies of which much comes, and never all."""
     head = attack.request(_INFER, b"x", Content_Length="1000000000")[:-1]
     part = bytes(attack.between(MIB, 16 * MIB))
-    for _ in range(attack.between(4, 40)):
-        connection = attack.connect(head)
-        if connection is not None:
-            connection.settimeout(0.5)
-            send_quietly(connection, part)
+    attack.pour(part, attack.between(4, 40), 0.5, head=head)
     attack.wait()
 
 
@@ -111,11 +106,7 @@ def slow_documents(attack: Attacker) -> None:
     """Documents that are read number by number."""
     body = b'{"inputs":[' + b"0.1," * attack.between(MIB // 4, 3 * MIB) + b"NaN]}"
     data = attack.request(_INFER, body)
-    for _ in range(attack.between(1, 4)):
-        connection = attack.connect()
-        if connection is not None:
-            connection.settimeout(10)
-            send_quietly(connection, data)
+    attack.pour(data, attack.between(1, 4), 10)
     attack.wait()
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from tests.faults.attacks.target import ROUTED, Attacker, send_quietly
+from tests.faults.attacks.target import ROUTED, Attacker
 
 MIB = 1 << 20
 #: What the routes of the model do that is asked for; see the requests below.
@@ -104,11 +104,7 @@ def endless_forms(attack: Attacker) -> None:
     size = str(attack.between(64 * MIB, 1024 * MIB))
     head = attack.request(f"{_PATH}/form", b"x", Content_Length=size, **_FORM)[:-1]
     part = _PART + bytes(attack.between(MIB, 32 * MIB))
-    for _ in range(attack.between(4, 40)):
-        connection = attack.connect(head)
-        if connection is not None:
-            connection.settimeout(0.5)
-            send_quietly(connection, part)
+    attack.pour(part, attack.between(4, 40), 0.5, head=head)
     attack.wait()
 
 
@@ -117,11 +113,7 @@ def giant_forms(attack: Attacker) -> None:
     body = _PART + bytes(attack.between(16 * MIB, 96 * MIB)) + b"\r\n--b--\r\n"
     whole = attack.request(f"{_PATH}/form", body, **_FORM)
     while not attack.is_over:
-        for _ in range(attack.between(1, 6)):
-            connection = attack.connect()
-            if connection is not None:
-                connection.settimeout(2)
-                send_quietly(connection, whole)
+        attack.pour(whole, attack.between(1, 6), 2)
         time.sleep(1)
 
 

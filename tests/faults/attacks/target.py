@@ -88,6 +88,14 @@ class Attacker:
         connection.settimeout(0.2)
         return connection
 
+    def pour(self, data: bytes, connections: int, within_s: float, *, head: bytes = b"") -> None:
+        """Send data on connections one after the other, as far as each takes it in time."""
+        for _ in range(connections):
+            connection = self.connect(head)
+            if connection is not None:
+                connection.settimeout(within_s)
+                send_quietly(connection, data)
+
     def request(self, path: str, body: bytes = b"", **headers: str) -> bytes:
         """Return a POST, or a GET without a body, of somebody who may ask."""
         if self.target.token:
