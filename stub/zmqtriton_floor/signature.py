@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from typing import Any, Collection, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
@@ -50,10 +50,15 @@ def _list(dims: Sequence[int]) -> str:
     return "[" + ",".join(map(str, dims)) + "]"
 
 
+def config_parameter(config: Mapping[str, Any], name: str) -> str:
+    """Return the text of a parameter of a model, of its configuration as JSON; "" without it."""
+    parameters = config.get("parameters") or {}
+    return str((parameters.get(name) or {}).get("string_value", ""))
+
+
 def takes_gpu(config: dict[str, Any]) -> bool:
     """True if inputs of this model may lie on a GPU."""
-    only_cpu = (config.get("parameters") or {}).get("FORCE_CPU_ONLY_INPUT_TENSORS") or {}
-    return bool(only_cpu.get("string_value") == "no")
+    return config_parameter(config, "FORCE_CPU_ONLY_INPUT_TENSORS") == "no"
 
 
 class Signature:

@@ -17,7 +17,7 @@ from zmqtriton_floor import logs, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_floor.signature import Signature, takes_gpu
+from zmqtriton_floor.signature import Signature, config_parameter, takes_gpu
 from zmqtriton_floor.variables import stub_mark
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
@@ -127,10 +127,8 @@ class Instance:
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
-        parameters = document.get("parameters") or {}
-        self.max_inflight = _max_inflight(parameters)
-        detached = parameters.get(_DETACHED_CALLS) or {}
-        self.has_detached_calls = detached.get("string_value") == "yes"
+        self.max_inflight = _max_inflight(document.get("parameters") or {})
+        self.has_detached_calls = config_parameter(document, _DETACHED_CALLS) == "yes"
         self.takes_gpu = takes_gpu(document)
 
     def tell(self, message: Any) -> None:

@@ -27,7 +27,7 @@ _NAMES = {
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host load_config merge_completion",
     "names": "unknown_name_problems",
-    "parameters": "BLS_MODELS declared_callees load_timeout_s",
+    "parameters": "BLS_MODELS declared_callees load_timeout_s parameter_text",
     "pbtxt": "parse_json parse_text read_config read_text",
     "positions": "PositionIndex locate",
     "states": "state_problems",
@@ -69,7 +69,12 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.model_config import Host, load_config, merge_completion
     from zmqtriton.config.names import unknown_name_problems
-    from zmqtriton.config.parameters import BLS_MODELS, declared_callees, load_timeout_s
+    from zmqtriton.config.parameters import (
+        BLS_MODELS,
+        declared_callees,
+        load_timeout_s,
+        parameter_text,
+    )
     from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
     from zmqtriton.config.positions import PositionIndex, locate
     from zmqtriton.config.states import state_problems

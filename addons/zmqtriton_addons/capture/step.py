@@ -11,6 +11,7 @@ from zmqtriton_addons.capture.frames import END, REQUEST, RESPONSE, SERVICE, Fra
 from zmqtriton_addons.capture.line import Line
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.signature import config_parameter
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
@@ -192,5 +193,4 @@ def _here(tensor: Tensor) -> Tensor:
 
 
 def _names(model: ModelVersion, key: str) -> frozenset[str]:
-    row = (model.config.get("parameters") or {}).get(key) or {}
-    return frozenset(name.strip() for name in row.get("string_value", "").split(",")) - {""}
+    return frozenset(map(str.strip, config_parameter(model.config, key).split(","))) - {""}

@@ -13,6 +13,7 @@ from zmqtriton_addons.jobs.process.execution import AnswerTooLarge, Execution, R
 from zmqtriton_addons.jobs.process.store import FAILED, Job, Outcome, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.signature import config_parameter
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import Stages
 
@@ -139,10 +140,10 @@ class Running:
         except ZmqTritonError as error:
             # one that is loaded on demand is loaded by the request
             return (1 if type(error).__name__ == "NotLoaded" else 0), False
-        parameters = version.config.get("parameters") or {}
-        limit = _parameter(parameters, "JOBS_LIMIT")
+        limit = config_parameter(version.config, "JOBS_LIMIT")
         number = int(limit) if limit.isascii() and limit.isdigit() else _LIMIT
-        return min(number, _MAX_LIMIT), _parameter(parameters, "JOBS_REPEAT").lower() == "true"
+        repeats = config_parameter(version.config, "JOBS_REPEAT").lower() == "true"
+        return min(number, _MAX_LIMIT), repeats
 
     async def _work(self, model: str, may_repeat: bool) -> None:
         claim = partial(Store.claim, model=model, may_repeat=may_repeat)
@@ -202,7 +203,3 @@ class Running:
             except Exception as error:  # noqa: BLE001 - whatever it is, the answer is here
                 _log.error("the answer of a job cannot be kept yet: %s", error)
                 await asyncio.sleep(_SAVE_AGAIN_S)
-
-
-def _parameter(parameters: Any, name: str) -> str:
-    return str((parameters.get(name) or {}).get("string_value", ""))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from zmqtriton.config import FieldPath, Problem
+from zmqtriton.config import FieldPath, Problem, parameter_text
 from zmqtriton_addons.tools.checking.protobuf import messages, text
 
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
@@ -103,10 +103,6 @@ def _name_problems(
             )
 
 
-def _parameter(config: Any, name: str) -> str:
-    return str(config.parameters[name].string_value) if name in config.parameters else ""
-
-
 def _read_onnx(path: Path, _: Any) -> Tensors:
     if path.is_dir():
         path = path / "model.onnx"
@@ -184,7 +180,7 @@ def _read_tensorflow(path: Path, config: Any) -> Tensors:
     file = path / "saved_model.pb"
     if not file.exists() and (path / "saved_model.pbtxt").exists():
         return Tensors()
-    signature = _parameter(config, "TF_SIGNATURE_DEF") or "serving_default"
+    signature = parameter_text(config, "TF_SIGNATURE_DEF") or "serving_default"
     data = memoryview(file.read_bytes())
     try:
         signatures = {
@@ -220,7 +216,7 @@ def _read_graph(path: Path) -> Tensors:
 
 
 def _read_forest(path: Path, config: Any) -> Tensors:
-    kind = _parameter(config, "model_type")
+    kind = parameter_text(config, "model_type")
     files = [_FORESTS[kind]] if kind in _FORESTS else list(_FORESTS.values())
     version = path if path.is_dir() else path.parent
     if config.default_model_filename:

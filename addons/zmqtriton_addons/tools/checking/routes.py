@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.config import Problem
+from zmqtriton.config import Problem, parameter_text
 from zmqtriton_addons.routes import names
 
 _FIELD = ("parameters", names.PATH)
@@ -29,5 +29,4 @@ def taken_path_problems(config: Any, others: Mapping[str, str]) -> Iterator[Prob
 
 def path_in(config: Any) -> str:
     """Return the path that a configuration names; "" without one."""
-    has_path = names.PATH in config.parameters
-    return str(config.parameters[names.PATH].string_value) if has_path else ""
+    return parameter_text(config, names.PATH)

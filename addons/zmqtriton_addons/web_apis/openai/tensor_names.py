@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
-from zmqtriton_floor.signature import Input, Signature
+from zmqtriton_floor.signature import Input, Signature, config_parameter
 from zmqtriton_frontends.inference import ModelVersion
 
 _BOOL = BY_NAME["BOOL"].number
@@ -54,7 +54,7 @@ class TensorNames:
     def __init__(
         self, config: Mapping[str, Any], signature: Signature, *, has_template: bool = False
     ) -> None:
-        self._parameters = config.get("parameters") or {}
+        self._config = config
         self._signature = signature
         self.model = signature.model
         self.has_template = has_template
@@ -138,7 +138,7 @@ class TensorNames:
 
     def value(self, parameter: str) -> str:
         """Return the value of a parameter of the model; "" if it has none."""
-        return str((self._parameters.get(parameter) or {}).get("string_value", ""))
+        return config_parameter(self._config, parameter)
 
     def _input(self, parameter: str) -> Input | None:
         tensor = self._signature.inputs.get(self.wanted_name(parameter))
