@@ -7,9 +7,8 @@ import json
 import logging
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from zmqtriton import otlp_destination
@@ -22,6 +21,7 @@ from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
 from zmqtriton_frontends.metrics_api.model_metrics import head
 from zmqtriton_frontends.metrics_api.scraper import Scraper
+from zmqtriton_frontends.process import in_own_thread
 from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
@@ -117,7 +117,9 @@ class MetricsPusher(Service):
             _log.debug("no page of metrics: %r", error)
             return 0.0
         now_ns = time.time_ns()
-        return await _in_thread(lambda: self._exporter.export(page, now_ns, within_s))
+        return await in_own_thread(
+            lambda: self._exporter.export(page, now_ns, within_s), "exporter"
+        )
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pages, refused = self._exporter.pages, self._exporter.refused_points
@@ -133,24 +135,6 @@ class MetricsPusher(Service):
         lines.append(f"{name} {refused}")
         writer.write("".join(f"{line}\n" for line in lines).encode())
         writer.close()
-
-
-async def _in_thread(call: Callable[[], float]) -> float:
-    """Call in a thread that the end of the process does not wait for, unlike asyncio's own."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[float] = loop.create_future()
-
-    def settle(pause_s: float) -> None:
-        if not result.done():
-            result.set_result(pause_s)
-
-    def run() -> None:
-        pause_s = call()
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, pause_s)
-
-    threading.Thread(target=run, name="exporter", daemon=True).start()
-    return await result
 
 
 def _instance_id(gateway: Gateway) -> str:

@@ -12,6 +12,7 @@ _NAMES = {
     "client_progress": "Progress",
     "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
+    "own_threads": "in_own_thread settle",
     "turns": "TaskTurn",
 }
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
+    from zmqtriton_frontends.process.own_threads import in_own_thread, settle
     from zmqtriton_frontends.process.turns import TaskTurn
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqtriton_addons.jobs.process.store import FULL, Limits, Refused, Store
+from zmqtriton_frontends.process import settle
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class StoreThread:
         lock = -1
         while (store := self._open(lock := self._lock() if lock < 0 else lock)) is None:
             time.sleep(_OPEN_AGAIN_S)
-        self._tell(self.opened, None, None)
+        settle(self.opened, None)
         while self._work_off(store):
             pass
         store.close()
@@ -133,21 +134,7 @@ class StoreThread:
             _log.error("jobs cannot be written: %s", error)
             results = [(None, refusal_of(error))] * len(waiting)
         for (_, future), (result, problem) in zip(waiting, results, strict=True):
-            self._tell(future, result, problem)
-
-    def _tell(self, future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-        def settle() -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        try:
-            self._loop.call_soon_threadsafe(settle)
-        except RuntimeError:
-            _log.debug("the loop has ended before the store")
+            settle(future, result, problem)
 
 
 def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:

@@ -10,11 +10,11 @@ import asyncio
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 
 from zmqtriton_addons.jobs.process.webhooks.receivers import Allowed, NotAllowed, Receiver
+from zmqtriton_frontends.process import in_own_thread
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: .*)?\r?\n")
 _MAX_LINE = 16 << 10
@@ -31,32 +31,15 @@ async def resolve(host: str, port: int) -> list[str]:
 
     In a thread of its own: the resolver of one host may hang without delaying others.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[str]] = loop.create_future()
 
-    def settle(addresses: list[str], error: OSError | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(addresses)
-        else:
-            answer.set_exception(error)
-
-    def look() -> None:
-        addresses: list[str] = []
-        problem: OSError | None = None
+    def look() -> list[str]:
         try:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = [str(row[4][0]) for row in rows]
-        except (OSError, UnicodeError) as error:
-            problem = error if isinstance(error, OSError) else OSError(str(error))
-        try:
-            loop.call_soon_threadsafe(settle, addresses, problem)
-        except RuntimeError:
-            return  # the process has ended meanwhile
+        except UnicodeError as error:
+            raise OSError(str(error)) from error
+        return [str(row[4][0]) for row in rows]
 
-    threading.Thread(target=look, name="webhook-dns", daemon=True).start()
-    return await answer
+    return await in_own_thread(look, "webhook-dns")
 
 
 async def post(
