@@ -47,7 +47,8 @@ class ResourceSnapshot:
     processes: dict[int, str]
     #: None where tests run beside others: nobody can tell which of them a new name is of
     shared_memory: frozenset[str] | None
-    descriptors: int
+    #: what each is open on
+    descriptors: Mapping[str, str]
 
 
 def mark_session() -> str:
@@ -130,11 +131,13 @@ def _leaked_resources(before: ResourceSnapshot, mark: str) -> list[str]:
     leaks = _processes(before, mark)
     if before.shared_memory is not None:
         leaks += _new_names(before.shared_memory, mark)
-    if _descriptors() > before.descriptors + _DESCRIPTOR_TOLERANCE:
+    if len(_descriptors()) > len(before.descriptors) + _DESCRIPTOR_TOLERANCE:
         gc.collect()
         now = _descriptors()
-        if now > before.descriptors + _DESCRIPTOR_TOLERANCE:
-            leaks.append(f"{now - before.descriptors} file descriptors of this process")
+        excess = len(now) - len(before.descriptors)
+        if excess > _DESCRIPTOR_TOLERANCE:
+            new = sorted(kind for _, kind in now.items() - before.descriptors.items())
+            leaks.append(f"{excess} file descriptors of this process: {', '.join(new)}")
     return leaks
 
 
@@ -227,5 +230,10 @@ def _used_by_others(mark: str) -> frozenset[str]:
     return frozenset(used)
 
 
-def _descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def _descriptors() -> dict[str, str]:
+    opened = {}
+    for name in os.listdir("/proc/self/fd"):
+        # the listing's own is closed by now
+        with contextlib.suppress(OSError):
+            opened[name] = os.readlink(f"/proc/self/fd/{name}")
+    return opened

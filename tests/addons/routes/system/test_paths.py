@@ -28,6 +28,15 @@ async def root(request, infer):
     return (await infer({"IMAGE": request.bytes}))["TEXT"].tolist()[0]
 """
 
+#: Of each model; the last two take turns in one test alone.
+PATHS = {
+    "first": "/api/it",
+    "second": "/api/it/ocr",
+    "own": "/v2/mine",
+    "outer": "/turns",
+    "within": "/turns/in",
+}
+
 
 def add_model(server: Server, name: str, path: str) -> Path:
     directory = server.repository / name
@@ -45,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = ["--routes", "--model-control-mode=explicit", "--load-model=*"]
     # routes that are refused are a model that cannot be loaded
     server = Server(directory, [], options=[*options, "--strict-readiness=false"])
-    for name, path in (("first", "/api/it"), ("second", "/api/it/ocr"), ("own", "/v2/mine")):
+    for name, path in PATHS.items():
         add_model(server, name, path)
     with server:
         yield server
@@ -106,16 +115,16 @@ def test_a_path_that_cannot_be_had_is_refused_with_its_reason(
 
 
 def test_a_path_that_is_free_again_is_had_by_the_next(server: Server) -> None:
-    server.control_model("unload", "first")
-    eventually(lambda: who(server, "/api/it/ocr/who") == "second", 60)
+    server.control_model("unload", "outer")
+    eventually(lambda: who(server, "/turns/in/who") == "within", 60)
 
     # it has the path now, although the other one comes first by its name
-    server.control_model("load", "first")
-    eventually(lambda: "is taken" in reason(server, "first"), 60)
-    assert "second" == who(server, "/api/it/ocr/who")
+    server.control_model("load", "outer")
+    eventually(lambda: "is taken" in reason(server, "outer"), 60)
+    assert "within" == who(server, "/turns/in/who")
 
-    config = server.repository / "first" / "config.pbtxt"
-    config.write_text(config.read_text().replace("/api/it", "/two"))
-    server.control_model("load", "first")
-    eventually(lambda: who(server, "/two/who") == "first", 60)
-    assert 404 == who(server, "/api/it/who")
+    config = server.repository / "outer" / "config.pbtxt"
+    config.write_text(config.read_text().replace("/turns", "/two"))
+    server.control_model("load", "outer")
+    eventually(lambda: who(server, "/two/who") == "outer", 60)
+    assert 404 == who(server, "/turns/who")
