@@ -52,7 +52,8 @@ def kill_and_measure(folder: Path) -> Death:
 
         def nothing_left() -> bool:
             processes = leaks.marked_processes(mark).keys() - before.keys()
-            files = runtime.exists() and any(runtime.iterdir())
+            # walked, since it goes away meanwhile
+            files = any(names or more for _, names, more in os.walk(runtime))
             return not processes and not files and all(map(_is_free, ports))
 
         eventually(nothing_left, 30, "everything gone")
