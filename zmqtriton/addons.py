@@ -45,7 +45,7 @@ EXPLANATIONS = "zmqtriton.explanations"
 FEATURES = "zmqtriton.features"
 #: Parts of frontends that only our own add-ons have: `division` divides the requests to a model
 #: between two versions; in the metrics process `history` keeps samples and answers for them, and
-#: `agent_check` answers HAProxy.
+#: `agent_check` answers HAProxy; for the supervisor `stores` knows addresses of repositories.
 PARTS = "zmqtriton.parts"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)

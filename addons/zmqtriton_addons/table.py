@@ -69,6 +69,7 @@ TABLES: dict[str, dict[str, str]] = {
         "agent_check": "zmqtriton_addons.fleet.agent_check:AgentCheck",
         "division": "zmqtriton_addons.canaries.requests.division:division",
         "history": "zmqtriton_addons.history.sampler:Sampler",
+        "stores": "zmqtriton_addons.storage.places",
     },
     "zmqtriton.backends": {
         "routes": "zmqtriton_addons.routes.backend",
@@ -123,7 +124,7 @@ LOCAL_SERVICES = {
         "switch": "capture",
         "options": ("capture_to", "capture_byte_size"),
         "step": "zmqtriton_addons.capture.step:capture",
-        "check": "zmqtriton_addons.capture.rates:problem",
+        "check": "zmqtriton_addons.capture.options:problem",
     },
     "token_metrics": {
         "title": "TokenMetrics",

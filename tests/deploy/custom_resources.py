@@ -60,9 +60,21 @@ _RULE = {
     "labels": Optional(_TEXTS),
     "annotations": Optional(_TEXTS),
 }
+_INFERENCE_POOL = {
+    "selector": {"matchLabels": _TEXTS},
+    "targetPorts": [{"number": int}],
+    "endpointPickerRef": {
+        "group": Optional(str),
+        "kind": Optional(str),
+        "name": str,
+        "port": Optional({"number": int}),
+        "failureMode": Optional(str),
+    },
+}
 _PROMETHEUS_RULE = {"groups": [{"name": str, "interval": Optional(str), "rules": [_RULE]}]}
 
 SPECIFICATIONS = {
+    ("inference.networking.k8s.io/v1", "InferencePool"): _INFERENCE_POOL,
     ("keda.sh/v1alpha1", "ScaledObject"): _SCALED_OBJECT,
     ("monitoring.coreos.com/v1", "PodMonitor"): _POD_MONITOR,
     ("monitoring.coreos.com/v1", "PrometheusRule"): _PROMETHEUS_RULE,

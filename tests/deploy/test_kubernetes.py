@@ -131,7 +131,9 @@ def test_the_kustomization_names_every_file() -> None:
     assert container()["image"] == image["name"]
 
 
-@pytest.mark.parametrize("name", ["pod-monitor", "prometheus-rule", "scaled-object"])
+@pytest.mark.parametrize(
+    "name", ["inference-pool", "pod-monitor", "prometheus-rule", "scaled-object"]
+)
 def test_resources_of_operators_have_their_fields_and_no_others(name: str) -> None:
     resource = document(f"kubernetes/{name}.yaml")
     assert [] == problems(resource)
@@ -142,6 +144,15 @@ def test_resources_of_operators_have_their_fields_and_no_others(name: str) -> No
         f"{resource['kind']}.metadata.name is missing",
         f"{resource['kind']}.spec.extra: there is no such field",
     ] == problems(resource)
+
+
+def test_the_pool_has_the_pods_and_their_port() -> None:
+    pool = document("kubernetes/inference-pool.yaml")["spec"]
+    labels = pod()["metadata"]["labels"]
+
+    assert pool["selector"]["matchLabels"].items() <= labels.items()
+    [port] = [each for each in container()["ports"] if each["name"] == "http"]
+    assert [{"number": port["containerPort"]}] == pool["targetPorts"]
 
 
 def test_the_rules_for_the_operator_are_those_of_prometheus() -> None:

@@ -18,7 +18,7 @@ SURFACE = {
     "zmqtriton.config": "configurations: read, completed, judged and printed",
     "zmqtriton.environments": "the Python that a model asks for",
     "zmqtriton.repository": "models and versions in directories; their agents",
-    "zmqtriton.store_places": "addresses of repositories in object stores",
+    "zmqtriton.store_places": "whether a repository is in a store",
     # programs that ask a server
     "zmqtriton.console": "tables for people",
     "zmqtriton.control_client": "servers on this machine: their control socket and their HTTP",

@@ -19,16 +19,16 @@ ADDONS = "addons/zmqtriton_addons/"
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
     "core": 49_420,
-    "tests": 76_750,
-    "tests/addons": 20_640,
+    "tests": 77_050,
+    "tests/addons": 21_080,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}token_metrics": 200,
     f"{ADDONS}otlp_metrics": 420,
     f"{ADDONS}backends": 1_540,
-    f"{ADDONS}capture": 1_140,
+    f"{ADDONS}capture": 1_360,
     f"{ADDONS}commands": 260,
-    f"{ADDONS}ctl": 750,
-    f"{ADDONS}storage": 740,
+    f"{ADDONS}ctl": 770,
+    f"{ADDONS}storage": 1_620,
     f"{ADDONS}tracing": 610,
     f"{ADDONS}door": 1_380,
     f"{ADDONS}fleet": 2_270,
@@ -46,7 +46,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 930,
 }
 #: The modules of core and add-ons.
-FILES = 1_100
+FILES = 1_110
 #: So far above what is there a budget may stand.
 SLACK = 100
 

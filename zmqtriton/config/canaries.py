@@ -180,6 +180,8 @@ def _seconds(value: Any) -> float:
 
 
 def _header(value: Any) -> tuple[str, str]:
+    if value == "off":
+        return "", ""
     if not isinstance(value, str):
         raise ValueError
     name, _, content = value.partition(":")
@@ -227,7 +229,7 @@ _PERCENTAGE = "a percentage from 0 to 100"
 _FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "version": ("version", _count, "the number of a version"),
     "weight": ("weight", _percentage, _PERCENTAGE),
-    "header": ("header", _header, "a header such as 'X-Canary: 1'"),
+    "header": ("header", _header, "a header such as 'X-Canary: 1', or 'off'"),
     "sticky": ("sticky", _header_name, "the name of a header, 'id', or 'off'"),
     "shadow": ("shadow", _percentage, _PERCENTAGE),
     "tolerance": ("tolerance", _number, "a number from 0 on"),

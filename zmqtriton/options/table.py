@@ -451,7 +451,9 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "capture",
             "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'.",
         ),
-        a.text("capture-to", "Directory of the captured requests."),
+        a.text(
+            "capture-to", "Directory of the captured requests, or s3://, gs://, as://, https://."
+        ),
         a.long_integer(
             "capture-byte-size",
             "Limit on the bytes of all captured requests; the oldest go first. 0: no limit.",

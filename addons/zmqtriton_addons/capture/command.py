@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import EXIT_REFUSED, exit_on_error, print_document, print_table, with_format
+from zmqtriton.ctl import EXIT_REFUSED, exit_on_error, print_result, print_table, with_format
 from zmqtriton.embedded import Server, connect
 from zmqtriton_addons.capture.records import read
 from zmqtriton_addons.capture.replaying import (
@@ -112,33 +112,35 @@ def replay(
         ask = lambda: connect(context.obj.name, path=context.obj.directory)  # noqa: E731
     with ask() as server:
         report = send_again(server, records, plan)
-    _print(report, form)
+    print_result(form, describe_report(report), lambda: print_report(report))
     if not report.has_passed:
         sys.exit(EXIT_REFUSED)
 
 
-def _print(report: Report, form: str) -> None:
+def describe_report(report: Report) -> dict[str, Any]:
+    """Return the report for programs."""
+    return {
+        "results": dict(report.counts),
+        "latencies": report.latencies(),
+        "tensors": [
+            {"model": model, "tensor": tensor, "count": count, "worst": text, "id": id_}
+            for (model, tensor), (count, _, text, id_) in report.worst.items()
+        ],
+        "shown": [
+            {
+                "id": result.id,
+                "model": result.model,
+                "result": result.kind,
+                "differences": [d.text for d in result.differences],
+            }
+            for result in report.shown
+        ],
+    }
+
+
+def print_report(report: Report) -> None:
+    """Print the report for people."""
     latencies = report.latencies()
-    if form != "table":
-        document = {
-            "results": dict(report.counts),
-            "latencies": latencies,
-            "tensors": [
-                {"model": model, "tensor": tensor, "count": count, "worst": text, "id": id_}
-                for (model, tensor), (count, _, text, id_) in report.worst.items()
-            ],
-            "shown": [
-                {
-                    "id": result.id,
-                    "model": result.model,
-                    "result": result.kind,
-                    "differences": [d.text for d in result.differences],
-                }
-                for result in report.shown
-            ],
-        }
-        print_document(form, document)
-        return
     kinds = ("equal", "within tolerance", "different", FAILED, SKIPPED)
     print_table(["Result", "Requests"], [[kind, str(report.counts[kind])] for kind in kinds])
     if latencies:

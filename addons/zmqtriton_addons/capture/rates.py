@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 from zlib import crc32
 
 #: Sequences whose captures have begun, and are remembered.
@@ -31,17 +31,6 @@ class Rate(NamedTuple):
 def parse(text: str) -> tuple[Rate, ...]:
     """Return the rates of an option's value. Raises ValueError."""
     return tuple(_rate(word.strip()) for word in text.split(","))
-
-
-def problem(options: Mapping[str, Any]) -> str:
-    """Return the fault of the options; "" without one."""
-    try:
-        parse(options["capture"])
-    except ValueError as error:
-        return f"'--capture={options['capture']}': {error}"
-    if not options["capture_to"]:
-        return "'--capture' requires '--capture-to', the directory of the records"
-    return ""
 
 
 def _rate(word: str) -> Rate:

@@ -121,7 +121,7 @@ def describe(tensor: Tensor, file_stem: str, key: bytes = b"") -> Description:
         digest = blake2b(data, key=key, digest_size=_HASH_BYTES).hexdigest()
         return Description({**entry, "hash": digest})
     if len(data) <= INLINE_BYTES:
-        values = _json_values(tensor)
+        values = json_values(tensor)
         if values is not None:
             return Description({**entry, "data": values})
     if not datatype.numpy_name or datatype.number == BYTES:
@@ -169,7 +169,7 @@ def write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _json_values(tensor: Tensor) -> list[Any] | None:
+def json_values(tensor: Tensor) -> list[Any] | None:
     """Return the elements for JSON; None if it cannot have them exactly."""
     if tensor.datatype == BYTES:
         try:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S
 from zmqtriton.ctl import (
+    EXIT_REFUSED,
     MODEL,
     CommandGroup,
+    exit_on_error,
     print_result,
     print_table,
     run_with_client,
@@ -76,14 +81,48 @@ def canary() -> None:
 @canary.command()
 @click.argument("model", type=MODEL)
 @click.argument("version", type=click.IntRange(1))
+@click.option(
+    "--from-capture",
+    "captures",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Send it these captured requests first; end it, with status 1, if an answer differs by "
+    "more than --tolerance.",
+)
 @_with_settings
 @with_format
 @click.pass_context
 def start(
-    context: click.Context, /, model: str, version: int, *, form: str, **settings: str | None
+    context: click.Context,
+    /,
+    model: str,
+    version: int,
+    *,
+    captures: Path | None,
+    form: str,
+    **settings: str | None,
 ) -> None:
     """Load VERSION of MODEL beside the one that serves, and give it its share."""
-    _show(form, _call(context, "canary.start", _values(model, settings, version=version)))
+    values = _values(model, settings, version=version)
+    if captures is None:
+        _show(form, _call(context, "canary.start", values))
+        return
+    if not any(settings[name] for name in ("weight", "header", "shadow")):
+        raise click.UsageError("a canary needs --weight, --header or --shadow, or gets nothing")
+    from zmqtriton_addons.capture.command import describe_report, print_report
+    from zmqtriton_addons.capture.judging import judge
+
+    with exit_on_error():
+        report, document = judge(context, partial(_call, context), values, captures)
+
+    def show() -> None:
+        print_report(report)
+        click.echo()
+        _print([document])
+
+    print_result(form, {"replay": describe_report(report), "canary": document}, show)
+    if not report.has_passed:
+        sys.exit(EXIT_REFUSED)
 
 
 @canary.command("set")

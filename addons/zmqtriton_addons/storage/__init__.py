@@ -1,1 +1,1 @@
-"""Model repositories in object stores (s3://, gs://, as://): read, and copied to this machine."""
+"""Model repositories in stores (s3://, gs://, as://, hf://, oci://): read, and copied here."""

@@ -10,11 +10,13 @@ import asyncio
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from zmqtriton.long_steps import LifelineReporter, Reporter, printable
 from zmqtriton_addons.storage import store_calls
 from zmqtriton_addons.storage.mirror import Mirror
+from zmqtriton_addons.storage.opening import Stores
 from zmqtriton_floor import logs, prctl, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
@@ -26,6 +28,7 @@ class StorageProcess:
         self._loop = loop
         self._work: dict[int, asyncio.Task[None]] = {}
         self._mirrors: dict[str, Mirror] = {}
+        self._stores = Stores()
         self.ended = loop.create_future()
         loop.add_reader(line.fileno(), self._receive)
 
@@ -66,13 +69,18 @@ class StorageProcess:
 
     async def _execute(self, call: wire.Call, arguments: dict[str, Any]) -> Any:
         urls = arguments["urls"]
+        open_store = partial(self._stores.open, revisions=arguments["revisions"])
         if call.verb == "names":
-            return await store_calls.list_models(urls)
-        if call.verb == "copy":
+            result: Any = await store_calls.list_models(urls, open_store)
+        elif call.verb == "copy":
             model, is_patient = arguments["model"], arguments["is_patient"]
             mirror = self._mirror(arguments)
-            return await store_calls.copy_model(mirror, call.id, model, urls, is_patient=is_patient)
-        raise InvalidArgument(f"unknown call '{call.verb}'")
+            result = await store_calls.copy_model(
+                mirror, call.id, model, urls, open_store, is_patient=is_patient
+            )
+        else:
+            raise InvalidArgument(f"unknown call '{call.verb}'")
+        return {"result": result, "revisions": self._stores.revisions}
 
     def _mirror(self, arguments: dict[str, Any]) -> Mirror:
         directory = arguments["directory"]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.store_places import AZURE, GS, S3, BucketPath
+from zmqtriton_addons.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_floor.errors import InvalidArgument
 
 #: Names Triton's file, with credentials by kind and by the beginning of the URL.

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zmqtriton.long_steps import ByteCounter, Reporter
+from zmqtriton_addons.storage.file_stores import FileStore
 from zmqtriton_addons.storage.trees import ModelTree, StoredObject, digest, missing_paths
 from zmqtriton_floor.errors import InternalError
 
 if TYPE_CHECKING:
     from zmqtriton_addons.storage.stores import ObjectStore
+
+    Store = ObjectStore | FileStore
 
 _LIST = "list.json"
 #: For whoever may enter the directory of all copies: stubs of other users may.
@@ -99,7 +102,7 @@ class Mirror:
             threading.Thread(target=shutil.rmtree, args=(gone, True), daemon=True).start()
 
     async def copy_model(
-        self, number: int, model: str, url: str, tree: ModelTree, store: ObjectStore
+        self, number: int, model: str, url: str, tree: ModelTree, store: Store
     ) -> str:
         """Copy a model and return the directory; "" if the objects have changed meanwhile."""
         draft = self._root / f"{number}.new"
@@ -129,7 +132,7 @@ class Mirror:
         model: str,
         url: str,
         tree: ModelTree,
-        store: ObjectStore,
+        store: Store,
         reporter: Reporter,
     ) -> None:
         for folder in {str(Path(path).parent) for path in tree.files} | set(tree.directories):
@@ -137,7 +140,8 @@ class Mirror:
         left = self._link(place, model, url, tree)
         needed = sum(tree.files[path].size for path in left)
         free = shutil.disk_usage(place).free - _ROOM
-        if needed > free:
+        # files of the other stores are linked, where they can be
+        if needed > free and not isinstance(store, FileStore):
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
         counter = _CopyCounter(f"Copying {url}/{model}", needed, reporter)
@@ -148,7 +152,7 @@ class Mirror:
 
     async def _fetch(
         self,
-        store: ObjectStore,
+        store: Store,
         name: str,
         entry: StoredObject,
         target: Path,
@@ -156,12 +160,16 @@ class Mirror:
     ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         async with self._file_semaphore:
+            if isinstance(store, FileStore):
+                await store.place(name, target, counter.add)
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             file = os.open(target, flags, _FILE_MODE)
             try:
-                starts = range(0, entry.size, _CHUNK_BYTES)
-                await gather_or_cancel(
-                    self._fetch_piece(store, name, entry, file, at, counter) for at in starts
-                )
+                if not isinstance(store, FileStore):
+                    starts = range(0, entry.size, _CHUNK_BYTES)
+                    await gather_or_cancel(
+                        self._fetch_piece(store, name, entry, file, at, counter) for at in starts
+                    )
                 if _is_program(file):
                     # stores know no modes, and an environment is of no use without
                     os.fchmod(file, _DIRECTORY_MODE)

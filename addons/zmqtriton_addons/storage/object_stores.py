@@ -1,4 +1,4 @@
-"""Models in object stores, which a process copies to this machine before they are read.
+"""Models in stores, which a process copies to this machine before they are read.
 
 A store that does not answer changes nothing in what is served. Does no I/O.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ _FRESH_S = 1.0
 _POLLED_S = 10.0
 #: The problem of a model whose store could not be reached: another try may find it.
 _UNREACHABLE = "unreachable"
-_COPIES = "it is copied from the object store"
+_COPIES = "it is copied from the store"
 
 ResultCallback = Callable[[Any], None]
 
@@ -64,6 +64,8 @@ class ObjectStores(Feature):
         self._models: dict[str, dict[str, str]] = {}
         self._unusable_models: dict[str, dict[str, str]] = {}
         self._errors: dict[str, str] = {}
+        #: The revisions that URLs mean as long as this server runs.
+        self._revisions: dict[str, str] = {}
         #: The last copy of each model.
         self._last_copies: dict[str, LocalCopy] = {}
         #: Copies on this machine, with their models.
@@ -195,7 +197,8 @@ class ObjectStores(Feature):
         self, number: int, verb: str, arguments: dict[str, Any], then: ResultCallback
     ) -> None:
         self._pending_calls[number] = then
-        self._send_call(verb, {**arguments, "urls": self._urls}, number)
+        repositories = {"urls": self._urls, "revisions": self._revisions}
+        self._send_call(verb, {**arguments, **repositories}, number)
 
     def _send_call(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
         if not self._serial:
@@ -226,9 +229,19 @@ class ObjectStores(Feature):
         self._end_copy(answer.id)
         then = self._pending_calls.pop(answer.id, None)
         if then is not None:
-            error = from_number(answer.code, answer.text) if answer.code else None
-            then(error or json.loads(answer.result))
+            if answer.code:
+                then(from_number(answer.code, answer.text))
+                return True
+            said = json.loads(answer.result)
+            self._keep_revisions(said["revisions"])
+            then(said["result"])
         return True
+
+    def _keep_revisions(self, revisions: dict[str, str]) -> None:
+        for url, revision in revisions.items():
+            if url not in self._revisions:
+                self._revisions[url] = revision
+                self._plan.log("I", f"{url} is {revision}, as long as this server runs")
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         """Take note of a death. The next question starts another process."""
@@ -240,7 +253,7 @@ class ObjectStores(Feature):
         self._copy_status.clear()
         calls, self._pending_calls = self._pending_calls, {}
         for then in calls.values():
-            then(InternalError(f"the process that asks object stores has died: {reason.text}"))
+            then(InternalError(f"the process that asks stores has died: {reason.text}"))
 
     def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the process, for the status."""
@@ -249,6 +262,16 @@ class ObjectStores(Feature):
     def describe_preparations(self) -> list[dict[str, Any]]:
         """Describe how far each copy is, for the status."""
         return [status.describe(self._plan.now_s) for status in self._copy_status.values()]
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Describe where models come from, for the status; counts are not needed."""
+        sources = [
+            {"model": model, "repository": url, "revision": self._revisions[url]}
+            for model, copy in self._last_copies.items()
+            for url in copy.repository_urls
+            if url in self._revisions and copy.directory
+        ]
+        return {"model_sources": sources} if sources else {}
 
     # ------------------------------------------------------------------- copies
 

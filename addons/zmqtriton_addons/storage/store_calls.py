@@ -6,14 +6,13 @@ A store that does not answer only affects its own models.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from zmqtriton.store_places import parse_url
 from zmqtriton_addons.storage.mirror import Mirror, gather_or_cancel
-from zmqtriton_addons.storage.stores import InvalidObjectName, ObjectStore
 from zmqtriton_addons.storage.trees import (
+    InvalidObjectName,
     StoredObject,
     build_tree,
     digest,
@@ -22,6 +21,11 @@ from zmqtriton_addons.storage.trees import (
 )
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 
+if TYPE_CHECKING:
+    from zmqtriton_addons.storage.mirror import Store
+
+#: Opens a repository by its URL, or raises ZmqTritonError.
+OpenStore = Callable[[str], Awaitable["Store"]]
 #: What was changed this recently may be half of an upload.
 _RECENT_CHANGE_S = 60.0
 #: How long nothing may change before an upload counts as complete.
@@ -31,14 +35,14 @@ _MAX_ATTEMPTS = 5
 _MAX_CONCURRENT_LISTINGS = 16
 
 
-async def list_models(urls: Sequence[str]) -> list[dict[str, Any]]:
+async def list_models(urls: Sequence[str], open_store: OpenStore) -> list[dict[str, Any]]:
     """List the models of each repository with fingerprints and problems, or its error."""
-    return await gather_or_cancel(_names(url) for url in urls)
+    return await gather_or_cancel(_names(url, open_store) for url in urls)
 
 
-async def _names(url: str) -> dict[str, Any]:
+async def _names(url: str, open_store: OpenStore) -> dict[str, Any]:
     try:
-        store = ObjectStore(parse_url(url))
+        store = await open_store(url)
         try:
             by_model = group_by_model(await store.list_objects())
         except InvalidObjectName:
@@ -49,7 +53,7 @@ async def _names(url: str) -> dict[str, Any]:
     return {"models": {name: digest(objects) for name, objects in by_model.items()}, "odd": {}}
 
 
-async def _names_one_by_one(store: ObjectStore) -> dict[str, Any]:
+async def _names_one_by_one(store: Store) -> dict[str, Any]:
     models: dict[str, str] = {}
     odd: dict[str, str] = {}
     turns = asyncio.Semaphore(_MAX_CONCURRENT_LISTINGS)
@@ -66,13 +70,19 @@ async def _names_one_by_one(store: ObjectStore) -> dict[str, Any]:
 
 
 async def copy_model(
-    mirror: Mirror, number: int, model: str, urls: Sequence[str], *, is_patient: bool
+    mirror: Mirror,
+    number: int,
+    model: str,
+    urls: Sequence[str],
+    open_store: OpenStore,
+    *,
+    is_patient: bool,
 ) -> dict[str, Any]:
     """Find a model, and copy it if it is in exactly one place.
 
     With `is_patient` uploads are waited for. Raises ZmqTritonError.
     """
-    looks = await gather_or_cancel(_find_source(url, model) for url in urls)
+    looks = await gather_or_cancel(_find_source(url, model, open_store) for url in urls)
     errors = [look for look in looks if isinstance(look, ZmqTritonError)]
     places = [look for look in looks if isinstance(look, _ModelSource)]
     answer = {"urls": [place.url for place in places], "directory": "", "digest": "", "odd": ""}
@@ -96,15 +106,17 @@ async def copy_model(
 class _ModelSource:
     """A repository that has the model."""
 
-    def __init__(self, url: str, store: ObjectStore, objects: list[StoredObject]) -> None:
+    def __init__(self, url: str, store: Store, objects: list[StoredObject]) -> None:
         self.url = url
         self.store = store
         self.objects = objects
 
 
-async def _find_source(url: str, model: str) -> _ModelSource | ZmqTritonError | None:
+async def _find_source(
+    url: str, model: str, open_store: OpenStore
+) -> _ModelSource | ZmqTritonError | None:
     try:
-        store = ObjectStore(parse_url(url))
+        store = await open_store(url)
         objects = await store.list_objects(model)
     except ZmqTritonError as error:
         return error

@@ -15,9 +15,9 @@ import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from zmqtriton.store_places import AZURE, GS, BucketPath
 from zmqtriton_addons.storage.credentials import store_options
-from zmqtriton_addons.storage.trees import StoredObject
+from zmqtriton_addons.storage.places import AZURE, GS, BucketPath
+from zmqtriton_addons.storage.trees import InvalidObjectName, StoredObject
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 #: For one answer with all of its body; parts are small enough for a slow line.
@@ -28,10 +28,6 @@ _RETRY_WITHIN = timedelta(seconds=30)
 #: More than any model repository has; it would fill the memory.
 _MAX_OBJECTS = 1_000_000
 _PAGE = 1000
-
-
-class InvalidObjectName(InvalidArgument):
-    """Raised for an object whose name cannot be a path, which hides all others of its folder."""
 
 
 class ObjectStore:
@@ -117,6 +113,13 @@ class ObjectStore:
             raise self._failure(f"read at {path}", error) from None
         return data, str(answer.meta.get("e_tag") or "")
 
+    def put(self, path: str, content: bytes) -> None:
+        """Write an object, and wait until it is there: in a thread that may."""
+        try:
+            obstore.put(self._client, f"{self._prefix}{path}", content)
+        except (BaseError, OSError) as error:
+            raise self._failure(f"written at {path}", error) from None
+
     def _failure(self, what: str, error: Exception) -> InternalError:
         return InternalError(f"{self._bucket_path.url} cannot be {what}: {_summarize(error)}")
 
@@ -137,7 +140,7 @@ def _summarize(error: Exception) -> str:
     if code:
         text = code.group(1) + (f": {message.group(1)}" if message else "")
     else:
-        text = re.sub(r"^.*?(?=Error performing (?:GET|HEAD))", "", text, flags=re.DOTALL)
+        text = re.sub(r"^.*?(?=Error performing (?:GET|HEAD|PUT|POST))", "", text, flags=re.DOTALL)
         text = re.sub(r" in \d[\d.]*[mnµ]?s, after \d+ retries.*? - ", ": ", text)
         text = re.sub(r"\?\S*", "", text)
     return " ".join(text.split())[:500] or type(error).__name__

@@ -18,6 +18,10 @@ _MAX_PATH = 2048
 _MAX_PARTS = 64
 
 
+class InvalidObjectName(InvalidArgument):
+    """Raised for an object whose name cannot be a path, which hides all others of its folder."""
+
+
 class StoredObject(NamedTuple):
     """One object in a folder of a store."""
 

@@ -35,7 +35,7 @@ class CountTokens:
         if model.generation not in self._names:
             if len(self._names) >= _MAX_MODELS:  # generations of a server that reloads for ever
                 self._names.clear()
-            self._names[model.generation] = _names(model)
+            self._names[model.generation] = text_names(model)
         names = self._names[model.generation]
         if names is None:
             return checked
@@ -94,7 +94,8 @@ def count_tokens_of(gateway: Gateway) -> CountTokens:
     return CountTokens(Line(path))
 
 
-def _names(model: ModelVersion) -> TensorNames | None:
+def text_names(model: ModelVersion) -> TensorNames | None:
+    """Return the tensors of a model whose tokens are counted; None for another."""
     names = names_of(model)
     counts = names.is_decoupled or names.completion_tokens
     return names if names.text_output and counts else None

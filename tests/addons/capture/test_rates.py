@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.capture.rates import Rate, Sampler, parse, problem
+from zmqtriton_addons.capture.options import problem
+from zmqtriton_addons.capture.rates import Rate, Sampler, parse
 
 
 def test_rates_are_shares_or_numbers_per_second() -> None:
@@ -23,6 +24,20 @@ def test_other_rates_are_refused_with_the_reason(text: str) -> None:
 def test_a_directory_is_needed() -> None:
     assert "--capture-to" in problem({"capture": "a", "capture_to": ""})
     assert "" == problem({"capture": "a", "capture_to": "/d"})
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("https://logger/events", ""),
+        ("https://", "has no host"),
+        ("s3://", "is not of the form s3://"),
+        ("hf://org/name", "is no bucket"),
+    ],
+)
+def test_the_place_of_records_is_a_directory_a_bucket_or_an_address(place: str, text: str) -> None:
+    assert text in problem({"capture": "a", "capture_to": place})
+    assert bool(text) == bool(problem({"capture": "a", "capture_to": place}))
 
 
 def test_a_name_or_the_beginning_of_names() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.store_places import parse_url
 from zmqtriton_addons.storage.credentials import CREDENTIALS_VARIABLE, store_options
+from zmqtriton_addons.storage.places import parse_bucket_url
 from zmqtriton_floor.errors import InvalidArgument
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
@@ -57,18 +57,20 @@ FOUND = {"access_key_id": "id", "secret_access_key": "key"}
 def test_the_usual_variables_say_who_we_are(
     url: str, variables: dict[str, str], expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert expected == store_options(parse_url(url), {"HOME": str(tmp_path), **variables})
+    assert expected == store_options(parse_bucket_url(url), {"HOME": str(tmp_path), **variables})
 
 
 def test_google_s_file_is_named_by_its_variable_and_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
     with pytest.raises(InvalidArgument, match="cannot be read"):
-        store_options(parse_url("gs://b"), variables)
+        store_options(parse_bucket_url("gs://b"), variables)
 
     path.write_text("{}")
 
-    assert {"application_credentials": str(path)} == store_options(parse_url("gs://b"), variables)
+    assert {"application_credentials": str(path)} == store_options(
+        parse_bucket_url("gs://b"), variables
+    )
 
 
 @pytest.mark.row("F21")
@@ -85,16 +87,16 @@ def test_in_triton_s_file_the_longest_name_that_fits_counts(tmp_path: Path) -> N
     variables = {CREDENTIALS_VARIABLE: str(tmp_path / "credentials"), **KEYS, "HOME": str(tmp_path)}
 
     assert {**FOUND, "session_token": "t"} == store_options(
-        parse_url("s3://bucket/path"), variables
+        parse_bucket_url("s3://bucket/path"), variables
     )
-    assert "any" == store_options(parse_url("s3://other"), variables)["access_key_id"]
-    options = store_options(parse_url("gs://b"), variables)
+    assert "any" == store_options(parse_bucket_url("s3://other"), variables)["access_key_id"]
+    options = store_options(parse_bucket_url("gs://b"), variables)
     assert {"application_credentials": str(tmp_path / "credentials")} == options
     assert {"account_name": "acc", "account_key": "k"} == store_options(
-        parse_url("as://acc/c/p"), variables
+        parse_bucket_url("as://acc/c/p"), variables
     )
     with pytest.raises(InvalidArgument, match="has no credential for as://other/c"):
-        store_options(parse_url("as://other/c"), variables)
+        store_options(parse_bucket_url("as://other/c"), variables)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_file_that_is_wrong_is_refused_without_its_content(
         path.write_text(text)
 
     with pytest.raises(InvalidArgument, match=reason) as raised:
-        store_options(parse_url("s3://bucket"), {CREDENTIALS_VARIABLE: str(path)})
+        store_options(parse_bucket_url("s3://bucket"), {CREDENTIALS_VARIABLE: str(path)})
 
     assert "secret" not in raised.value.text
 
@@ -130,8 +132,8 @@ def test_what_aws_configure_has_written_is_read_by_profile(tmp_path: Path) -> No
     (folder / "config").write_text("[default]\nregion = eu\n[profile work]\nregion = us\n")
     home = {"HOME": str(tmp_path)}
 
-    assert {**FOUND, "region": "eu"} == store_options(parse_url("s3://b"), home)
-    options = store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "work"})
+    assert {**FOUND, "region": "eu"} == store_options(parse_bucket_url("s3://b"), home)
+    options = store_options(parse_bucket_url("s3://b"), {**home, "AWS_PROFILE": "work"})
     assert {"access_key_id": "w", "secret_access_key": "s", "region": "us"} == options
     with pytest.raises(InvalidArgument, match="no AWS profile 'nobody'"):
-        store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "nobody"})
+        store_options(parse_bucket_url("s3://b"), {**home, "AWS_PROFILE": "nobody"})

@@ -28,7 +28,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 URL = "s3://bucket"
-COPIED = "it is copied from the object store"
+COPIED = "it is copied from the store"
 
 
 class Introductions:
@@ -88,7 +88,7 @@ class Watched:
             model, None, self.outcomes.append, is_patient=True, is_poll=is_poll
         )
 
-    def answer(self, result: Any) -> list[Any]:
+    def answer(self, result: Any, revisions: dict[str, str] | None = None) -> list[Any]:
         """To the question that was asked last."""
         self.act()
         number = self.questions[-1][0]
@@ -97,7 +97,7 @@ class Watched:
             number,
             result.number if error else 0,
             result.text if error else "",
-            "null" if error else json.dumps(result),
+            "null" if error else json.dumps({"result": result, "revisions": revisions or {}}),
         )
         assert self.stores.handle_result(self.serial, message)
         return self.act()
@@ -154,7 +154,13 @@ def test_a_model_is_read_when_its_copy_is_there() -> None:
     assert [] == watched.act()
     assert [ReadModel(ticket, "m", None, COPY)] == watched.answer(there())
     (question,) = watched.questions
-    expected = {"model": "m", "directory": "/copies", "is_patient": True, "urls": [URL]}
+    expected = {
+        "model": "m",
+        "directory": "/copies",
+        "is_patient": True,
+        "urls": [URL],
+        "revisions": {},
+    }
     assert ("copy", expected) == question[1:]
 
 
@@ -277,7 +283,7 @@ def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() 
     watched.stores.process_ended(first, because("killed by SIGKILL"), "")
 
     (read,) = watched.act()
-    text = "the process that asks object stores has died: killed by SIGKILL"
+    text = "the process that asks stores has died: killed by SIGKILL"
     assert LocalCopy((), "", "unreachable", text) == read.local_copy
     watched.read("m")
     watched.act()

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from tests.addons.storage.fake_store import FakeStore
-
-pytest.importorskip("obstore")
-
 from tests.support.reports import Reports
-from zmqtriton.store_places import BucketPath
 from zmqtriton_addons.storage import store_calls
 from zmqtriton_addons.storage.mirror import Mirror
 from zmqtriton_floor.errors import InternalError
@@ -23,15 +19,20 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
     """By bucket."""
     by_bucket: dict[str, FakeStore] = {"one": FakeStore({}), "two": FakeStore({})}
 
-    def opened(place: BucketPath) -> FakeStore:
-        return by_bucket[place.bucket]
-
-    monkeypatch.setattr(store_calls, "ObjectStore", opened)
     monkeypatch.setattr(store_calls, "_QUIET_S", 0.0)
     return by_bucket
 
 
-def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
+def opener(stores: dict[str, FakeStore]) -> Any:
+    async def open_store(url: str) -> FakeStore:
+        return stores[url.partition("://")[2]]
+
+    return open_store
+
+
+def copy(
+    stores: dict[str, FakeStore], tmp_path: Path, *, is_patient: bool = False
+) -> dict[str, Any]:
     urls = ["s3://one", "s3://two"]
     return asyncio.run(
         store_calls.copy_model(
@@ -39,6 +40,7 @@ def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
             1,
             "m",
             urls,
+            opener(stores),
             is_patient=is_patient,
         )
     )
@@ -50,20 +52,20 @@ def test_a_store_that_is_down_hides_nothing_of_the_others(
     stores["one"].is_down = True
     stores["two"].contents["m/1/model.py"] = b"x"
 
-    names = asyncio.run(store_calls.list_models(["s3://one", "s3://two"]))
+    names = asyncio.run(store_calls.list_models(["s3://one", "s3://two"], opener(stores)))
 
     assert ({"error": "it is down"}, ["m"]) == (names[0], list(names[1]["models"]))
-    assert ["s3://two"] == copy(tmp_path)["urls"]
+    assert ["s3://two"] == copy(stores, tmp_path)["urls"]
     del stores["two"].contents["m/1/model.py"]
     with pytest.raises(InternalError, match="it is down"):
-        copy(tmp_path)
+        copy(stores, tmp_path)
 
 
 def test_what_two_stores_have_is_not_fetched(stores: dict[str, FakeStore], tmp_path: Path) -> None:
     for store in stores.values():
         store.contents["m/1/model.py"] = b"x"
 
-    answer = copy(tmp_path)
+    answer = copy(stores, tmp_path)
 
     assert (["s3://one", "s3://two"], "") == (answer["urls"], answer["directory"])
     assert [] == stores["one"].reads
@@ -84,7 +86,7 @@ def test_who_is_patient_waits_until_an_upload_is_over(
 
     store.meanwhile = upload
 
-    answer = copy(tmp_path, is_patient=True)
+    answer = copy(stores, tmp_path, is_patient=True)
 
     names = {
         str(p.relative_to(answer["directory"])) for p in Path(answer["directory"]).rglob("*.*")
@@ -99,10 +101,10 @@ def test_what_is_here_already_is_not_fetched_again(
     stores: dict[str, FakeStore], tmp_path: Path
 ) -> None:
     stores["one"].contents["m/1/model.py"] = b"x"
-    first = copy(tmp_path)
+    first = copy(stores, tmp_path)
     stores["one"].reads.clear()
 
-    assert first == copy(tmp_path, is_patient=True)
+    assert first == copy(stores, tmp_path, is_patient=True)
     assert [] == stores["one"].reads
 
 
@@ -112,7 +114,7 @@ def test_a_name_that_cannot_be_a_file_is_the_model_s_problem(
 ) -> None:
     stores["one"].contents |= {"m/1/model.py": b"x", "m/1/../../outside": b"x"}
 
-    answer = copy(tmp_path)
+    answer = copy(stores, tmp_path)
 
     assert "has a name that cannot be a file's" in answer["odd"]
     assert ("", True) == (answer["directory"], bool(answer["digest"]))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.supervisor.machine.processes.spawner import withheld
+from zmqtriton.supervisor.machine.processes.model_variables import withheld
 
 _LOCAL = ("/srv/models",)
 _STORES = {
     "s3://bucket/models": ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
     "gs://bucket/models": ["GOOGLE_APPLICATION_CREDENTIALS"],
     "as://account/container/models": ["AZURE_STORAGE_KEY"],
+    "hf://org/name": ["HF_TOKEN"],
+    "oci://registry/name": ["DOCKER_AUTH_CONFIG"],
 }
 
 

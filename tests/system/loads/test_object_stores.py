@@ -283,13 +283,13 @@ def test_a_bucket_of_google_is_listed_and_copied_likewise(
     line = Lifeline(ours)
 
     def ask(verb: str, **arguments: Any) -> Any:
-        line.send(wire.Call(1, verb, json.dumps(arguments)))
+        line.send(wire.Call(1, verb, json.dumps({"revisions": {}, **arguments})))
         answers: list[wire.CallResult] = []
         while not answers:
             assert line.wait(30)
             answers = [said for said, _ in line.receive() if isinstance(said, wire.CallResult)]
         (answer,) = answers
-        return json.loads(answer.result) if not answer.code else answer.text
+        return json.loads(answer.result)["result"] if not answer.code else answer.text
 
     try:
         (names, missing) = ask("names", urls=[*urls, "gs://nobucket/models"])

@@ -6,21 +6,15 @@ import os
 import secrets
 import shutil
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from zmqtriton_addons.capture.frames import timestamp
 from zmqtriton_addons.capture.process.assembly import Capture
-from zmqtriton_addons.capture.records import (
-    LINES,
-    describe,
-    file_name,
-    omitted,
-    write_new,
-)
+from zmqtriton_addons.capture.process.documents import document_of
+from zmqtriton_addons.capture.records import LINES, write_new
 
 #: A segment ends when it is as large, or as old.
 SEGMENT_BYTES = 64 << 20
@@ -61,10 +55,10 @@ class Segments:
             self._key = path.read_bytes()
         return self._key
 
-    def write(self, capture: Capture) -> None:
+    def write(self, capture: Capture) -> Counter[str]:
         """Write a record; the line comes last, so a record that can be read is whole.
 
-        Raises OSError; what was written of it is removed.
+        Return how many of each model are kept now. Raises OSError; what was written is removed.
         """
         segment = self._current()
         self._count += 1
@@ -72,7 +66,7 @@ class Segments:
         files: list[Path] = []
         written = 0
         try:
-            document, contents = self._describe(capture, name)
+            document, contents = document_of(capture, name, self._hash_key)
             for stem, data in contents:
                 files.append(segment / stem)
                 write_new(files[-1], data)
@@ -86,6 +80,11 @@ class Segments:
             raise
         self._segment_bytes += written + len(line)
         self._remove_oldest()
+        return Counter([document["model"]])
+
+    def rest(self) -> Counter[str]:
+        """Do nothing: each record is on the disk already."""
+        return Counter()
 
     def _current(self) -> Path:
         now_s = time.time()
@@ -102,59 +101,11 @@ class Segments:
             self._begun_s, self._count = now_s, 0
         return segment
 
-    def _describe(
-        self, capture: Capture, name: str
-    ) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
-        """Return the record's document, and its files by name."""
-        request, end = capture.request.details, capture.end
-        hashed, files = set(request["hashed"]), []
-
-        def entries(part: str, tensors: Any, left_out: list[str]) -> list[dict[str, Any]]:
-            rows = []
-            for number, tensor in enumerate(tensors):
-                stem = f"{name}-{part}-{number}-{file_name(tensor.name)}"
-                key = self._hash_key() if tensor.name in hashed else b""
-                description = describe(tensor, stem, key)
-                if "file" in description.entry:
-                    files.append((description.entry["file"], description.file))
-                rows.append(description.entry)
-            return [*rows, *map(omitted, left_out)]
-
-        model, version = request["model"], request["version"]
-        body: dict[str, Any] = {"id": request["request_id"]} if request["request_id"] else {}
-        if request["parameters"]:
-            body["parameters"] = request["parameters"]
-        body["inputs"] = entries("in", capture.request.tensors, request["omitted"])
-        if request["outputs"]:
-            body["outputs"] = [{"name": output} for output in request["outputs"]]
-        responses = []
-        for number, frame in enumerate(capture.responses):
-            details = frame.details
-            response = {"model_name": model, "model_version": str(version)}
-            if details["parameters"]:
-                response["parameters"] = details["parameters"]
-            outputs = entries(f"out{number}", frame.tensors, details["omitted"])
-            responses.append({**response, "outputs": outputs, "after_ms": details["after_ms"]})
-        error = end["error"]
-        document = {
-            "id": name,
-            "time": timestamp(request["time_s"]),
-            "model": model,
-            "version": version,
-            "decoupled": request["is_decoupled"],
-            "token": request["token"],
-            "request": body,
-            "responses": responses,
-            "error": None if error is None else {"code": error[0], "text": error[1]},
-            "duration_ms": end["duration_ms"],
-            "stages_ms": {name: ns / 1e6 for name, ns in end["stages"].items()},
-        }
-        return document, files
-
-    def close(self) -> None:
+    def close(self) -> Counter[str]:
         if self._lines >= 0:
             os.close(self._lines)
             self._lines = -1
+        return Counter()
 
     def _open_lines(self, path: Path) -> None:
         self.close()

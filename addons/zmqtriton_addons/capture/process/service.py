@@ -9,10 +9,12 @@ import socket
 import time
 from pathlib import Path
 
+from zmqtriton.store_places import is_remote
 from zmqtriton_addons.capture.frames import LENGTHS, decode
+from zmqtriton_addons.capture.options import EVENTS
 from zmqtriton_addons.capture.process.assembly import Assembly, Budget
 from zmqtriton_addons.capture.process.segments import Segments
-from zmqtriton_addons.capture.process.writer import Writer
+from zmqtriton_addons.capture.process.writer import Target, Writer
 from zmqtriton_addons.capture.receiver import Receiver
 from zmqtriton_frontends.gateway import Gateway
 
@@ -27,10 +29,10 @@ class CaptureService(Receiver):
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket."""
         options = dict(gateway.settings.server.service_options)
-        directory = Path(json.loads(options["capture_to"])).absolute()
-        segments = Segments(directory, json.loads(options["capture_byte_size"]))
+        self._place = json.loads(options["capture_to"])
+        target = _target(self._place, json.loads(options["capture_byte_size"]))
         self.budget = Budget(HELD_BYTES)
-        self.writer = Writer(segments, self.budget)
+        self.writer = Writer(target, self.budget)
         super().__init__("Capture", listener, self.writer, lambda: _Connection(self))
         self.assemblies: set[Assembly] = set()
         self._dropped = self._logged = 0
@@ -43,12 +45,27 @@ class CaptureService(Receiver):
         now_s = time.monotonic()
         if self._dropped > self._logged and now_s - self._logged_s >= _LOG_EVERY_S:
             self._logged, self._logged_s = self._dropped, now_s
-            _log.warning("%d requests were not captured: the disk does not keep up", self._dropped)
+            text = "%d requests were not captured: %s does not keep up"
+            _log.warning(text, self._dropped, self._place)
 
     def count_dropped(self, assembly: Assembly) -> None:
         """Count the requests that a frontend or its assembly has dropped."""
         self._dropped += sum(assembly.dropped.values())
         assembly.dropped.clear()
+
+
+def _target(place: str, limit: int) -> Target:
+    """Return the target of the records."""
+    # each needs libraries that the others do not
+    if is_remote(place):
+        from zmqtriton_addons.capture.process.buckets import Bucket
+
+        return Bucket(place)
+    if place.startswith(EVENTS):
+        from zmqtriton_addons.capture.process.events import Posted
+
+        return Posted(place)
+    return Segments(Path(place).absolute(), limit)
 
 
 class _Connection(asyncio.Protocol):

@@ -49,6 +49,10 @@ def find_all(facts: Facts) -> list[Finding]:
     findings += _memory_findings(facts)
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
+    findings += [
+        note(f"it comes from {row['repository']}, which is {row['revision']} for this server", "")
+        for row in facts.rows("model_sources")
+    ]
     findings += judge_pressure(facts.pressure)
     return [_without_harm(facts, finding) for finding in findings]
 

@@ -213,6 +213,32 @@ def test_a_changed_model_is_found_with_its_tensor(server: CapturingServer, tmp_p
     assert "by up to 0.001" in row["worst"]
 
 
+def test_a_canary_gets_captured_requests_before_any_of_clients(tmp_path: Path) -> None:
+    options = ("--model-control-mode=explicit", "--load-model=*")
+    with CapturingServer(tmp_path, *options, models=["add_sub"], frontends=()) as server:
+        server.add()
+        server.await_records(1)
+        model = server.repository / "add_sub"
+        for version in ("2", "3"):
+            shutil.copytree(model / "1", model / version)
+        code = model / "2" / "model.py"
+        code.write_text(code.read_text().replace("left - right", "left - right + 1"))
+        words = ["--from-capture", str(server.captures), "--weight=50", "--json"]
+
+        worse = server.ctl("canary", "start", "add_sub", "2", *words)
+        better = server.ctl("canary", "start", "add_sub", "3", *words, "--min-requests=7")
+
+        assert (1, 0) == (worse.returncode, better.returncode), worse.stderr + better.stderr
+        first, second = (json.loads(each.stdout) for each in (worse, better))
+        assert ["OUTPUT1"] == [row["tensor"] for row in first["replay"]["tensors"]]
+        assert first["canary"]["phase"] in ("ABORTING", "ABORTED")
+        assert {"equal"} == second["replay"]["results"].keys()
+        canary = second["canary"]
+        assert ("RUNNING", 50, "", 7) == tuple(
+            canary[key] for key in ("phase", "weight", "header", "min_requests")
+        )
+
+
 def test_a_request_is_printed_as_curl(server: CapturingServer) -> None:
     server.add(id="as curl")
     [record] = server.await_records(1, "add_sub")

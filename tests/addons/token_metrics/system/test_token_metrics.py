@@ -6,6 +6,7 @@ import os
 import signal
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -44,6 +45,23 @@ output [
   { name: "num_output_tokens" data_type: TYPE_UINT32 dims: [ 1 ] }
 ]
 """
+_ADAPTERS = """
+parameters { key: "openai_lora_adapters" value { string_value: "french, legal" } }
+"""
+#: Answers once the file is there.
+_HELD = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        while not os.path.exists(GO):
+            time.sleep(0.01)
+        text = pb_utils.Tensor("text_output", np.array([b"a"], dtype=object))
+        return [pb_utils.InferenceResponse([text]) for _ in requests]
+"""
 _MADE = "vllm:generation_tokens_total"
 
 
@@ -56,6 +74,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         code.parent.mkdir(parents=True)
         code.write_text(f"COUNTS = {counts}\n{_MODEL}")
         (server.repository / name / "config.pbtxt").write_text(_CONFIG)
+    with open(server.repository / "counting" / "config.pbtxt", "a") as file:
+        file.write(_ADAPTERS)
+    held = server.repository / "held" / "1" / "model.py"
+    held.parent.mkdir(parents=True)
+    held.write_text(f"GO = {str(server.scratch / 'go')!r}\n{_HELD}")
+    config = _CONFIG.replace("model_transaction_policy { decoupled: true }", "")
+    (server.repository / "held" / "config.pbtxt").write_text(config)
     with server:
         yield server
 
@@ -92,6 +117,26 @@ def test_of_a_model_that_counts_none_responses_are_tokens(server: Server) -> Non
     # what the test of a killed process has streamed may be counted still
     eventually(lambda: sum_series(server, _MADE, model_name="plain") >= before + 3, 60)
     assert 'vllm:prompt_tokens_total{model_name="plain"' not in server.metrics_text()
+
+
+def test_gateways_read_waiting_requests_use_and_adapters(server: Server) -> None:
+    labels = {"model_name": "held", "version": "1"}
+
+    def read() -> list[float]:
+        names = ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc")
+        return [sum_series(server, f"vllm:{name}", **labels) for name in names]
+
+    assert [0, 0, 0] == read()
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            answers = [pool.submit(complete, server, "held") for _ in range(3)]
+            eventually(lambda: read() == [2, 1, 1], 60)
+        finally:
+            (server.scratch / "go").touch()
+        assert [None] * 3 == [each.result(60) for each in answers]
+    text = server.metrics_text()
+    assert 'running_lora_adapters="counting_lora_french,counting_lora_legal"' in text
+    assert 1 == text.count("vllm:lora_requests_info{")
 
 
 def test_other_models_have_no_series(server: Server) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.options import Options
-from zmqtriton.store_places import is_remote, local_directory, parse_url
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.directories.local_services import bind_local_services
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
@@ -23,12 +21,13 @@ from zmqtriton.supervisor.machine.directories.runtime import (
 )
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.process import references
 
 
 class Claims(NamedTuple):
     users: StubUsers
     runtime: RuntimeDirectory
-    #: For copies of models in object stores; None if all repositories are directories.
+    #: For copies of models in stores; None if all repositories are directories.
     storage: RuntimeDirectory | None
     #: The bound sockets of local services, by name.
     local_services: Mapping[str, socket.socket]
@@ -59,11 +58,8 @@ def claim_all(options: Options, predecessor: Path | None = None) -> Claims:
     return Claims(users, runtime, storage, local_services)
 
 
-_LIBRARY = "obstore"
-
-
 def claim_storage(options: Options, group: int | None = None) -> RuntimeDirectory | None:
-    """Claim the directory for copies of models in object stores, and let this group read.
+    """Claim the directory for copies of models in stores, and let this group read.
 
     None if all repositories are directories. Shows whether stores can be served at all.
 
@@ -72,23 +68,15 @@ def claim_storage(options: Options, group: int | None = None) -> RuntimeDirector
     urls = [path for path in options.model_repository if is_remote(path)]
     if not urls:
         return None
-    if importlib.util.find_spec(_LIBRARY) is None:
-        raise DirectoryError(
-            f"the model repository '{urls[0]}' needs the package {_LIBRARY}; install it with "
-            f"pip install {_LIBRARY}"
-        )
     try:
-        kinds = [parse_url(url).kind for url in urls]
+        parent = references.load(addons.part("stores")).claim_parent(urls)
     except InvalidArgument as error:
         raise DirectoryError(error.text) from None
-    parent = local_directory(kinds, os.environ)
     try:
-        parent = parent or tempfile.gettempdir()
         claimed = create_directory(Path(parent).absolute())
         if group is not None:
             admit_group(claimed.path, group)
         return claimed
     except OSError as error:
-        place = f"in '{parent}'" if parent else "anywhere"
-        text = f"models of object stores cannot be kept {place}: {error.strerror or error}"
+        text = f"models of stores cannot be kept in '{parent}': {error.strerror or error}"
         raise DirectoryError(text) from error

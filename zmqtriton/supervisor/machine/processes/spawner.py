@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
-import json
-import logging
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
-from zmqtriton import store_places
 from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.environments.users import downloads_directory, give_directory
 from zmqtriton.options import Options
@@ -23,69 +18,10 @@ from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
+from zmqtriton.supervisor.machine.processes.model_variables import model_variables
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
-from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import execution_progress
-from zmqtriton_floor.variables.withheld import VARIABLE as WITHHELD
-
-#: What libraries need to find their files, devices and settings.
-_USUAL = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "TERM", "TMPDIR", "TZ", "LANG"),
-    *("LANGUAGE", "LC_*", "XDG_*", "LD_*", "MALLOC_*", "GLIBC_TUNABLES", "PYTHON*", "VIRTUAL_ENV"),
-    *("CONDA_*", "CUDA_*", "NVIDIA_*", "NCCL_*", "CUBLAS*", "CUDNN*", "CUPY_*", "HIP_*", "ROCR_*"),
-    *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "NUMBA_*"),
-    *("TORCH*", "PYTORCH_*", "TF_*", "XLA_*", "JAX_*", "ORT_*", "ONNX*", "TENSORRT_*", "TRT_*"),
-    *("TRITON*", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_*", "TRANSFORMERS_*"),
-    *("TOKENIZERS_*", "SENTENCE_TRANSFORMERS_*", "NLTK_DATA", "SSL_CERT_*", "REQUESTS_CA_BUNDLE"),
-    *("CURL_CA_BUNDLE", "NO_PROXY", "no_proxy", "COVERAGE_PROCESS_*"),
-)
-#: The server's options may hold keys of restricted APIs.
-_OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS", "ZMQTRITON_OPTION_*")
-#: What identifies the server to an object store that has a repository of it.
-_CREDENTIALS = {
-    store_places.S3: (
-        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
-        *("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-        *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
-    ),
-    store_places.GS: ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT*"),
-    store_places.AZURE: (
-        *("AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"),
-        *("AZURE_STORAGE_TOKEN", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
-    ),
-}
-_CREDENTIALS_OF_ALL_STORES = ("TRITON_CLOUD_CREDENTIAL_PATH",)
-
-
-def withheld(
-    environment: Mapping[str, str], named: Iterable[str], repositories: Iterable[str]
-) -> dict[str, str]:
-    """Return the variables that models do not get, each with the `--model-env` that passes it.
-
-    `named` has names, and beginnings of names with a `*` behind, that the operator lets pass.
-
-    All but those that hold what the server itself was given to keep: its credentials, and what
-    systemd has told it. An operator who names variables restricts models to these and to what
-    libraries need.
-    """
-    patterns = tuple(named)
-    if patterns:
-        passing = _pattern((*_USUAL, *patterns))
-        return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
-    kinds = {
-        store_places.parse_url(path).kind for path in repositories if store_places.is_remote(path)
-    }
-    of_stores = [name for kind in sorted(kinds) for name in _CREDENTIALS[kind]]
-    kept = _pattern((*_OWN, *of_stores, *(_CREDENTIALS_OF_ALL_STORES if kinds else ())))
-    return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
-
-
-def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{fnmatch.translate(name)})" for name in names))
-
-
-_log = logging.getLogger(__name__)
 
 #: The further sockets that the processes of a role serve.
 _SERVED_TOO = {
@@ -124,7 +60,7 @@ class Spawner:
         self.mending = DirectoryMending(
             options, claims, sockets, children, self._serials, open_control
         )
-        children.model_variables = _model_variables(options)
+        children.model_variables = model_variables(options)
 
     def close(self) -> None:
         os.close(self._begun)
@@ -193,19 +129,3 @@ class Spawner:
             stub=StubName(action.model, "environment"),
             user=user,
         )
-
-
-def _model_variables(options: Options) -> dict[str, str | None]:
-    """Return the differences of models' variables from the server's own; None removes one."""
-    names = withheld(os.environ, options.model_env, options.model_repository)
-    if not names:
-        return {}
-    if options.model_env:
-        text = "models do not get %d variables of the environment; --log-verbose=1 names them"
-        _log.info(text, len(names))
-        text = "variables that models get only if --model-env names them: %s"
-        _log.debug(text, ", ".join(names))
-    else:
-        text = "models do not get the server's own variables (--model-env=* passes them): %s"
-        _log.info(text, ", ".join(names))
-    return {**dict.fromkeys(names), WITHHELD: json.dumps(names)}

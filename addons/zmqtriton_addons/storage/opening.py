@@ -1,0 +1,51 @@
+"""The stores of the storage process: one at a revision is opened once and stays at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from zmqtriton_addons.storage.blobs import BlobCache, default_root
+from zmqtriton_addons.storage.file_stores import FileStore
+from zmqtriton_addons.storage.places import ArtifactPath, BucketPath, HubPath, parse_url
+
+if TYPE_CHECKING:
+    from zmqtriton_addons.storage.stores import ObjectStore
+
+
+class Stores:
+    def __init__(self) -> None:
+        self._opened: dict[str, FileStore] = {}
+        self._turn = asyncio.Lock()
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The revisions of the repositories that have one, by URL."""
+        return {url: store.revision for url, store in self._opened.items()}
+
+    async def open(self, url: str, revisions: Mapping[str, str]) -> ObjectStore | FileStore:
+        """Open a repository, at its revision if that is known. Raises ZmqTritonError."""
+        place = parse_url(url)
+        # libraries of stores are extras, and slow to import
+        if isinstance(place, BucketPath):
+            from zmqtriton_addons.storage.stores import ObjectStore
+
+            return ObjectStore(place)
+        async with self._turn:
+            if url not in self._opened:
+                store = _file_store(place)
+                await store.open(revisions.get(url, ""))
+                self._opened[url] = store
+            return self._opened[url]
+
+
+def _file_store(place: HubPath | ArtifactPath) -> FileStore:
+    cache = BlobCache(default_root())
+    if isinstance(place, ArtifactPath):
+        from zmqtriton_addons.storage.registry import RegistryStore
+
+        return RegistryStore(place, cache)
+    from zmqtriton_addons.storage.hub import HubStore
+
+    return HubStore(place, cache)

@@ -1,0 +1,115 @@
+"""Answers of hubs and registries over HTTP, by the standard library. Blocks: for threads only.
+
+Credentials go to the server that they are for, and never behind a redirect.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from zmqtriton_floor.errors import InternalError
+
+#: For each answer of a server, not for a whole body.
+_WAIT_S = 30.0
+_RETRIES = 3
+_FIRST_PAUSE_S = 0.5
+#: They may be other ones a moment later.
+_PASSING = (408, 429, 500, 502, 503, 504)
+_AGENT = "zmqtriton"
+
+Answer = http.client.HTTPResponse
+
+
+class Refused(InternalError):
+    """Raised for an answer that another try would have again."""
+
+    def __init__(self, text: str, status: int, headers: Any) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
+
+
+class Unreachable(InternalError):
+    """Raised if there is no answer, or none that says anything about the question."""
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self, request: urllib.request.Request, *answer: Any
+    ) -> urllib.request.Request | None:
+        """Follow to servers as safe as the one before."""
+        _, code, _, headers, url = answer
+        schemes = urlsplit(request.full_url).scheme, urlsplit(url).scheme
+        if schemes[1] not in ("http", "https") or schemes == ("https", "http"):
+            raise Refused(f"it sends to {url.partition('?')[0]}, which is less safe", code, headers)
+        return super().redirect_request(request, *answer)
+
+
+_opener = urllib.request.build_opener(_Redirects)
+
+
+def ask(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    authorization: str = "",
+    method: str = "GET",
+) -> Answer:
+    """Return the answer, whose body is the caller's to read and close.
+
+    Tries a few times. Raises Refused or Unreachable, which the caller completes with what it asked.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise Refused(f"{url} is no address of the web", 0, {})
+    request = urllib.request.Request(url, headers={"User-Agent": _AGENT, **headers}, method=method)
+    if authorization:
+        request.add_unredirected_header("Authorization", authorization)
+    pause_s = _FIRST_PAUSE_S
+    for attempt in range(_RETRIES + 1):
+        try:
+            answer: Answer = _opener.open(request, timeout=_WAIT_S)
+            return answer
+        except urllib.error.HTTPError as error:
+            text = f"{error.code} {error.reason}"
+            said = error.headers
+            error.close()
+            if error.code not in _PASSING:
+                raise Refused(text, error.code, said) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            text = str(reason) or type(error).__name__
+        if attempt < _RETRIES:
+            time.sleep(pause_s)
+            pause_s *= 2
+    raise Unreachable(text)
+
+
+def read_all(answer: Answer, limit: int) -> bytes:
+    """Return a body that is not larger. Raises Unreachable if it does not come whole."""
+    try:
+        with answer:
+            body = answer.read(limit + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(str(error) or type(error).__name__) from None
+    if len(body) > limit:
+        raise InternalError(f"an answer has more than {limit} bytes")
+    return body
+
+
+#: Opens the content from this byte on; returns the stream and where it begins.
+OpenContent = Callable[[int], tuple[Answer, int]]
+
+
+def content_from(
+    start: int, url: str, headers: Mapping[str, str], authorization: str = ""
+) -> tuple[Answer, int]:
+    """Open a content from a byte on, if the server can; returns the answer and where it begins."""
+    ranged = {**headers, "Range": f"bytes={start}-"} if start else dict(headers)
+    answer = ask(url, ranged, authorization=authorization)
+    return answer, start if answer.status == http.client.PARTIAL_CONTENT else 0

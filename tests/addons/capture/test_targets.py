@@ -1,0 +1,161 @@
+"""Records that go elsewhere: posted as CloudEvents, or written to a bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.addons.capture.test_segments import capture, tensor
+from tests.support.object_store import ObjectStore
+from tests.support.receivers.post_receiver import PostReceiver
+from tests.support.waiting import eventually
+from zmqtriton_addons.capture.process.assembly import Budget, Capture
+from zmqtriton_addons.capture.process.events import Posted
+from zmqtriton_addons.capture.process.writer import Target, Writer
+from zmqtriton_addons.capture.records import read
+
+
+class Post(NamedTuple):
+    headers: dict[str, str]
+    body: bytes
+
+
+class Events(PostReceiver):
+    def __init__(self, status: int = 200) -> None:
+        super().__init__("/events")
+        self.posts: list[Post] = []
+        self.status = status
+
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        self.posts.append(Post(headers, body))
+        return self.status, b""
+
+
+X = tensor("X", "INT32", np.array([[1, 2]], np.int32))
+
+
+def written(target: Target, *captures: Capture) -> Writer:
+    writer = Writer(target, Budget(1 << 20))
+    for one in captures:
+        writer.write(one)
+    writer.end()
+    eventually(lambda: writer.has_ended, 60)
+    return writer
+
+
+def test_a_record_is_an_event_of_its_request_and_one_of_each_response() -> None:
+    with Events() as receiver:
+        large = tensor("H", "FP16", np.array([1.5], np.float16))
+        hashed = tensor("S", "BYTES", np.array([b"secret"], object))
+        one = capture(X, large, hashed, hashed=["S"], omitted=["PHOTO"])
+        writer = written(Posted(receiver.url), one)
+
+        assert ({"m": 1}, {}) == (writer.written, writer.failed)
+        request, response = receiver.posts
+        kind = "org.kubeflow.serving.inference."
+        assert [f"{kind}request", f"{kind}response"] == [
+            post.headers["ce-type"] for post in (request, response)
+        ]
+        for post in (request, response):
+            assert ("1.0", "m") == (
+                post.headers["ce-specversion"],
+                post.headers["ce-inferenceservicename"],
+            )
+            assert post.headers["ce-source"].endswith("/v2/models/m/versions/2")
+            assert request.headers["ce-id"] == post.headers["ce-id"]
+        length = int(request.headers["inference-header-content-length"])
+        document = json.loads(request.body[:length])
+        assert "r" == document["id"]
+        x, h, s = document["inputs"]
+        assert ([1, 2], {"binary_data_size": 2}) == (x["data"], h["parameters"])
+        assert np.float16(1.5).tobytes() == request.body[length:]
+        assert ({"name", "datatype", "shape", "parameters"}, {"hash"}) == (
+            set(s),
+            set(s["parameters"]),
+        )
+        answer = json.loads(response.body)
+        assert "application/json" == response.headers["content-type"]
+        assert ("m", "2", [1.0, 1.0]) == (
+            answer["model_name"],
+            answer["model_version"],
+            answer["outputs"][0]["data"],
+        )
+
+
+def test_an_error_is_the_event_of_the_response() -> None:
+    one = capture(X)
+    failed = one._replace(responses=[], end={**one.end, "error": ["INTERNAL", "it broke"]})
+    with Events() as receiver:
+        written(Posted(receiver.url), failed)
+
+        assert "it broke" == json.loads(receiver.posts[-1].body)["error"]
+
+
+def test_records_that_are_refused_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with Events(status=403) as receiver:
+        writer = written(Posted(receiver.url), capture(X), capture(X))
+
+    assert ({}, {"m": 2}) == (writer.written, writer.failed)
+    assert "captures are dropped, 1 so far: events cannot be posted: it answered 403" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with ObjectStore() as running:
+        yield running
+
+
+def test_records_of_a_bucket_are_read_like_those_of_a_directory(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zmqtriton_addons.capture.process.buckets import Bucket
+
+    for name, value in store.variables.items():
+        monkeypatch.setenv(name, value)
+    large = tensor("X", "FP32", np.arange(5000, dtype=np.float32))
+
+    writer = written(Bucket(f"{store.url}/captures"), capture(X), capture(large))
+
+    assert ({"m": 2}, {}) == (writer.written, writer.failed)
+    fetch(f"{store.url}/captures", tmp_path)
+    small, record = read(tmp_path)
+    assert [[1, 2]] == small.array(small.document["request"]["inputs"][0]).tolist()
+    assert (
+        np.arange(5000).tolist() == record.array(record.document["request"]["inputs"][0]).tolist()
+    )
+
+
+def test_a_bucket_that_is_missing_costs_records_and_is_named(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from zmqtriton_addons.capture.process.buckets import Bucket
+
+    for name, value in store.variables.items():
+        monkeypatch.setenv(name, value)
+
+    writer = written(Bucket(f"s3://{store.server}/nobucket"), capture(X))
+
+    assert ({}, {"m": 1}) == (writer.written, writer.failed)
+    assert f"s3://{store.server}/nobucket cannot be written at " in caplog.text
+
+
+def fetch(url: str, directory: Path) -> None:
+    """Copy a folder of a bucket."""
+    from zmqtriton_addons.storage.places import parse_bucket_url
+    from zmqtriton_addons.storage.stores import ObjectStore as Reader
+
+    async def run() -> None:
+        reader = Reader(parse_bucket_url(url))
+        for entry in await reader.list_objects():
+            data, _ = await reader.read_range(entry.path, 0, entry.size)
+            path = directory / entry.path
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+
+    asyncio.run(run())
