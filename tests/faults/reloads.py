@@ -69,7 +69,8 @@ class Sample(NamedTuple):
 
     descriptors: int
     mappings: int
-    pss_kib: int
+    #: Not their part of what they share: others that end make that larger.
+    own_kib: int
 
 
 def sample_resources(server: Server) -> dict[str, Sample]:
@@ -84,9 +85,9 @@ def sample_resources(server: Server) -> dict[str, Sample]:
 def _sample(pid: int) -> Sample:
     folder = Path(f"/proc/{pid}")
     rollup = (folder / "smaps_rollup").read_text()
-    pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+    own = next(line for line in rollup.splitlines() if line.startswith("Anonymous:"))
     descriptors = len(list((folder / "fd").iterdir()))
-    return Sample(descriptors, len((folder / "maps").read_text().splitlines()), int(pss.split()[1]))
+    return Sample(descriptors, len((folder / "maps").read_text().splitlines()), int(own.split()[1]))
 
 
 def load_and_unload(server: Server, times: int) -> list[float]:

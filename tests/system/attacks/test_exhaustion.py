@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from tests.support.raw_http import RawResponse, raw_request, send_raw
+from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served
@@ -117,6 +119,8 @@ def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Ser
     with ExitStack() as stack:
         for _ in range(200):
             connect(server, stack, data, 4096)
+        executing = partial(sum_series, server, "zmqtriton_executing_count")
+        eventually(lambda: executing() >= 200, 60, "the model has all of them")
         for _ in range(3):
             assert is_served(server)
             time.sleep(1)

@@ -125,7 +125,7 @@ def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Serv
             for role, held in before.items()
             if after[role].descriptors > held.descriptors + 2
             or after[role].mappings > held.mappings + 10
-            or after[role].pss_kib - held.pss_kib >= times * MAX_KIB_PER_LOAD
+            or after[role].own_kib - held.own_kib >= times * MAX_KIB_PER_LOAD
         ]
 
     # What the supervisor has of a stub it gives up a moment after the stub has ended.
