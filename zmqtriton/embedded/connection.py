@@ -163,7 +163,7 @@ class Connection:
         thread of its own; with `processes` each in a process that multiprocessing starts, and what
         that says with `hosted_process.report` comes to `on_report`. `config` has the fields of
         config.pbtxt. A model of this name is replaced without a failed request. Raises why it is
-        not loaded.
+        not loaded. Interrupted, it may be loaded, and is unloaded with the others.
         """
         classes = [*model_classes] if isinstance(model_classes, list | tuple) else [model_classes]
         whole = {
@@ -174,7 +174,7 @@ class Connection:
         }
         source = _BOUND.format(name=name, pid=os.getpid()).encode()
         hosting = self._guest.hosting
-        binding = hosting.bind(classes, in_processes=processes, on_report=on_report)
+        binding = hosting.bind(name, classes, in_processes=processes, on_report=on_report)
         work = load(
             self._guest.gateway,
             name,
@@ -184,7 +184,7 @@ class Connection:
         )
         try:
             self._guest.wait(work, timeout_s)
-        except BaseException:
+        except ZmqTritonError:
             hosting.release(binding)
             raise
         hosting.replace(name, binding)

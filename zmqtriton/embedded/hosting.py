@@ -41,6 +41,7 @@ os.register_at_fork(after_in_child=_abandon_all)
 class _Binding(NamedTuple):
     """The model classes of one binding, one for each instance."""
 
+    model: str
     model_classes: Sequence[Any]
     in_processes: bool
     on_report: Callable[[str], object]
@@ -59,23 +60,22 @@ class _Missing:
         raise InternalError("nothing is bound here for this instance")
 
 
-_NOTHING = _Binding((), False, lambda report: None)
+_NOTHING = _Binding("", (), False, lambda report: None)
 
 
 class Hosting:
     """The bindings of a guest: for each the classes of its models, one per instance."""
 
     def __init__(self) -> None:
+        #: Each by its number, also while its load goes on.
         self._bindings: dict[int, _Binding] = {}
         self._last = 0
-        #: The binding that serves, by the model's name.
-        self._serving: dict[str, int] = {}
         self._running: set[HostedThread | HostedProcess] = set()
 
     @property
     def models(self) -> list[str]:
-        """Return the names of the models that are bound."""
-        return list(self._serving)
+        """Return the names of the models that are bound, or may be: a load was interrupted."""
+        return list(dict.fromkeys(binding.model for binding in self._bindings.values()))
 
     @property
     def is_running(self) -> bool:
@@ -84,6 +84,7 @@ class Hosting:
 
     def bind(
         self,
+        model: str,
         model_classes: Sequence[Any],
         *,
         in_processes: bool,
@@ -91,14 +92,14 @@ class Hosting:
     ) -> int:
         """Keep the classes, which are like TritonPythonModel; return the binding's number."""
         self._last += 1
-        self._bindings[self._last] = _Binding(tuple(model_classes), in_processes, on_report)
+        self._bindings[self._last] = _Binding(model, tuple(model_classes), in_processes, on_report)
         return self._last
 
     def replace(self, model: str, binding: int = 0) -> None:
-        """Note which binding serves a model now, 0 for none; the earlier one is forgotten."""
-        self.release(self._serving.pop(model, 0))
-        if binding:
-            self._serving[model] = binding
+        """Note which binding serves a model now, 0 for none; the others are forgotten."""
+        for number, bound in list(self._bindings.items()):
+            if bound.model == model and number != binding:
+                self.release(number)
 
     def release(self, binding: int) -> None:
         """Forget the bound models; running instances go on."""

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,26 @@ def test_a_model_that_cannot_be_loaded_is_not_bound(server: zmqtriton.Server) ->
         server.bind("broken", Broken, config=CONFIG)
     with pytest.raises(ZmqTritonError, match="data_type"):
         server.bind("broken", Scale, config={**CONFIG, "input": [{"name": "IN"}]})
+    assert server._guest.hosting.models == []
+
+
+def test_a_model_whose_load_nobody_waited_for_is_unloaded_with_the_others(
+    server: zmqtriton.Server,
+) -> None:
+    go_on = threading.Event()
+
+    class Late(Scale):
+        def initialize(self, arguments: dict[str, str]) -> None:
+            go_on.wait(60)
+
+    with pytest.raises(FutureTimeoutError):
+        server.bind("late", Late, config=CONFIG, timeout_s=0.1)
+    go_on.set()
+    eventually(lambda: server.model("late").is_ready(), within_s=30)
+
+    server._unbind(60)
+
+    assert not server._guest.hosting.is_running
     assert server._guest.hosting.models == []
 
 

@@ -170,7 +170,7 @@ def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
 
 
 def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
-    # one that was started while a fork server ended was spawned itself
+    # a stub that was started while a fork server ended was spawned itself
     if not all(has_started(pid) for pid in server.stub_pids("born")):
         eventually(partial(reload_has_started, server, "born"), 60)
     born, spawned = (
