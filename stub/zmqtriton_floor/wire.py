@@ -361,8 +361,15 @@ class CancelExecution(NamedTuple):
     requests: list[RequestKey]
 
 
+#: As auto_complete of a LoadModel.
+CONFIG_IS_FINAL = 2
+
+
 class LoadModel(NamedTuple):
-    """Imports the model and, with auto_complete, completes its config: ConfigCompleted follows."""
+    """Imports the model and, with auto_complete 1, completes its config: ConfigCompleted follows.
+
+    With 2 the config is final, as that of an Initialize, which does not come.
+    """
 
     instance: Name  # m_0_0
     model: Name

@@ -204,9 +204,11 @@ class Stub:
         self._process.adopt(self._instance, self._bootstrap, self._memory)
         try:
             self._model = Model(load, self._process.model_class(load, self._instance))
-            config = self._model.complete() if load.auto_complete else load.config
-            self._instance.tell(wire.ConfigCompleted(config))
-            config = self._await(wire.Initialize).config
+            config = load.config
+            if load.auto_complete != wire.CONFIG_IS_FINAL:
+                config = self._model.complete() if load.auto_complete else config
+                self._instance.tell(wire.ConfigCompleted(config))
+                config = self._await(wire.Initialize).config
             self._instance.configure(config)
             self._instance.begin(self._bootstrap, self._settings)
             self._instance.call = self._supervisor.call

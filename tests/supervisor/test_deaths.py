@@ -54,7 +54,7 @@ def test_the_replacement_gets_the_final_configuration_and_is_not_asked_again(
 
     load = world.messages_to("stub", wire.LoadModel)[-1]
 
-    assert (load.model, load.auto_complete) == ("m", 0)
+    assert (load.model, load.auto_complete) == ("m", wire.CONFIG_IS_FINAL)
 
 
 def crash_loop(world: SupervisorHarness, model: str) -> None:

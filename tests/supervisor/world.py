@@ -418,12 +418,12 @@ class SupervisorHarness:
             self._schedule(lambda: self._end(serial, "exited with status 0"))
         elif does == HANGS:
             return
-        elif isinstance(message, wire.LoadModel) and does == LOADS:
-            self._reply(serial, wire.ConfigCompleted(message.config))
-        elif isinstance(message, wire.LoadModel):
+        elif isinstance(message, wire.LoadModel) and does != LOADS:
             self._reply(serial, wire.LoadFailed(because(does)))
             self._schedule(lambda: self._end(serial, "exited with status 1"))
-        elif isinstance(message, wire.Initialize):
+        elif isinstance(message, wire.LoadModel) and message.auto_complete != wire.CONFIG_IS_FINAL:
+            self._reply(serial, wire.ConfigCompleted(message.config))
+        elif isinstance(message, wire.LoadModel | wire.Initialize):
             self._reply(serial, wire.ModelLoaded(int(model in self.models_with_is_ready)))
 
     def _reply(self, serial: int, message: Any) -> None:

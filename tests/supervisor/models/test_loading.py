@@ -186,7 +186,8 @@ def test_all_instances_load_before_the_model_is_ready() -> None:
     assert world.generation("m").readiness.ready_count == 3
     assert len(world.messages_to("broker", wire.AttachInstance)) == 3
     completing = [load.auto_complete for load in world.messages_to("stub", wire.LoadModel)]
-    assert [1, 0, 0] == completing
+    assert [1, wire.CONFIG_IS_FINAL, wire.CONFIG_IS_FINAL] == completing
+    assert 1 == len(world.messages_to("stub", wire.Initialize))
 
 
 def test_one_instance_that_fails_fails_the_load() -> None:

@@ -386,7 +386,7 @@ class Generation:
             blueprint.directory,
             blueprint.versions[self.version].path,
             blueprint.config if is_asked or not served else served.config,
-            int(is_asked),
+            wire.CONFIG_IS_FINAL if served and not is_asked else int(is_asked),
             blueprint.backend_settings,
             self._bytecode_directory,
             blueprint.backend.package if blueprint.backend else "",
