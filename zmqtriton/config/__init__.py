@@ -27,7 +27,7 @@ _NAMES = {
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host load_config merge_completion",
     "names": "unknown_name_problems",
-    "parameters": "BLS_MODELS declared_callees load_timeout_s parameter_text",
+    "parameters": "BLS_MODELS INSTANCES declared_callees load_timeout_s parameter_text",
     "pbtxt": "parse_json parse_text read_config read_text",
     "positions": "PositionIndex locate",
     "states": "state_problems",
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.parameters import (
         BLS_MODELS,
+        INSTANCES,
         declared_callees,
         load_timeout_s,
         parameter_text,

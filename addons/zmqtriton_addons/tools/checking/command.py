@@ -112,7 +112,7 @@ def _all_findings(report: Report) -> Iterator[Finding]:
     """Return the findings, errors first, and those about models with their places."""
     yield from (*report.errors, *report.warnings)
     for name, one in report.models.items():
-        for each in (*one.errors, *one.warnings):
+        for each in (*one.errors, *one.warnings, *one.notes):
             yield replace(each, model=name, path=each.path or str(one.directory))
 
 
@@ -129,6 +129,7 @@ def _format_line(finding: Finding) -> str:
 
 
 def _summary_line(models: int, findings: list[Finding]) -> str:
-    wrong = sum(each.severity is Severity.ERROR for each in findings)
-    counts = ((models, "model"), (wrong, "problem"), (len(findings) - wrong, "warning"))
+    wrong, warnings, notes = (sum(f.severity is one for f in findings) for one in Severity)
+    counts = [(models, "model"), (wrong, "problem"), (warnings, "warning")]
+    counts += [(notes, "note")] if notes else []
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"

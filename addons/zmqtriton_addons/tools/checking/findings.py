@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 @dataclass
 class Findings:
-    #: Errors and warnings.
+    #: Errors, warnings and notes.
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -24,6 +24,11 @@ class Findings:
     @property
     def warnings(self) -> list[Problem]:
         return self._of(Severity.WARNING)
+
+    @property
+    def notes(self) -> list[Problem]:
+        """Advice about what works as it is."""
+        return self._of(Severity.NOTE)
 
     def _of(self, severity: Severity) -> list[Problem]:
         return [problem for problem in self.problems if problem.severity is severity]

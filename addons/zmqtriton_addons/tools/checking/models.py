@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config import (
+    INSTANCES,
     PYTHON,
     ConfigError,
     PositionIndex,
@@ -32,6 +33,7 @@ from zmqtriton.config import (
     unknown_name_problems,
 )
 from zmqtriton.environments import ignored_stub_warnings
+from zmqtriton.findings import Severity
 from zmqtriton.repository import (
     CONFIG_FILE,
     choose_versions,
@@ -56,6 +58,9 @@ from zmqtriton_addons.tools.checking.findings import (
 from zmqtriton_addons.tools.checking.model_files import file_problems
 from zmqtriton_addons.tools.checking.routes import route_problems
 from zmqtriton_floor.errors import ZmqTritonError
+
+#: What several instances had better load once.
+_LARGE = 256 << 20
 
 
 @dataclass
@@ -119,12 +124,30 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)
     findings.has_auto_completion = completes
-    problems += [locate(p, path, positions) for p in _zero_counts(positions)]
+    notes = (*_zero_counts(positions), *_shared_load_notes(config, directory))
+    problems += [locate(p, path, positions) for p in notes]
     if config.backend:
         environment = check_environment(config, directory, may_build=rules.may_build)
         problems += [locate(p, path, positions) for p in environment.problems]
         findings.has_server_environment = environment.is_server_environment
         problems += _missing_framework_problems(config, findings, rules)
+
+
+def _shared_load_notes(config: Any, directory: Path) -> Iterator[Problem]:
+    """Advise to load a large file once, if each of several instances may load it."""
+    count = sum(group.count for group in config.instance_group if not group.gpus)
+    if config.backend != PYTHON or count < 2 or INSTANCES in config.parameters:
+        return
+    files = [path for path in (*directory.glob("*"), *directory.glob("*/*")) if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size, default=None)
+    if largest is not None and (size := largest.stat().st_size) >= _LARGE:
+        mib, name = size >> 20, largest.relative_to(directory)
+        text = (
+            f"if each of its {count} instances loads {name} ({mib:,} MiB), they take "
+            f"{count * mib:,} MiB; with the parameter {INSTANCES} 'forks' or 'threads' they share "
+            "one load"
+        )
+        yield Problem(text, ("instance_group",), severity=Severity.NOTE)
 
 
 def _zero_counts(positions: PositionIndex) -> Iterator[Problem]:

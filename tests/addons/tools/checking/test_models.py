@@ -333,3 +333,34 @@ def test_a_count_of_zero_is_told_of_the_group_that_has_it(tmp_path: Path, form: 
 
     warning_text = "'count: 0' means the usual number of instances, not none"
     assert [lines_before + 2] == [one.line for one in findings.warnings if one.text == warning_text]
+
+
+@pytest.mark.parametrize(
+    ("config", "size", "has_note"),
+    [
+        ("instance_group { count: 16 kind: KIND_CPU }", 1 << 30, True),
+        ("instance_group { count: 16 kind: KIND_CPU }", 1 << 20, False),
+        ("instance_group { count: 1 kind: KIND_CPU }", 1 << 30, False),
+        (
+            "instance_group { count: 16 kind: KIND_CPU }\n"
+            'parameters { key: "INSTANCES" value { string_value: "threads" } }',
+            1 << 30,
+            False,
+        ),
+    ],
+)
+def test_a_large_file_that_several_instances_may_load_is_told(
+    tmp_path: Path, config: str, size: int, *, has_note: bool
+) -> None:
+    write(tmp_path, "m", f"{GOOD}{config}\n", "")
+    with (tmp_path / "m" / "1" / "weights.npy").open("wb") as file:
+        file.truncate(size)
+
+    notes = check_model(tmp_path / "m").notes
+
+    line, text = (
+        GOOD.count("\n") + 1,
+        "each of its 16 instances loads 1/weights.npy (1 GiB), 16 GiB",
+    )
+    assert has_note == bool(notes)
+    assert all(line == one.line and text in one.text for one in notes)
