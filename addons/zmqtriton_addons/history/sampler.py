@@ -35,8 +35,8 @@ _WITHIN_S = INTERVAL_S - 1
 _RATES = ("requests_per_s", "failures_per_s", "queue_ms")
 #: Nobody sets it, and it goes on while the machine sleeps.
 _CLOCK = time.CLOCK_BOOTTIME
-#: A row of the supervisor's answer: the pid, the model or "", the version.
-_Process = tuple[int, str, int]
+#: A row of the supervisor's answer: the pid, the model or "", the version, its instances there.
+_Process = tuple[int, str, int, int]
 #: A row of the broker's answer.
 Reading = dict[str, Any]
 _SUMS = ("pending", "succeeded", "failed", "queued", "queue_ns", "inferences", "executions")
@@ -60,9 +60,9 @@ class Sampler:
 
     async def sample(self) -> None:
         models, processes = await asyncio.gather(self._read_models(), self._read_processes())
-        self._processes.look([pid for pid, _, _ in processes], time.monotonic())
+        self._processes.look([pid for pid, *_ in processes], time.monotonic())
         usage = self._processes.usage
-        usages = [usage[pid] for pid, _, _ in processes if pid in usage]
+        usages = [usage[pid] for pid, *_ in processes if pid in usage]
         server = _server_sample(usages, self._load.look(time.monotonic()))
         self._busy_models = models
         self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))
@@ -146,11 +146,13 @@ def _server_sample(usages: list[Usage], look: Look) -> ServerSample:
 
 
 def _by_model(processes: list[_Process], usage: Any) -> dict[str, ProcessesSample]:
-    sums: dict[str, list[int]] = {}
-    for pid, model, version in processes:
+    sums: dict[str, tuple[int, int]] = {}
+    for pid, model, version, count in processes:
         if model and pid in usage:
-            sums.setdefault(f"{model}:{version}", []).append(usage[pid].memory_bytes)
-    return {name: ProcessesSample(len(sizes), sum(sizes)) for name, sizes in sums.items()}
+            name = f"{model}:{version}"
+            instances, size = sums.get(name, (0, 0))
+            sums[name] = instances + count, size + usage[pid].memory_bytes
+    return {name: ProcessesSample(*sum_) for name, sum_ in sums.items()}
 
 
 def samples_of(answer: Mapping[str, Any]) -> dict[str, ModelSample]:

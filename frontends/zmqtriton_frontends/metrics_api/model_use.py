@@ -27,12 +27,13 @@ class ModelUse:
     def look(self, rows: Iterable[Mapping[str, Any]]) -> dict[Key, Use]:
         """Return the use by model and version; the rows are the processes of the status."""
         stubs = [row for row in rows if row["role"] == "stub" and row["pid"]]
-        self._processes.look([row["pid"] for row in stubs], time.monotonic())
+        # several may be threads of one process
+        keys = {row["pid"]: (row["model"], str(row["version"])) for row in stubs}
+        self._processes.look(keys, time.monotonic())
         memory: dict[Key, int] = {}
-        for row in stubs:
-            usage = self._processes.usage.get(row["pid"])
+        for pid, key in keys.items():
+            usage = self._processes.usage.get(pid)
             if usage is not None:
-                key = row["model"], str(row["version"])
                 memory[key] = memory.get(key, 0) + usage.memory_bytes
                 self._cpu_s[key] = self._cpu_s.get(key, 0.0) + usage.cpu_s
         self._cpu_s = {key: self._cpu_s[key] for key in memory}

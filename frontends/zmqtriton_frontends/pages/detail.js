@@ -7,9 +7,11 @@ import { keyOf } from "./models.js";
 import { Plots } from "./plots.js";
 import { ProcessTable } from "./processes.js";
 import { Trials } from "./trials.js";
-import { NOTHING, duration, percent, short, stateOf, visible, sum } from "./words.js";
+import { NOTHING, apart, bytes, duration, percent, short, stateOf, visible, sum } from "./words.js";
 
 const PARTS = ["overview", "logs", "jobs", "try"];
+/** What instances had better hold once, in bytes. */
+const MUCH = 512 * 1024 * 1024;
 
 export class Detail {
   #subject = undefined;
@@ -103,9 +105,12 @@ export class Detail {
     ]);
     this.#showError(model.last_error, nowS);
     const isOwn = (each) => each.role === "stub" && each.model === model.name && each.version === model.version;
-    this.#showProcesses(processes, isOwn, "Instances", "Instance");
     const own = processes?.filter(isOwn) ?? [];
-    this.plots.present = { instances: own.length, memory_bytes: sum(own.map((each) => each.memory_bytes)) };
+    const memory = sum(apart(own).map((each) => each.memory_bytes));
+    const isOrigin = (each) => each.role === "template" && each.model === model.name && each.version === model.version;
+    const advice = sharingOf(model.name, own.length, memory, processes?.find(isOrigin));
+    this.#showProcesses(processes, isOwn, "Instances", "Instance", advice);
+    this.plots.present = { instances: own.length, memory_bytes: memory };
     this.#showEnvironments(environments.filter((each) => each.model === model.name));
     const hasProcesses = processes?.some((each) => each.model === model.name);
     this.actions.show(model, { isLoaded: word === "READY", hasProcesses, mayLoad, mayRestart });
@@ -134,12 +139,12 @@ export class Detail {
     });
   }
 
-  #showProcesses(processes, isShown, title, first) {
+  #showProcesses(processes, isShown, title, first, advice = "") {
     const shown = processes?.filter(isShown) ?? [];
     this.processes.show(shown, first);
     setText(this.processesTitle, title);
-    this.unseen.hidden = shown.length > 0;
-    setText(this.unseen, processes ? "There are none now." : NOTHING);
+    this.unseen.hidden = shown.length > 0 && !advice;
+    setText(this.unseen, shown.length ? advice : processes ? "There are none now." : NOTHING);
   }
 
   #showEnvironments(environments) {
@@ -156,4 +161,13 @@ export class Detail {
       else bar.removeAttribute("value");
     });
   }
+}
+
+/** What instances share, or might, in words; "" if that is nothing to speak of. */
+function sharingOf(name, count, memory, origin) {
+  if (count < 2) return "";
+  if (origin) return `They are ${origin.instances} of process ${origin.pid}, and share one load.`;
+  if (memory < MUCH) return "";
+  return `Each loads the model by itself, ${bytes(memory)} together. What of that would be held once with INSTANCES forks`
+    + ` or threads: zmqtriton-ctl explain ${name}`;
 }

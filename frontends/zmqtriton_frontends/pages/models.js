@@ -2,7 +2,7 @@
 // the server's order; or a figure, the greatest first.
 
 import { element, setText } from "./api.js";
-import { NOTHING, bytes, percent, short, stateOf, sum } from "./words.js";
+import { NOTHING, apart, bytes, percent, short, stateOf, sum } from "./words.js";
 
 const FILTER_FROM = 9;
 /** Those that narrow screens have too. */
@@ -55,8 +55,9 @@ class Row {
     setText(this.instances, processes.length ? `${ready} of ${processes.length}` : NOTHING);
     setText(this.rate, short(model.requests_per_s));
     setText(this.waiting, short(model.pending));
-    const memory = sum(processes.map((process) => process.memory_bytes));
-    const cpu = sum(processes.map((process) => process.cpu_percent));
+    const own = apart(processes);
+    const memory = sum(own.map((process) => process.memory_bytes));
+    const cpu = sum(own.map((process) => process.cpu_percent));
     setText(this.memory, bytes(memory));
     setText(this.cpu, percent(cpu));
     setText(this.failures, short(model.failures_per_s));

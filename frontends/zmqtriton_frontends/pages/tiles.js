@@ -1,7 +1,7 @@
 // A few numbers about all models together. Each leads to the models behind it, the greatest first.
 
 import { setText } from "./api.js";
-import { bytes, percent, short, sum } from "./words.js";
+import { apart, bytes, percent, short, sum } from "./words.js";
 
 export class Tiles {
   /** `sortBy` gets the figure of a tile that somebody has chosen. */
@@ -23,7 +23,7 @@ export class Tiles {
     const fails = models.some((model) => model.failures_per_s > 0);
     this.section.querySelector("[data-sort=failures]").classList.toggle("bad", fails);
     say("waiting", short, models, "pending");
-    say("cpu", percent, processes, "cpu_percent");
-    say("memory", bytes, processes, "memory_bytes");
+    say("cpu", percent, apart(processes), "cpu_percent");
+    say("memory", bytes, apart(processes), "memory_bytes");
   }
 }

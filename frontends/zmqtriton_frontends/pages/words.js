@@ -15,6 +15,12 @@ export function sum(numbers) {
   return known.length ? known.reduce((total, number) => total + number) : null;
 }
 
+/** Rows of which no two are of one process, of whose threads several may be instances. */
+export function apart(rows) {
+  const seen = new Set();
+  return rows.filter(({ pid }) => !pid || (!seen.has(pid) && seen.add(pid)));
+}
+
 /** As many digits as say something. */
 export function short(number) {
   if (isNothing(number)) return NOTHING;

@@ -24,6 +24,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.answer: Any = {"seconds": 5.0, "readings": [READING]}
+        self.processes = [[os.getpid(), "m", 1, 1]]
 
     async def statistics(self, *, kind: int) -> Any:
         assert wire.READINGS == kind
@@ -33,7 +34,7 @@ class Gateway:
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         assert ("processes", {}) == (verb, arguments)
-        return [[os.getpid(), "m", 1]]
+        return self.processes
 
 
 def ask(sampler: Sampler, verb: str, **arguments: Any) -> Any:
@@ -56,6 +57,20 @@ def test_what_is_not_known_of_an_interval_is_none() -> None:
     assert [1, None, None] == of_model["instances"]
     assert all(document["server"]["memory_bytes"])
     assert [1.0, None, None] == document["server"]["requests_per_s"]
+
+
+def test_a_process_counts_once_whether_it_has_no_instance_or_several() -> None:
+    gateway = Gateway()
+    own, origin = [os.getpid(), "m", 1, 3], [os.getppid(), "m", 1, 0]
+    sampler = Sampler(gateway, MachineLoad(1))  # type: ignore[arg-type]
+
+    for gateway.processes in ([own], [own, origin]):
+        asyncio.run(sampler.sample())
+
+    of_model = ask(sampler, "history")["models"]["m:1"]
+    assert [3, 3] == of_model["instances"]
+    threads, with_origin = of_model["memory_bytes"]
+    assert 0 < threads < with_origin < 1000 * threads
 
 
 def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None:

@@ -25,6 +25,14 @@ def test_the_use_of_a_model_is_that_of_its_processes(tmp_path: Path) -> None:
     assert {("m", "1"): (3.0, 20 * PAGE_BYTES), ("n", "1"): (4.0, 10 * PAGE_BYTES)} == by_model
 
 
+def test_a_process_counts_once_whose_threads_are_instances(tmp_path: Path) -> None:
+    write(tmp_path, 7, cpu_s=1.5)
+
+    by_model = ModelUse(Processes(tmp_path)).look([stub(7), stub(7), stub(7)])
+
+    assert {("m", "1"): (1.5, 10 * PAGE_BYTES)} == by_model
+
+
 def test_what_a_process_has_used_counts_after_its_end(tmp_path: Path) -> None:
     use = ModelUse(Processes(tmp_path))
     write(tmp_path, 7, cpu_s=5.0)

@@ -120,5 +120,5 @@ def test_the_processes_are_told_with_their_models() -> None:
 
     processes = world.call("processes").result
 
-    assert [("m", 1)] == [(model, version) for _, model, version in processes if model]
-    assert len(processes) == len({pid for pid, _, _ in processes})
+    assert [("m", 1, 1)] == [tuple(of_model) for _, *of_model in processes if of_model[0]]
+    assert len(processes) == len({pid for pid, *_ in processes})

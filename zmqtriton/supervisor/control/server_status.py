@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -159,15 +160,19 @@ class ServerStatus:
             if peer.role == BROKER:
                 self._turns.take(peer.serial, BROKER, of_broker)
 
-    def processes(self) -> list[tuple[int, str, int]]:
-        """Return the pid, the model and the version of each process; "" and 0 if it has none."""
-        rows = [(self._pid, "", 0), *((peer.pid, "", 0) for peer in self._peers.all())]
+    def processes(self) -> list[tuple[int, str, int, int]]:
+        """Return the pid of each process, its model and version, and how many instances it has.
+
+        "" and 0 are for those that run no model.
+        """
+        pids = [self._pid, *(peer.pid for peer in self._peers.all())]
+        rows = [(pid, "", 0, 0) for pid in (*pids, *(r["pid"] for r in self._server.readers()))]
         for generation in self._generations.values():
-            of_model = generation.blueprint.name, generation.version
-            rows += [(instance.pid, *of_model) for instance in generation.instances]
+            held = Counter(instance.pid for instance in generation.instances)
             if generation.template is not None:
-                rows.append((self._pids.get(generation.template.serial, 0), *of_model))
-        rows += [(reader["pid"], "", 0) for reader in self._server.readers()]
+                held[self._pids.get(generation.template.serial, 0)] += 0
+            of_model = generation.blueprint.name, generation.version
+            rows += [(pid, *of_model, count) for pid, count in held.items()]
         return [row for row in rows if row[0]]
 
     def loads(self) -> dict[str, str]:
