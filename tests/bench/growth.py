@@ -1,20 +1,22 @@
-"""Measures what a server of many models, instances, connections or streams costs.
+"""Measures what a server of many models, instances, connections, streams or reloads costs.
 
-    python -m tests.bench.growth [--only models] [--save]
+    python -m tests.bench.growth [--only models] [--reloads 10000] [--save]
 
-Each figure is measured with requests of 16 floats, eight at a time. Measures and prints; asserts
-nothing. With --save the figures are kept in tests/bench/results, and the plot in docs/guides.
+Each figure is measured with requests of 16 floats, eight at a time. Those of reloads, each with
+other code, tell what they leave behind. Measures and prints; asserts nothing. With --save the
+figures are kept in tests/bench/results, and the plot in docs/guides.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import multiprocessing
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,11 +26,15 @@ import psutil
 
 from tests.bench import clients, cpu, plot, results
 from tests.support import leaks
+from tests.support.scripted import string_parameter
 from tests.support.server import Server
 
 _AT_ONCE = 8
 _SECONDS, _IDLE_SECONDS = 4.0, 10.0
 _STREAMS_PER_CHANNEL = 100
+_MODEL = "identity_fp32"
+#: So many reloads before each figure, unless the last is another number.
+_RELOADS = (10, 100, 1000)
 
 
 class Figure(NamedTuple):
@@ -46,6 +52,8 @@ class Figure(NamedTuple):
     cpu_us: float
     #: From the request to stop until its last process has ended; 0: clients were there.
     stop_s: float = 0.0
+    #: The descriptors of all its processes.
+    descriptors: int = 0
 
 
 def _processes(server: Server) -> list[psutil.Process]:
@@ -122,21 +130,28 @@ def _measure(
     before = _cpu_s(server)["all"]
     time.sleep(_IDLE_SECONDS)
     idle = (_cpu_s(server)["all"] - before) / _IDLE_SECONDS * 100
-    return Figure(kind, size, ready_s, _memory_mib(_processes(server)), idle, cpu_us)
+    processes = _processes(server)
+    descriptors = sum(process.num_fds() for process in processes)
+    memory_mib = _memory_mib(processes)
+    return Figure(kind, size, ready_s, memory_mib, idle, cpu_us, descriptors=descriptors)
 
 
 @contextmanager
-def _server(models: int = 1, instances: int = 1) -> Iterator[tuple[Server, float]]:
+def _server(
+    models: int = 1, instances: int = 1, of: str = "processes", options: Sequence[str] = ()
+) -> Iterator[tuple[Server, float]]:
     with tempfile.TemporaryDirectory(prefix="growth") as folder:
         server = Server(
             Path(folder) / "s",
-            models=["identity_fp32"],
+            models=[_MODEL],
+            options=options,
             ready_within_s=600,
         )
         for number in range(1, models):
-            server.add_model("identity_fp32", f"model_{number}")
-        config = server.repository / "identity_fp32" / "config.pbtxt"
-        config.write_text(config.read_text().replace("count: 1", f"count: {instances}"))
+            server.add_model(_MODEL, f"model_{number}")
+        config = server.repository / _MODEL / "config.pbtxt"
+        text = config.read_text().replace("count: 1", f"count: {instances}")
+        config.write_text(text + string_parameter("INSTANCES", of))
         before = time.monotonic()
         with server:
             yield server, time.monotonic() - before
@@ -153,9 +168,21 @@ def _models(size: int) -> Figure:
         return _with_stop(_measure("models", size, server, ready_s), server)
 
 
-def _instances(size: int) -> Figure:
-    with _server(instances=size) as (server, ready_s):
+def _instances(size: int, of: str = "processes") -> Figure:
+    with _server(instances=size, of=of) as (server, ready_s):
         return _with_stop(_measure("instances", size, server, ready_s), server)
+
+
+def _reloads(size: int, of: str) -> Figure:
+    options = ["--model-control-mode=explicit", f"--load-model={_MODEL}"]
+    with _server(instances=2, of=of, options=options) as (server, ready_s):
+        code = server.repository / _MODEL / "1" / "model.py"
+        text = code.read_text()
+        for number in range(size):
+            code.write_text(f"{text}# {number}\n")
+            if error := server.control_model("load", _MODEL):
+                raise RuntimeError(f"reload {number}: {error}")
+        return _with_stop(_measure("reloads", size, server, ready_s), server)
 
 
 def _connections(size: int) -> Figure:
@@ -176,30 +203,42 @@ KINDS: dict[str, tuple[Callable[[int], Figure], tuple[int, ...]]] = {
     "instances": (_instances, (1, 4, 16, 32)),
     "connections": (_connections, (8, 104, 1000, 5000)),
     "streams": (_streams, (1, 100, 1000, 10_000)),
+    "instances, forks": (functools.partial(_instances, of="forks"), (1, 4, 16, 32)),
+    "instances, threads": (functools.partial(_instances, of="threads"), (1, 4, 16, 32)),
+    **{
+        f"reloads, {of}": (functools.partial(_reloads, of=of), _RELOADS)
+        for of in ("processes", "forks", "threads")
+    },
 }
+#: The kinds that the plot shows.
+_PLOTTED = ("models", "instances", "connections", "streams")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="one of " + ", ".join(KINDS))
+    parser.add_argument("--reloads", type=int, default=_RELOADS[-1], help="in the last figure")
     parser.add_argument("--save", action="store_true", help="keep the figures and draw the plot")
     options = parser.parse_args()
     leaks.mark_session()
     rows = []
     head = f"{'ready s':>8} {'MiB':>8} {'idle %':>7} {'CPU us per request':>19} {'stop s':>7}"
-    print(f"{'':12} {'':>6} {head}")
+    print(f"{'':18} {'':>6} {head} descriptors")
     for kind, (measure, sizes) in KINDS.items():
+        if sizes is _RELOADS:
+            sizes = (*(size for size in sizes if size < options.reloads), options.reloads)
         for size in sizes if options.only in kind else ():
-            row = measure(size)
+            row = measure(size)._replace(kind=kind)
             rows.append(row._asdict())
             print(
-                f"{kind:12} {size:6} {row.ready_s:8.1f} {row.memory_mib:8.0f} "
-                f"{row.idle_percent:7.2f} {row.cpu_us:19.1f} {row.stop_s:7.1f}",
+                f"{kind:18} {size:6} {row.ready_s:8.1f} {row.memory_mib:8.0f} "
+                f"{row.idle_percent:7.2f} {row.cpu_us:19.1f} {row.stop_s:7.1f} "
+                f"{row.descriptors:11}",
                 flush=True,
             )
     if options.save:
         results.save("growth", rows)
-        plot.draw(rows)
+        plot.draw([row for row in rows if row["kind"] in _PLOTTED])
 
 
 if __name__ == "__main__":

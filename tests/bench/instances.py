@@ -1,11 +1,11 @@
 """Instances as processes, forks and threads: the memory of sixteen, and the throughput of four.
 
-    python -m tests.bench.instances [--save]
+    python -m tests.bench.instances [--only memory] [--save]
 
 Each instance has 500 MiB of arrays, made in `initialize` as processes, in `preload` as forks, and
 by `pb_utils.shared` as threads. The memory is what all processes of the model have (PSS). One model
-of the throughput waits, one computes without Python's lock, and one with it. Measures and prints;
-asserts nothing.
+of the throughput waits, two compute without Python's lock, NumPy and ONNX Runtime, and one with it.
+`make bench` has these rows, too. Measures and prints; asserts nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.bench import clients, cpu, results
 from tests.support import leaks
@@ -57,9 +58,12 @@ import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-MATRIX = np.ones((256, 256), np.float32)
+{prepare}
 
 class TritonPythonModel:
+    def initialize(self, args):
+        self.it = pb_utils.shared("it", make)
+
     def execute(self, requests):
         responses = []
         for request in requests:
@@ -68,10 +72,43 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", tensor)]))
         return responses
 """
+_SESSION = """
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+IMAGE = np.ones((1, 3, 128, 128), np.float32)
+
+def make():
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("x", "y")]
+    weights = numpy_helper.from_array(np.ones((32, 3, 3, 3), np.float32), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [weights])
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, ir_version=9, opset_imports=opset)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+"""
+
+
+class Work(NamedTuple):
+    """The work of a model for a request; its instances share `it`, if they can."""
+
+    request: str
+    prepare: str = "def make(): return None"
+    #: The modules that it takes.
+    needs: tuple[str, ...] = ()
+
+
 WORK = {
-    "waits 5 ms": "time.sleep(0.005)",
-    "computes without the lock": "[MATRIX @ MATRIX for _ in range(4)]",
-    "computes in Python": "sum(range(100_000))",
+    "waits 5 ms": Work("time.sleep(0.005)"),
+    "NumPy": Work(
+        "[self.it @ self.it for _ in range(4)]",
+        "def make(): return np.ones((256, 256), np.float32)",
+    ),
+    "ONNX Runtime": Work('self.it.run(None, {"x": IMAGE})', _SESSION, ("onnx", "onnxruntime")),
+    "Python": Work("sum(range(100_000))"),
 }
 _CONFIG = """
 backend: "python"
@@ -111,8 +148,8 @@ def _serving(code: str, kind: str, count: int) -> Iterator[Server]:
 
 def pids_of_model(server: Server) -> list[int]:
     """Return the processes of the model, that from which they are forked included."""
-    pids = server.pids().get("stub", [])
-    return [pid for pid in pids if b"fork-server" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    pids = server.pids()
+    return [*pids.get("stub", []), *pids.get("template", [])]
 
 
 def _memory(kind: str) -> dict[str, Any]:
@@ -136,11 +173,30 @@ def _scale(server: Server, count: int) -> float:
     return time.monotonic() - began_s
 
 
-def _throughput(kind: str, work: str, connections: int) -> dict[str, Any]:
-    with _serving(_WORK.format(work=WORK[work]), kind, _SERVING) as server:
+def _throughput(kind: str, name: str) -> Iterator[dict[str, Any]]:
+    work = WORK[name]
+    code = _WORK.format(work=work.request, prepare=work.prepare)
+    with _serving(code, kind, _SERVING) as server:
         plan = clients.http_binary(server.http_port, model="m")
-        got = clients.measure(plan, connections, _SECONDS, lambda: cpu.by_role(server))
-        return {"kind": kind, "work": work, "clients": connections, "per_s": got.per_s}
+        for connections in _CLIENTS:
+            got = clients.measure(plan, connections, _SECONDS, lambda: cpu.by_role(server))
+            yield {"kind": kind, "work": name, "clients": connections, "per_s": got.per_s}
+
+
+def print_throughput(only: str = "") -> list[dict[str, Any]]:
+    """Measure and print how many requests a second each kind serves, beside processes."""
+    rows = list[dict[str, Any]]()
+    for name, work in WORK.items():
+        if only not in name or not all(map(find_spec, work.needs)):
+            continue
+        base = dict[int, float]()
+        for kind in KINDS:
+            for row in _throughput(kind, name):
+                rows.append(row)
+                ratio = row["per_s"] / base.setdefault(row["clients"], row["per_s"])
+                figures = f"{row['clients']:3} {row['per_s']:8.0f}/s {ratio:6.2f}"
+                print(f"instances: {name:17} {kind:10} {figures}", flush=True)
+    return rows
 
 
 def main() -> int:
@@ -158,18 +214,7 @@ def main() -> int:
             ratio = row["all_mib"] / row["one_mib"]
             figures = f"{row['one_mib']:8.0f} {row['all_mib']:8.0f} {ratio:6.2f}"
             print(f"{kind:28} {figures} {row['last_ms']:13.0f}", flush=True)
-    for work in WORK:
-        if options.only not in work:
-            continue
-        for connections in _CLIENTS:
-            base = 0.0
-            for kind in KINDS:
-                row = _throughput(kind, work, connections)
-                rows.append(row)
-                base = base or row["per_s"]
-                ratio = row["per_s"] / base
-                figures = f"{connections:3} {row['per_s']:8.0f}/s {ratio:6.2f}"
-                print(f"{work:28} {kind:10} {figures}", flush=True)
+    rows += print_throughput(options.only)
     if options.save:
         results.save("instances", rows)
     return 0

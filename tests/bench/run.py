@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench import clients, cpu, results
+from tests.bench import clients, cpu, instances, results
 from tests.support import leaks
 from tests.support.server import ROOT, Server, free_ports
 from tests.support.waiting import eventually
@@ -174,8 +174,11 @@ def main() -> int:
                 # The floor has no regions of clients.
                 if protocol == "grpc" and "shared memory" not in name:
                     _print_echo_server(make_plan, connections, options.seconds)
+    kinds = instances.print_throughput() if options.only in "instances" else []
     if options.save:
         results.save("requests", rows)
+        if kinds:
+            results.save("instances", kinds)
     return 0
 
 

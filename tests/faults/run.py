@@ -19,17 +19,23 @@ from tests.faults import (
     overload,
     stub_death,
     supervisor_death,
+    template_death,
 )
 from tests.faults.figures import print_figure
 from tests.faults.load import Load
 from tests.faults.standstills import rounds as standstills
 from tests.support import leaks
+from tests.support.scripted import string_parameter
 from tests.support.server import Server
 
 
-def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
+def _stub_deaths(
+    rounds: int, clients: int, pause_s: float, name: str, instances: str = "processes"
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s", models=["journal"])
+        with (server.repository / "journal" / "config.pbtxt").open("a") as config:
+            config.write(string_parameter("INSTANCES", instances))
         with server:
             # The model's own initialize is a few milliseconds; what loading costs is counted in.
             with Load(
@@ -52,6 +58,15 @@ def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
         print_figure(
             f"stub killed, {name}: executing again after", [d.back_ms for d in deaths], 1000
         )
+
+
+def _template_deaths(rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", models=["journal"], options=template_death.OPTIONS)
+        template_death.use_forks(server)
+        with server:
+            for moment, times in template_death.run(server, rounds).items():
+                print_figure(f"template killed, {moment}: what was asked done after", times, 2000)
 
 
 def _supervisor_deaths(rounds: int) -> None:
@@ -128,6 +143,9 @@ def main() -> int:
     half_s = stub_death.EXECUTION_MS / 1000
     _stub_deaths(rounds, 1, half_s, "half load")
     _stub_deaths(rounds, 8, 0.0, "full load")
+    for kind in ("forks", "threads"):
+        _stub_deaths(rounds, 8, 0.0, f"full load, {kind}", kind)
+    _template_deaths(rounds)
     _broker_deaths(rounds)
     _frontend_deaths(rounds)
     _supervisor_deaths(rounds)

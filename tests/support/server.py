@@ -38,6 +38,7 @@ MODELS_DIRECTORY = ROOT / "tests" / "models"
 #: How a process of each role shows itself on its command line; the first that fits counts.
 _ROLE_PATTERNS = (
     ("fork-server", re.compile(r"zmqtriton_stub.* --fork-server")),
+    ("template", re.compile(r"zmqtriton_stub.* --template")),
     ("stub", re.compile(r"zmqtriton_stub")),
     ("reader", re.compile(r"zmqtriton-reader")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
@@ -288,7 +289,7 @@ class Server:
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
     def pids(self) -> dict[str, list[int]]:
-        """Living ones by role: supervisor, fork-server, broker, http, grpc, metrics, stub.
+        """Living ones by role: supervisor, fork-server, broker, http, metrics, template, stub, ….
 
         Not readers, which come and go with their work.
         """

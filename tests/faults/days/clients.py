@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.faults.days import later_clients
-from tests.faults.days.world import GUEST, STAMPED, World
+from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
 from tests.faults.mixed_clients import (
     KINDS,
     RIGHT,
@@ -19,6 +19,7 @@ from tests.faults.mixed_clients import (
     mixed_clients,
 )
 from tests.support.failing import FailingCalls
+from tests.support.scripted import string_parameter
 from tests.support.server import Server
 
 MODELS = ("twice_journal", "tokens", "sequences", "add_sub")
@@ -64,27 +65,41 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
             f"--runtime-directory={directory / 'run'}",
         ],
     )
-    for name in (STAMPED, GUEST, "asking"):
+    for name in (STAMPED, GUEST, "asking", FORKED, THREADED):
         server.add_model("steered", name)
+    for name, kind in ((FORKED, "forks"), (THREADED, "threads")):
+        with (server.repository / name / "config.pbtxt").open("a") as config:
+            config.write(string_parameter("INSTANCES", kind))
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
     later_clients.add_models(server)
     # a number that is said, since a change of the configuration says one, too
-    config = server.repository / "sequences" / "config.pbtxt"
-    config.write_text(
-        config.read_text().replace("{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }")
-    )
+    path = server.repository / "sequences" / "config.pbtxt"
+    path.write_text(path.read_text().replace("{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }"))
     counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
+    counts |= {FORKED: 2, THREADED: 2}
     return server, counts | later_clients.INSTANCES
 
 
-class VisitorClient(HttpClient):
+class UnchangedClient(HttpClient):
+    """Asks a model whose code never changes."""
+
+    def check_stamp(self, stamp: int | None) -> None:
+        """It has the first one."""
+
+
+class ForkedClient(UnchangedClient):
+    model = FORKED
+
+
+class ThreadedClient(UnchangedClient):
+    model = THREADED
+
+
+class VisitorClient(UnchangedClient):
     """Asks a model that comes and goes."""
 
     model = GUEST
     world: World
-
-    def check_stamp(self, stamp: int | None) -> None:
-        """Its files never change."""
 
     def ask(self) -> str:
         outcome = super().ask()
@@ -107,6 +122,6 @@ def steered_clients(world: World) -> Iterator[list[Client]]:
         if world.mode == "explicit" or kind is not ReloadClient
     ]
     VisitorClient.world = world
-    kinds += [*later_clients.KINDS, (VisitorClient, 1)]
+    kinds += [*later_clients.KINDS, (VisitorClient, 1), (ForkedClient, 2), (ThreadedClient, 3)]
     with mixed_clients(world.server, kinds, world.stamps) as clients:
         yield clients

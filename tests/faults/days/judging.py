@@ -44,6 +44,8 @@ class Harm(NamedTuple):
     #: The stubs that are ended by it, and their model.
     pids: frozenset[int] = frozenset()
     model: str = ""
+    #: How many instances each of them has at most: several where they are threads.
+    instances: int = 1
 
     def overlaps(self, failure: Failure) -> bool:
         return self.begun_ns <= failure.ended_ns and failure.sent_ns <= self.ended_ns
@@ -100,18 +102,19 @@ def _was_on_ended_stub(failure: Failure, begun_in: frozenset[int], harms: Iterab
 def excuse_handed(
     failures: Iterable[tuple[Cause, Failure]], harms: Sequence[Harm]
 ) -> list[tuple[Cause, Failure]]:
-    """Excuse one request for each stub that was ended, if it came just then.
+    """Excuse one request for each instance that was ended, if it came just then.
 
-    A stub begins a request before its model can write that down; that the server knows which one
-    it had begun is shown by other tests.
+    An instance begins a request before its model can write that down; that the server knows which
+    one it had begun is shown by other tests.
     """
-    judged, ended = [], {pid: harm for harm in harms for pid in harm.pids}
+    judged = []
+    ended = {(p, n): harm for harm in harms for p in harm.pids for n in range(harm.instances)}
     for cause, failure in failures:
         # who asks another model has begun, and what it asks has not
         is_calling = cause is Cause.UNEXPLAINED and failure.model in _CALLED
         if cause is Cause.NOT_BEGUN or is_calling:
             models = {failure.model, _CALLED.get(failure.model, "")}
-            near = [p for p, h in ended.items() if h.model in models and h.overlaps(failure)]
+            near = [i for i, h in ended.items() if h.model in models and h.overlaps(failure)]
             if near:
                 del ended[near[0]]
                 cause = Cause.HANDED

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -50,10 +51,10 @@ class Nemesis:
             "no descriptors for a second": self._take_descriptors,
             "a starved processor for a second": self._starve,
         }
-        for role in (*ROLES, "stub"):
+        for role in (*ROLES, "template", "stub"):
             name = "a stub" if role == "stub" else role
             self.faults[f"kill {name}"] = self._kills(role)
-            if role not in ("metrics", "fork-server"):
+            if role not in ("metrics", "fork-server", "template"):
                 self.faults[f"stop {name}"] = self._stops(role)
         for role in _OF_ADDONS:
             self.faults[f"kill the process of {role}"] = self._kills(role)
@@ -64,7 +65,7 @@ class Nemesis:
         }
         for role in _OF_ADDONS:
             self.further[f"stop and continue {role}"] = self._pauses(role)
-        for role in (*ROLES, "stub"):
+        for role in (*ROLES, "template", "stub"):
             self.further[f"stop and continue {role}"] = self._pauses(role)
             self.further[f"stop, then kill {role}"] = self._stops_and_kills(role)
 
@@ -84,8 +85,9 @@ class Nemesis:
 
     def note(self, roles: Sequence[str], pids: Sequence[int] = (), model: str = "") -> None:
         """Note a harm that begins now; what it is, says `detail`."""
-        now_ns, of = time.monotonic_ns(), frozenset(roles)
-        self.harms.append(Harm(now_ns, STILL, self.detail, of, frozenset(pids), model))
+        now_ns, instances = time.monotonic_ns(), max([1, *map(_instances, pids)])
+        of = frozenset(roles), frozenset(pids)
+        self.harms.append(Harm(now_ns, STILL, self.detail, *of, model, instances))
 
     # ------------------------------------------------------------- processes
 
@@ -201,6 +203,14 @@ class Nemesis:
         for spinner in spinners:
             spinner.kill()
             spinner.wait()
+
+
+def _instances(pid: int) -> int:
+    """Return how many instances are threads of a process; 0 for one that is an instance."""
+    names = Path(f"/proc/{pid}/task").glob("*/comm")
+    with suppress(OSError):
+        return sum(name.read_text().startswith("stub ") for name in names) - 1
+    return 0
 
 
 def _is_alive(pid: int) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.faults.days.world import GUEST, STAMPED, World, stamped
+from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World, stamped
 
 #: The models that are steered, and those that a drain may take single instances from.
-STEERED = (STAMPED, "asking", "tokens", "sequences")
-_PARALLEL = (STAMPED, "asking", "tokens")
+STEERED = (STAMPED, "asking", "tokens", "sequences", FORKED, THREADED)
+_PARALLEL = (STAMPED, "asking", "tokens", FORKED, THREADED)
 _revisions = itertools.count(1)
 
 
@@ -288,7 +288,7 @@ def _drain_instance(model: str) -> Operation:
 
         def drain() -> dict[str, Any]:
             """Name one of those that there are now: a fault may have changed their names."""
-            names = sorted(world.server.instance_names(model))
+            names = world.instance_names(model)
             instance = names[int(number * len(names))] if names else model
             wish = {"model": model, "instance": instance, "then": "restart", "within_s": 0.5}
             return _ending(world, wish)()

@@ -71,6 +71,12 @@ def test_one_request_for_each_ended_stub_may_have_been_handed_to_it() -> None:
     assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == causes
 
 
+def test_as_many_requests_as_an_ended_process_had_instances_may_have_been_handed_to_it() -> None:
+    judged = excuse_handed([(Cause.NOT_BEGUN, FAILURE)] * 3, [harm("stub", pids={7}, instances=2)])
+
+    assert [Cause.HANDED, Cause.HANDED, Cause.NOT_BEGUN] == [cause for cause, _ in judged]
+
+
 def test_a_request_was_not_handed_to_a_stub_of_a_model_that_has_no_part_in_it() -> None:
     harms = [harm("stub", pids={7}, model="journal")]
     failures = [(Cause.NOT_BEGUN, FAILURE), (Cause.NOT_BEGUN, FAILURE._replace(model="asking"))]

@@ -26,6 +26,8 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 #: The model whose state answers tell, and one that comes and goes.
 STAMPED, GUEST = "journal", "visitor"
+#: Models whose instances are forks of a template, and threads of one process.
+FORKED, THREADED = "forked", "threaded"
 #: No call and no state takes so long, on whatever machine.
 BOUND_S = 120.0
 #: How often a call is made again, once nothing is being done to the server.
@@ -188,7 +190,17 @@ class World:
     # ------------------------------------------------------------------- state
 
     def has_count(self, model: str) -> bool:
-        return len(self.server.stub_pids(model)) == self.counts[model]
+        count = 1 if model == THREADED else self.counts[model]
+        return len(self.server.stub_pids(model)) == count
+
+    def instance_names(self, model: str) -> list[str]:
+        """Return the names of a model's instances, in order; none if nobody says."""
+        with suppress(NoServerError, ZmqTritonError, OSError):
+            rows = self._operate("status", {}).result["processes"]
+            return sorted(
+                r["instance"] for r in rows if r["role"] == "stub" and r["model"] == model
+            )
+        return []
 
     def await_state(self, predicate: Callable[[], bool], text: str) -> bool:
         """Wait for a state that must come; note it if it does not."""

@@ -28,6 +28,8 @@ EXPLICIT = (
     (("roll", "unload and load"), "kill http"),
     (("canary",), "kill grpc"),
     (("roll", "scale sequences"), "kill broker"),
+    (("scale forked", "configure threaded"), "kill template"),
+    (("drain an instance of threaded",), "kill a stub"),
 )
 POLL = ((("roll", "remove and return"), "kill http"),)
 

@@ -237,22 +237,22 @@ def test_an_instance_that_is_given_up_is_no_busy_one(browser: Browser) -> None:
 
 
 def test_what_instances_share_or_might_is_told(browser: Browser) -> None:
-    told = "document.querySelector('#processes-unseen')"
+    hint = "document.querySelector('#processes-unseen')"
     twice = (
         "const stub = status.processes.find((process) => process.model === 'tokens');"
         " stub.memory_bytes = 800 * 2 ** 20; const copy = {...stub, instance: 'tokens_0_1'};"
         " status.processes.push(copy)"
     )
     look_at(browser, "tokens")
-    browser.wait_for(f"{told}.hidden")
+    browser.wait_for(f"{hint}.hidden")
 
     change_status(browser, f"{twice}; copy.pid += 1")
-    browser.wait_for(f"{told}.innerText.includes('1.6 GiB together')")
+    browser.wait_for(f"{hint}.innerText.includes('1.6 GiB together')")
     assert "zmqtriton-ctl explain tokens" in browser.text("#processes-unseen")
 
     origin = "{...stub, role: 'template', instances: 'threads'}"
     change_status(browser, f"{twice}; status.processes.push({origin})")
-    browser.wait_for(f"{told}.innerText.startsWith('They are threads of process ')")
+    browser.wait_for(f"{hint}.innerText.startsWith('They are threads of process ')")
     browser.wait_for(f"{row('tokens')}.textContent.includes('800 MiB')")
 
 

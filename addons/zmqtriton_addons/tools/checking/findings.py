@@ -27,7 +27,7 @@ class Findings:
 
     @property
     def notes(self) -> list[Problem]:
-        """Advice about what works as it is."""
+        """Return advice about a model that works."""
         return self._of(Severity.NOTE)
 
     def _of(self, severity: Severity) -> list[Problem]:

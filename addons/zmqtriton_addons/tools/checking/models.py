@@ -59,7 +59,7 @@ from zmqtriton_addons.tools.checking.model_files import file_problems
 from zmqtriton_addons.tools.checking.routes import route_problems
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: What several instances had better load once.
+#: The bytes of a file that several instances had better load once.
 _LARGE = 256 << 20
 
 

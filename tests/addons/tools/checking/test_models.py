@@ -360,7 +360,7 @@ def test_a_large_file_that_several_instances_may_load_is_told(
 
     line, text = (
         GOOD.count("\n") + 1,
-        "each of its 16 instances loads 1/weights.npy (1 GiB), 16 GiB",
+        "16 instances loads 1/weights.npy (1,024 MiB), they take 16,384 MiB",
     )
     assert has_note == bool(notes)
     assert all(line == one.line and text in one.text for one in notes)
