@@ -127,7 +127,6 @@ class _Conversation:
         watching = self._loop.create_task(
             watch(self._socket, self._gateway, self._is_quiet, asyncio.current_task())
         )
-        self._socket.rest(True)
         try:
             await self._read()
         except Violation as violation:
@@ -212,8 +211,9 @@ class _Conversation:
         # whose responses do not keep the request's tensors
         share = self._req.connection.share.another()
         items = self._inference.entrance.responses(checked, arrivals := Arrivals(share))
-        # without a turn of its own: tasks begin, and so send, in the order in which they were made
-        answering = self._loop.create_task(self._answer(items, arrivals, share, written, before))
+        # tasks begin, and so send, in the order in which they were made
+        answer = partial(self._answer, items, arrivals, share, written, before)
+        answering = self._loop.create_task(self._req.turn.take(answer, begins_at_once=True))
         self._requests[answering] = _Request(answering, own_id, size)
         self._socket.rest(False)
         self._bytes += size
@@ -251,6 +251,8 @@ class _Conversation:
                         await asyncio.wait((before,))
                     await self._send_item(item, arrivals, share, written)
                     del item  # its memory may be the model's
+                    if self._req.turn.is_over:
+                        await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - an edge: the other requests go on
             await self._send_document(_error(written.request_id, _as_answer(error)))
         finally:

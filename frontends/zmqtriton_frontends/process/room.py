@@ -108,9 +108,7 @@ class Room(Generic[T]):
         by_address: dict[int, list[tuple[float, T]]] = {}
         for pair in still:
             by_address.setdefault(id(pair[1].client.address), []).append(pair)
-        if not by_address:
-            return []
-        group = max(by_address.values(), key=len)
+        group = max(by_address.values(), key=len, default=[])
         group.sort(key=lambda pair: pair[0])
         taken = [connection for _, connection in group[: max(1, len(self._open) // _PART)]]
         for connection in taken:

@@ -237,18 +237,26 @@ class TaskTurn:
         """True if a task should let others work, as by asyncio.sleep(0)."""
         return self._turns.clock() >= self._end
 
-    async def take(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
-        """Return the result of work that waits for a turn each time that it can go on."""
+    async def take(
+        self,
+        work: Callable[..., Coroutine[Any, Any, T]],
+        *arguments: Any,
+        begins_at_once: bool = False,
+    ) -> T:
+        """Return the result of work that waits for a turn each time that it can go on.
+
+        It waits before it begins, too, unless the order of tasks matters there.
+        """
         # begun here: a task may be cancelled before it begins
-        return await self._step(work(*arguments))
+        return await self._step(work(*arguments), begins_at_once)
 
     @coroutine
-    def _step(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    def _step(self, work: Coroutine[Any, Any, T], is_due: bool) -> Generator[Any, Any, T]:
         turns, cost = self._turns, self._cost
         error: BaseException | None = None
         try:
             while True:
-                if error is None and turns.is_crowded:
+                if error is None and turns.is_crowded and not is_due:
                     try:
                         yield from turns.turn_of_task(cost)
                     except asyncio.CancelledError as cancelled:
@@ -261,7 +269,7 @@ class TaskTurn:
                     result: T = done.value
                     return result
                 finally:
-                    error = None
+                    error, is_due = None, False
                     turns.spend_task(cost, begun)
                 try:
                     yield waits_for

@@ -304,6 +304,26 @@ async def test_results_and_errors_are_those_of_the_work(world: World, /) -> None
 
 
 @scenario(run)
+async def test_tasks_whose_order_matters_begin_at_once_and_wait_then(world: World, /) -> None:
+    tasks = [world.begin("much", 50, spent_s=0.05) for _ in range(20)]
+    while not world.turns.is_crowded or len(world.worked) < 20:
+        await asyncio.sleep(0)
+    names = [str(number) for number in range(5)]
+    for name in names:
+        turn = world.turn("b", spent_s=0.05)
+        work = turn.take(world.work, name, turn, 3, begins_at_once=True)
+        tasks.append(asyncio.get_running_loop().create_task(work))
+    before = len(world.worked)
+
+    await asyncio.sleep(0)
+    begun = [name for name in world.worked[before:] if name in names]
+    await asyncio.gather(*tasks)
+
+    assert names == begun
+    assert {3} == {world.worked.count(name) for name in names}
+
+
+@scenario(run)
 async def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits(world: World, /) -> None:
     async def wait(ended: list[int], number: int) -> None:
         try:

@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._body_receiver: BodyReceiver | None = None
         #: The answer that is being written is the last.
         self._is_last = False
-        #: `is_resting` is set by a protocol that has taken over, while nothing is under way.
+        #: `is_resting`: a protocol has taken over, and nothing is under way.
         self.is_closed = self._is_leaving = self.is_resting = False
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
@@ -289,10 +289,20 @@ class Connection(asyncio.Protocol):
     def hand_over(self, protocol: asyncio.Protocol) -> None:
         """Give the socket to another protocol: no HTTP follows."""
         begun, self._reader.held = self._reader.held, b""
-        self.answered_at = self._host.now()
+        self.is_resting = True
         self.channel.set_protocol(protocol)
         self.channel.resume_reading()
         protocol.data_received(begun)
+
+    def rest(self, is_resting: bool) -> None:
+        """Note whether the protocol that has taken over has nothing under way.
+
+        Such a connection makes room for others: one that nothing was ever under way on, as one on
+        which nothing was asked.
+        """
+        if is_resting and not self.is_resting:
+            self.answered_at = self._host.now()
+        self.is_resting = is_resting
 
     # ----------------------------------------------------------------- the end
 
@@ -358,8 +368,7 @@ class Connection(asyncio.Protocol):
         self.channel.close(is_amid_request=is_amid_request)
 
     def _end(self, status: int, text: str) -> None:
-        exchange = self._exchange
-        if self.channel.unsent_bytes or (exchange is not None and exchange.has_begun_answer):
+        if self.channel.unsent_bytes:
             self.channel.abort()
         else:
             self.refuse(status, text)

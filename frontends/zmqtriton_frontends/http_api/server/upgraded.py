@@ -17,10 +17,11 @@ class Upgraded(asyncio.Protocol):
         """Set up; the end of the socket is still the connection's matter."""
         self._channel = channel
         self._held = b""
-        self._has_ended = self._is_closed = False
+        self._has_ended, self._is_closed = channel.is_half_closed, False
         #: Done when more has come, or nothing more comes.
         self._news: asyncio.Future[None] | None = None
         self._connection = connection
+        self.rest = connection.rest
 
     def data_received(self, data: bytes) -> None:
         if self._is_closed:
@@ -58,14 +59,10 @@ class Upgraded(asyncio.Protocol):
         self._channel.resume_reading()
         return data
 
-    def rest(self, is_resting: bool) -> None:
-        """Say whether nothing is under way: such a connection makes room for others."""
-        self._connection.is_resting = is_resting
-
     def close(self) -> None:
         """Close it once all bytes were sent; the client can read them, whatever it sends."""
         self._is_closed = True
-        self._connection.close(is_amid_request=True)
+        self._connection.close(is_amid_request=not self._has_ended)
 
     async def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Send bytes; wait until the client has read most of what it was sent."""

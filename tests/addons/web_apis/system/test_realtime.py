@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from tests.addons.web_sockets.conversations import client_frame
 from tests.conftest import Later
 from tests.support.journal import read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_addons.web_sockets.frames import TEXT
 
 if TYPE_CHECKING:
     import openai
@@ -29,6 +32,12 @@ pytestmark = [
 FRONTENDS = ()
 MODELS = ["parrot"]
 OPTIONS = ["--allow-openai"]
+CANCEL = {"type": "response.cancel"}
+HANDSHAKE = (
+    "GET /v1/realtime?model=parrot HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 def message(text: str, own_id: str | None = None) -> Any:
@@ -155,6 +164,26 @@ def test_a_response_is_cancelled_and_its_model_knows(server: Server, connection:
     eventually(lambda: _cancelled(server) == before + 1, 30)
     connection.response.cancel()
     assert "response_cancel_not_active" == until(connection, "error")[-1].error.code
+
+
+def test_a_response_may_be_cancelled_before_it_has_begun(server: Server) -> None:
+    begun = {
+        "type": "response.create",
+        "response": {"input": [message("FOREVER")], "conversation": "none"},
+    }
+    frames = [client_frame(TEXT, json.dumps(one).encode()) for one in (begun, CANCEL)]
+    with socket.create_connection(("127.0.0.1", server.http_port)) as client:
+        client.settimeout(60)
+        client.sendall(HANDSHAKE.encode() + b"".join(frames))
+        received = b""
+        while b'"response.done"' not in received:
+            received += client.recv(1 << 16)
+        client.sendall(frames[0])
+        while received.count(b'"response.created"') < 2:
+            received += client.recv(1 << 16)
+
+    assert b"response_cancel_not_active" not in received
+    assert b"conversation_already_has_active_response" not in received
 
 
 def test_a_client_that_leaves_is_known_to_the_model(server: Server, client: openai.OpenAI) -> None:

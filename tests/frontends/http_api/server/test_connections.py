@@ -16,6 +16,7 @@ from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.support.certificates import Authority
 from tests.support.scenarios import scenario
 from zmqtriton_floor.settings.frontends import Tls
+from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
     SILENT_S,
@@ -27,6 +28,7 @@ from zmqtriton_frontends.process.handshakes import handshakes_of
 pytestmark = pytest.mark.slow
 
 Scenario = Callable[["ConnectionHarness"], Awaitable[None]]
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -108,6 +110,74 @@ class Held:
             self.is_cancelled = True
             raise
         await self._answer(scope, receive, send)
+
+
+class Upgrading:
+    """An application that lets a request have the connection for another protocol."""
+
+    def __init__(self, party: ConnectionHarness) -> None:
+        self.may_upgrade = asyncio.Event()
+        self.may_upgrade.set()
+        self.upgraded: Any = None
+        self.read: list[bytes] = []
+        self._answer = party.application
+        party.application = self.serve  # type: ignore[method-assign]
+
+    async def serve(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "POST":
+            await self._answer(scope, receive, send)
+            return
+        await self.may_upgrade.wait()
+        self.upgraded = scope[CONNECTION].upgrade([(b"upgrade", b"other")])
+        try:
+            while data := await self.upgraded.read():
+                self.read.append(data)
+        finally:
+            self.upgraded.close()
+
+
+@pytest.mark.parametrize("has_asked", [False, True])
+@scenario(play)
+async def test_who_has_only_shaken_hands_makes_room_before_who_is_served(
+    party: ConnectionHarness, /, has_asked: bool
+) -> None:
+    application = Upgrading(party)
+    party.connections.room.limit = 2
+    served_reader, served = await party.connect(POST % 2 + b"ab")
+    party.advance(1)
+    reader, upgraded = await party.connect(GET)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
+    party.advance(1)
+    if has_asked:
+        application.upgraded.rest(False)
+        application.upgraded.rest(True)
+
+    _, other = await party.connect(POST % 2 + b"ab")
+
+    assert (await served_reader.readline()).startswith(b"HTTP/1.1 200 ")
+    gone = served_reader if has_asked else reader
+    await asyncio.wait_for(gone.read(), 20)
+    assert 2 == len(party.connections.room)
+    for writer in (served, upgraded, other):
+        writer.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_who_sends_no_more_has_left_another_protocol_too(run: Callable[[Any], object]) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        application = Upgrading(party)
+        application.may_upgrade.clear()
+        reader, writer = await party.connect(GET)
+        writer.write_eof()
+        await party.run_loop()
+
+        application.may_upgrade.set()
+
+        assert b"HTTP/1.1 101 " in await reader.read()
+        assert [] == application.read
+        writer.close()
+
+    play(scenario, run)
 
 
 def test_an_answer_that_is_ready_when_its_client_goes_is_no_fault(

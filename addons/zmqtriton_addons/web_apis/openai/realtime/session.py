@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
 import falcon.asgi
@@ -157,7 +158,6 @@ class _Session:
         watching = asyncio.ensure_future(
             watch(self._socket, self._gateway, self._is_quiet, asyncio.current_task())
         )
-        self._socket.rest(True)
         try:
             await self._send(event("session.created", session=self._document()))
             while (message := await self._socket.receive()) is not None:
@@ -278,8 +278,12 @@ class _Session:
         }
         response = RealtimeResponse(self._model, self._conversation if has_part else None, repeated)
         self._response = response
-        self._responding = asyncio.ensure_future(self._make(request, response, has_part=has_part))
+        make = partial(self._make, request, response, has_part=has_part)
+        taking_turns = self._req.turn.take(make, begins_at_once=True)
+        self._responding = asyncio.ensure_future(taking_turns)
         self._socket.rest(False)
+        # a task that is cancelled before it has begun would never say that it has ended
+        await asyncio.sleep(0)
 
     async def _make(
         self, request: TextRequest, response: RealtimeResponse, *, has_part: bool

@@ -1,0 +1,95 @@
+"""Answers on WebSockets take turns at the loop with what other clients have asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+from zmqtriton_addons.web_sockets.stream import _Conversation
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_frontends.gateway import StreamItem
+from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
+
+CHECKED: Any = SimpleNamespace(
+    body=SimpleNamespace(request_id="", inputs=[]),
+    model=SimpleNamespace(signature=SimpleNamespace(is_decoupled=True)),
+)
+
+
+class World:
+    """A loop whose time passes only where something is sent."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        later = asyncio.get_running_loop().call_soon
+        self.turns = Turns(later, lambda: self.now, lambda: self.now)
+        #: The clients that were sent something, in this order.
+        self.sent: list[str] = []
+
+    async def send(self, name: str) -> None:
+        self.sent.append(name)
+        self.now += 0.001
+
+    def turn(self) -> TaskTurn:
+        return TaskTurn(self.turns, Cost("a", self.now))
+
+    def conversation(self, name: str, items: int) -> _Conversation:
+        """The conversation of a client that reads all at once."""
+
+        async def responses(*_: object) -> AsyncIterator[StreamItem]:
+            for number in range(items):
+                yield StreamItem(None, InternalError("one"), number == items - 1)
+
+        async def send(*_: object) -> None:
+            await self.send(name)
+
+        socket: Any = SimpleNamespace(send=send, rest=lambda is_resting: None)
+        inference: Any = SimpleNamespace(entrance=SimpleNamespace(responses=responses))
+        req: Any = SimpleNamespace(
+            turn=self.turn(),
+            connection=SimpleNamespace(share=Share(Ledger(1 << 20).answers)),
+            deadline_ns=0,
+            hold=lambda size: None,
+        )
+        gateway: Any = None
+        return _Conversation(gateway, inference, req, socket, ("model", ""))
+
+
+def test_streams_without_end_leave_others_their_turn() -> None:
+    async def test() -> None:
+        world = World()
+        for number in range(20):
+            conversation = world.conversation("stream", 50)
+            await conversation._start(CHECKED, None, number)
+        while not world.sent:
+            await asyncio.sleep(0)
+
+        await world.turn().take(world.send, "other")
+
+        assert world.sent.index("other") < 100
+        while len(world.sent) <= 20 * 50:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_requests_are_sent_in_their_order_however_much_there_is_to_do() -> None:
+    async def test() -> None:
+        world = World()
+        for _ in range(20):
+            await world.conversation("stream", 50)._start(CHECKED, None, 1)
+        while not world.turns.is_crowded:
+            await asyncio.sleep(0)
+        names = [str(number) for number in range(10)]
+        for name in names:
+            await world.conversation(name, 2)._start(CHECKED, None, 1)
+
+        while len(world.sent) < 20 * 50 + 20:
+            await asyncio.sleep(0)
+
+        assert names == list(dict.fromkeys(name for name in world.sent if name in names))
+
+    asyncio.run(asyncio.wait_for(test(), 20))
