@@ -39,26 +39,6 @@ providers._get_local_constants = lambda: providers._local_constants
 # exec, where its descriptors are closed under it and it aborts.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-
-class _Forking:
-    """Collects no garbage amid a fork: a queue of gRPC's waits there for a thread for ever."""
-
-    was_collecting = True
-
-    def begin(self) -> None:
-        self.was_collecting = gc.isenabled()
-        gc.disable()
-
-    def end(self) -> None:
-        if self.was_collecting:
-            gc.enable()
-
-
-_forking = _Forking()
-os.register_at_fork(
-    before=_forking.begin, after_in_parent=_forking.end, after_in_child=_forking.end
-)
-
 # Images of containers often forbid bytecode. Without it each of the thousands of processes that
 # tests start compiles all that it imports, and each worker all tests: a third of the whole time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

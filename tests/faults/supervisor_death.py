@@ -52,8 +52,7 @@ def kill_and_measure(folder: Path) -> Death:
 
         def nothing_left() -> bool:
             processes = leaks.marked_processes(mark).keys() - before.keys()
-            # walked, since it goes away meanwhile
-            files = any(names or more for _, names, more in os.walk(runtime))
+            files = runtime.exists() and any(runtime.iterdir())
             return not processes and not files and all(map(_is_free, ports))
 
         eventually(nothing_left, 30, "everything gone")

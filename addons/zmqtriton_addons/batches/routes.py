@@ -58,7 +58,8 @@ class _Asking:
         self._channel = Channel.of(gateway)
 
     async def _ask(self, req: Request, verb: str, **more: Any) -> Answer:
-        answer = await self._channel.ask({"verb": verb, "owner": owner_of(req), **more})
+        document = {"verb": verb, "owner": owner_of(req), **more}
+        answer = await self._channel.ask(document, may_repeat=req.method == "GET")
         check(answer.document)
         return answer
 

@@ -80,9 +80,23 @@ class Channel:
         else:
             writer.close()
 
-    async def ask(self, document: Document, body: Iterable[bytes] = ()) -> Answer:
-        """Ask, and return the answer. Raises Unavailable without one."""
-        return await self._converse(partial(messages.write, document=document, parts=list(body)))
+    async def ask(
+        self, document: Document, body: Iterable[bytes] = (), *, may_repeat: bool = False
+    ) -> Answer:
+        """Ask, and return the answer. Raises Unavailable without one.
+
+        A question that may be repeated is asked again if the process dies before it answers.
+        """
+        write = partial(messages.write, document=document, parts=list(body))
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _WITHIN_S
+        while True:
+            try:
+                return await self._converse(write)
+            except Unavailable:
+                if not may_repeat or loop.time() >= end_s:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
 
     async def send_in_frames(self, document: Document, parts: AsyncIterator[bytes]) -> Answer:
         """Ask with bytes as they come. Raises Unavailable without an answer, and what they raise.

@@ -99,7 +99,8 @@ class Submissions:
             "headers": _kept_headers(req),
             "webhook": req.header(b"webhook"),
         }
-        answer = await self._channel.ask(document, pieces)
+        # with a key it becomes one job, however often it is sent
+        answer = await self._channel.ask(document, pieces, may_repeat=key is not None)
         check(answer.document)
         resp.status = 202
         location = f"/v2/jobs/{answer.document['id']}"
@@ -162,7 +163,7 @@ class JobRoutes:
             if not _ID.fullmatch(job):
                 raise falcon.HTTPError(404, description=_NONE)
             document["id"] = job
-        answer = await self._channel.ask(document)
+        answer = await self._channel.ask(document, may_repeat=req.method == "GET")
         check(answer.document)
         return answer
 

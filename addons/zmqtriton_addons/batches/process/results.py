@@ -187,7 +187,7 @@ def submit(store: Store, batch: Batch, lines: Sequence[tuple[str, Line]], positi
     """Make jobs of lines, each with the model whose queue it waits in. Raises Refused."""
     if tables.find_batch(store, batch.id).state != IN_PROGRESS:
         return True  # it was cancelled meanwhile
-    store.check_room(sum(len(line.body) for _, line in lines))
+    store.check_room(sum(len(line.body) for _, line in lines), len(lines))
     for model, line in lines:
         own_id, body = new_id(), line.body
         kept: bytes | None = body

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ _TOO_MANY, _UNAVAILABLE = 429, 503
 _MAX_TRIES = 3
 #: The limit of an answer, which lies in memory until its job has ended.
 _MAX_BYTES = 256 << 20
+#: From this size on it is asked whether there is room for it on disk; again when it has doubled.
+_CHECKED_BYTES = 1 << 20
 _AGAIN_S = 1.0
 
 
@@ -40,13 +43,23 @@ class Answer(NamedTuple):
 
 
 class AnswerTooLarge(Exception):
-    """Raised when an answer has more bytes than a job's may have."""
+    """Raised when an answer has more bytes than a job's may have; with a status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+#: Returns why an answer of a size has no room; "" if it has.
+FaultOf = Callable[[int], Awaitable[str]]
 
 
 class Reply:
     """The answer of a route as it comes; its parts can be read meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, fault_of: FaultOf) -> None:
+        self._fault_of = fault_of
+        self._check_at = _CHECKED_BYTES
         self._status = 0
         #: Without the length, which is not known before the end.
         self._headers: list[tuple[str, str]] = []
@@ -63,7 +76,11 @@ class Reply:
         part = bytes(event.get("body", b""))
         self._size += len(part)
         if self._size > _MAX_BYTES:
-            raise AnswerTooLarge(f"the answer of a job may have {_MAX_BYTES} bytes")
+            raise AnswerTooLarge(500, f"the answer of a job may have {_MAX_BYTES} bytes")
+        if self._size >= self._check_at:
+            self._check_at = 2 * self._size
+            if fault := await self._fault_of(self._size):
+                raise AnswerTooLarge(507, fault)
         self._parts.append(part)
 
     @property

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from zmqtriton_addons.jobs.process.execution import AnswerTooLarge, Execution, Reply, judge
-from zmqtriton_addons.jobs.process.store import FAILED, Job, Outcome, Store
+from zmqtriton_addons.jobs.process.store import FAILED, SUCCEEDED, Job, Outcome, Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import config_parameter
 from zmqtriton_frontends.gateway import Gateway
@@ -44,6 +45,10 @@ class Running:
         self._stages: dict[str, Stages] = {}
         self._replies: dict[str, Reply] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._looking = Trouble("jobs cannot be looked for", "jobs are looked for again")
+        self._keeping = Trouble(
+            "answers of jobs cannot be kept yet", "all answers of jobs are kept again"
+        )
         #: The tasks that look for jobs; none while the server leaves.
         self._lookers: list[asyncio.Task[None]] = []
 
@@ -100,7 +105,7 @@ class Running:
     async def _look(self) -> None:
         while True:
             self._news.clear()
-            for model in await self._try(Store.queued_models) or ():
+            for model in await self._try(Store.queued_models, "models") or ():
                 while self.begin_worker(model):
                     continue
             try:
@@ -108,17 +113,26 @@ class Running:
             except asyncio.TimeoutError:
                 continue
 
-    async def _try(self, work: Callable[[Store], _T]) -> _T | None:
+    async def _try(self, work: Callable[[Store], _T], what: str) -> _T | None:
         """Perform work that is repeated soon; return None if the disk does not allow it now."""
         try:
-            return await self._store.do(work)
+            result = await self._unless_full(work)
         except Exception as error:  # noqa: BLE001 - whatever it is, jobs go on when it is over
-            _log.error("jobs cannot be looked for: %s", error)
+            self._looking.goes_on(error, what)
+            return None
+        self._looking.ends(what)
+        return result
+
+    async def _unless_full(self, work: Callable[[Store], _T]) -> _T | None:
+        """Perform work; return None if the disk is full, which the store says in the log."""
+        try:
+            return await self._store.do(work)
+        except Refused:
             return None
 
     async def _sweep(self) -> None:
         while True:
-            has_more = await self._try(Store.sweep)
+            has_more = await self._try(Store.sweep, "old jobs")
             await asyncio.sleep(0 if has_more else _SWEEP_EVERY_S)
 
     def begin_worker(self, model: str) -> bool:
@@ -148,27 +162,28 @@ class Running:
     async def _work(self, model: str, may_repeat: bool) -> None:
         claim = partial(Store.claim, model=model, may_repeat=may_repeat)
         try:
-            job = await self._store.do(claim)
+            job = await self._unless_full(claim)
             while job is not None or (model in self._woken and not self.is_leaving):
                 if job is None:  # one may have come after the question
                     self._woken.discard(model)
-                    job = await self._store.do(claim)
+                    job = await self._unless_full(claim)
                     continue
-                outcome = await self._outcome(job, may_repeat)
-                saving = self._save(job, outcome)
+                saving = self._save(job, await self._outcome(job, may_repeat))
                 # in one transaction with the end of this one
-                next_job = None if self.is_leaving else self._store.do(claim)
-                await saving
-                if outcome.state != FAILED and job.body is None:  # which may be retried
+                claiming = None if self.is_leaving else self._unless_full(claim)
+                next_job = None if claiming is None else asyncio.ensure_future(claiming)
+                outcome = await saving
+                if outcome.state == SUCCEEDED and job.body is None:  # others may run again
                     self._store.do(partial(Store.forget_request, job=job.id))
                 job = None if next_job is None else await next_job
         finally:
             self._workers[model] -= 1
 
     async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
-        body = await self._store.do(partial(Store.read_request, job=job))
+        while (body := await self._unless_full(partial(Store.read_request, job=job))) is None:
+            await asyncio.sleep(_SAVE_AGAIN_S)
         stages = self._stages[job.id] = Stages(0)
-        reply = self._replies[job.id] = Reply()
+        reply = self._replies[job.id] = Reply(partial(self._fault_of, job.id))
         task = asyncio.ensure_future(self._execution.answer(job, body, stages, reply))
         del body
         self._executing[job.id] = task
@@ -180,26 +195,31 @@ class Running:
                 raise
             return Outcome(FAILED, reason="cancelled")  # its row has changed before
         except AnswerTooLarge as error:
-            return Outcome(FAILED, 500, reason=str(error))
+            return Outcome(FAILED, error.status, reason=str(error))
         except Exception as error:  # noqa: BLE001 - an edge: one job fails, the others go on
             _log.exception("a job has failed")
             return Outcome(FAILED, 500, reason=f"internal error: {error}")
         finally:
             del self._executing[job.id], self._stages[job.id], self._replies[job.id]
 
+    async def _fault_of(self, job: str, size: int) -> str:
+        # on a full disk an answer waits until it can be kept
+        return await self._unless_full(partial(Store.fault_of, job=job, size=size)) or ""
+
     def _is_ending(self) -> bool:
         task = asyncio.current_task()
         return task is not None and getattr(task, "cancelling", lambda: 0)() > 0
 
-    def _save(self, job: Job, outcome: Outcome) -> asyncio.Future[Any]:
+    def _save(self, job: Job, outcome: Outcome) -> asyncio.Future[Outcome]:
         return asyncio.ensure_future(self._save_until_kept(job, outcome))
 
-    async def _save_until_kept(self, job: Job, outcome: Outcome) -> None:
+    async def _save_until_kept(self, job: Job, outcome: Outcome) -> Outcome:
         """Save an outcome, again and again while the disk is full: it is not lost."""
         while True:
             try:
-                await self._store.do(partial(Store.end, job=job.id, outcome=outcome))
-                return
+                outcome = await self._store.do(partial(Store.end, job=job.id, outcome=outcome))
+                self._keeping.ends(job.id)
+                return outcome
             except Exception as error:  # noqa: BLE001 - whatever it is, the answer is here
-                _log.error("the answer of a job cannot be kept yet: %s", error)
+                self._keeping.goes_on(error, job.id)
                 await asyncio.sleep(_SAVE_AGAIN_S)

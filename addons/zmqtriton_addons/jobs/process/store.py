@@ -25,6 +25,10 @@ _TOO_MANY_BYTES = (
     "jobs and results have {} bytes of --jobs-max-bytes={}; remove some, or retry when some have "
     "ended for --jobs-keep-secs"
 )
+_NO_ROOM_FOR_ANSWER = (
+    "the answer of {} bytes or more has no room: jobs and results may have {} more by "
+    "--jobs-max-bytes={}; remove some, and have this one executed again"
+)
 _EXPIRED = "the job has waited for longer than --jobs-keep-secs={}"
 _INTERRUPTED = (
     "the server ended while the job ran, and its model does not say that a job may run again "
@@ -67,7 +71,8 @@ CREATE TRIGGER IF NOT EXISTS another AFTER UPDATE OF state, body_bytes, reply_by
 """
 #: Jobs but those of rooms, which take them away when they have ended.
 _FREE = "NOT EXISTS(SELECT 1 FROM held WHERE job=jobs.id)"
-#: The size of a job's row beside its bodies, about.
+#: The size of a job's row beside its bodies, about; and the part of an answer that always has room,
+#: beside that of its request.
 _ROW_BYTES = 1024
 _SWEPT_AT_ONCE = 200
 #: The places in a queue that are told apart; each costs a step.
@@ -177,6 +182,11 @@ class Store:
         if self._database.in_transaction:
             self._database.execute("ROLLBACK")
 
+    @property
+    def changes(self) -> int:
+        """The number of rows that were changed, to see whether a transaction has written."""
+        return self._database.total_changes
+
     def savepoint(self, word: str) -> None:
         """Perform SAVEPOINT, RELEASE or ROLLBACK TO for one piece of work in a transaction."""
         if self._database.in_transaction:
@@ -188,14 +198,30 @@ class Store:
         """Return the file of a job's `request` or `reply`; ids are our own."""
         return self._bodies / f"{job}.{kind}"
 
-    def check_room(self, size: int) -> None:
-        """Raise Refused if the disk has no room for another job of this size."""
+    def check_room(self, size: int, jobs: int = 1) -> None:
+        """Raise Refused if the disk has no room for another job of this size, or jobs."""
         disk = os.statvfs(self._bodies)
         if disk.f_bavail * disk.f_frsize < size + RESERVED_BYTES:
             raise Refused(507, FULL)
-        taken, limit = self.taken_bytes(), self.limits.max_bytes
-        if taken + size + _ROW_BYTES > limit:
-            raise Refused(507, _TOO_MANY_BYTES.format(taken, limit))
+        if size + 2 * jobs * _ROW_BYTES > self._free_bytes():
+            limit = self.limits.max_bytes
+            raise Refused(507, _TOO_MANY_BYTES.format(self.taken_bytes(), limit))
+
+    def fault_of(self, job: str, size: int, *, is_failure: bool = False) -> str:
+        """Return why an answer of this size has no room; "" if it has."""
+        free, own = self._free_bytes(), _ROW_BYTES
+        if not is_failure:  # the request of one that has not failed makes room
+            statement = "SELECT IFNULL(SUM(body_bytes), 0) FROM jobs WHERE id=?"
+            own += self._database.execute(statement, (job,)).fetchone()[0]
+        if size <= own + max(0, free):
+            return ""
+        return _NO_ROOM_FOR_ANSWER.format(size, max(0, free), self.limits.max_bytes)
+
+    def _free_bytes(self) -> int:
+        """Return what jobs may still take, beside the rooms for small answers."""
+        statement = "SELECT IFNULL(SUM(jobs), 0) FROM counts WHERE state IN ('queued', 'running')"
+        [promised] = self._database.execute(statement).fetchone()
+        return int(self.limits.max_bytes - self.taken_bytes() - promised * _ROW_BYTES)
 
     def taken_bytes(self) -> int:
         """Return about how many bytes jobs, results and what rooms keep have on disk."""
@@ -328,14 +354,18 @@ class Store:
     def read_request(self, job: Job) -> bytes:
         return self.path_of(job.id, "request").read_bytes() if job.body is None else job.body
 
-    def end(self, job: str, outcome: Outcome) -> None:
-        """Keep the outcome of a running job."""
+    def end(self, job: str, outcome: Outcome) -> Outcome:
+        """Keep the outcome of a running job, which fails if its answer has no room; return it."""
         if outcome.state == QUEUED:
             self._database.execute(
                 "UPDATE jobs SET state='queued', not_before=? WHERE id=? AND state='running'",
                 (outcome.not_before, job),
             )
-            return
+            return outcome
+        is_failure = outcome.state == FAILED
+        if fault := self.fault_of(job, len(outcome.reply), is_failure=is_failure):
+            failed = Outcome(FAILED, 507, reason=fault)
+            outcome = outcome._replace(reply=b"") if is_failure else failed
         reply: bytes | None = outcome.reply
         if len(outcome.reply) > FILE_BYTES:
             write_file(self.path_of(job, "reply"), outcome.reply)
@@ -353,6 +383,7 @@ class Store:
             self._forget_body(job)
         if not change.rowcount:
             self._remove_files(job, "reply")  # it was cancelled meanwhile
+        return outcome
 
     def sweep(self) -> bool:
         """Remove jobs that ended long ago, and fail those that wait for too long.

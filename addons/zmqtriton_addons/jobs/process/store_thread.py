@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqtriton_addons.jobs.process.store import FULL, Limits, Refused, Store
+from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_frontends.process import settle
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class StoreThread:
         self.opened: asyncio.Future[None] = self._loop.create_future()
         #: Why it is not open yet; it is tried again.
         self.problem: Exception | None = None
+        self._writing = Trouble("jobs cannot be written", "jobs can be written again")
         self._thread = threading.Thread(target=self._run, name="jobs-store", daemon=True)
         self._thread.start()
 
@@ -124,14 +126,17 @@ class StoreThread:
 
     def _transact(self, store: Store, waiting: list[_Waiting]) -> None:
         results: list[tuple[Any, Exception | None]] = []
+        changes = store.changes
         try:
             store.begin()
             for work, _ in waiting:
                 results.append(_attempt(store, work))
             store.commit()
+            if store.changes != changes:
+                self._writing.ends()
         except (OSError, sqlite3.Error) as error:
             store.roll_back()
-            _log.error("jobs cannot be written: %s", error)
+            self._writing.goes_on(error)
             results = [(None, refusal_of(error))] * len(waiting)
         for (_, future), (result, problem) in zip(waiting, results, strict=True):
             settle(future, result, problem)

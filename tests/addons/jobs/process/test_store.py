@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,9 @@ class Jobs:
     def run(self, model: str = "m", reply: bytes = b"[]") -> Job | None:
         """Execute the next job."""
         job = self.store.claim(model, False)
-        if job is not None:
-            self.store.end(job.id, Outcome(SUCCEEDED, 200, "[]", reply))
+        if job is None:
+            return None
+        if self.store.end(job.id, Outcome(SUCCEEDED, 200, "[]", reply)).state == SUCCEEDED:
             self.store.forget_request(job.id)
         return job
 
@@ -119,7 +121,7 @@ def test_more_than_a_sweep_takes_is_told(jobs: Jobs) -> None:
 
 def test_a_limit_of_bytes_refuses_new_jobs_and_removes_none(jobs: Jobs) -> None:
     kept = jobs.submit()
-    jobs.run(reply=b"y" * (MAX_BYTES - 3072))
+    jobs.run(reply=b"y" * (MAX_BYTES - 4096))
 
     with pytest.raises(Refused) as refusal:
         jobs.store.check_room(2048)
@@ -130,6 +132,61 @@ def test_a_limit_of_bytes_refuses_new_jobs_and_removes_none(jobs: Jobs) -> None:
     assert [SUCCEEDED] == jobs.states(kept)
     jobs.store.cancel(kept.id, None)
     jobs.store.check_room(MAX_BYTES // 2)
+
+
+def test_answers_that_have_no_room_fail_their_jobs_which_run_again_when_there_is(
+    jobs: Jobs,
+) -> None:
+    large, whole = b"x" * (FILE_BYTES + 1), b"y" * 100_000
+    all_jobs = [jobs.submit(body=large if number % 7 == 0 else b"{}") for number in range(40)]
+    peak = 0
+    while jobs.run(reply=whole) is not None:
+        peak = max(peak, jobs.store.taken_bytes())
+
+    assert peak <= MAX_BYTES
+    states = Counter(jobs.states(*all_jobs))
+    assert {SUCCEEDED, FAILED} == states.keys()
+    failed = [row.id for row in jobs.store.newest(None, FAILED)]
+    row = jobs.store.find(failed[0], None)
+    assert 507 == row.status
+    assert "the answer of 100000 bytes or more has no room" in str(row.reason)
+    with pytest.raises(Refused, match="507"):
+        jobs.store.check_room(100_000)
+    jobs.store.purge([job.id for job in all_jobs if job.id not in failed])
+    assert len(failed) == jobs.store.retry(failed)
+    assert large in {jobs.store.read_request(jobs.store.find(job, None)) for job in failed}
+    again = jobs.run(reply=whole)
+    assert again is not None
+    assert [SUCCEEDED] == jobs.states(again)
+
+
+def test_answers_hardly_larger_than_their_requests_always_have_room(jobs: Jobs) -> None:
+    chance = random.Random(8)
+    sizes = []
+    with suppress(Refused):
+        while True:
+            sizes.append(chance.choice((10, 500, 20_000)))
+            jobs.store.check_room(sizes[-1])
+            jobs.submit(body=b"x" * sizes[-1])
+    assert len(sizes) > 20
+
+    for size in sizes[:-1]:
+        job = jobs.run(reply=b"y" * (size + 1000))
+        assert job is not None
+        assert [SUCCEEDED] == jobs.states(job)
+        assert jobs.store.taken_bytes() <= MAX_BYTES
+
+
+def test_a_failure_keeps_its_reason_where_its_answer_has_no_room(jobs: Jobs) -> None:
+    jobs.submit()
+    job = jobs.store.claim("m", False)
+    assert job is not None
+
+    outcome = jobs.store.end(job.id, Outcome(FAILED, 500, "[]", b"z" * MAX_BYTES, "a reason"))
+
+    row = jobs.store.find(job.id, None)
+    assert (FAILED, 500, "a reason", 0) == (row.state, row.status, row.reason, row.reply_bytes)
+    assert b"" == outcome.reply
 
 
 def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:

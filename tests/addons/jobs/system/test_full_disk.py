@@ -73,6 +73,9 @@ def test_a_full_disk_refuses_new_jobs_and_loses_none(server: Server) -> None:
 
     assert ["succeeded"] * len(promised) == [ended(server, job)["state"] for job in promised]
     assert {1} == set(executions(server.journal).values())
+    soon(lambda: "all answers of jobs are kept again" in server.log_text())
+    assert 1 == server.log_text().count("cannot be kept yet")
+    assert "could not be gone on with" not in server.log_text()
     for job in promised:
         assert 200 == ask(server, f"/v2/jobs/{job}", method="DELETE").status
     assert 202 == submit(server, "after").status

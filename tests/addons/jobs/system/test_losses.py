@@ -11,9 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
+from tests.addons.jobs.asking import (
+    add_journal,
+    ask,
+    ended,
+    journal_body,
+    soon,
+    state_of,
+    submit,
+)
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
+from zmqtriton_addons.jobs.process.store import FILE_BYTES
 
 pytestmark = pytest.mark.system
 
@@ -77,9 +86,12 @@ def test_a_job_that_ran_runs_again_if_its_model_says_so(server: Server, role: st
 
 
 def test_a_death_of_the_model_s_process_fails_the_job_or_repeats_it(server: Server) -> None:
+    # one request is a file, which must still be there
+    large = journal_body("again", UNTIL_RELEASED).ljust(FILE_BYTES + 1)
+    headers = {"Prefer": "respond-async"}
     jobs = {
-        model: submit(server, model, UNTIL_RELEASED, model).document["id"]
-        for model in ("journal", "again")
+        "journal": submit(server, "journal", UNTIL_RELEASED).document["id"],
+        "again": ask(server, "/v2/models/again/infer", large, headers).document["id"],
     }
     soon(lambda: {"journal", "again"} <= executions(server.journal).keys())
 

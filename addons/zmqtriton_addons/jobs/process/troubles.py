@@ -1,0 +1,29 @@
+"""Troubles that last, in the log: once at the beginning, and once at the end."""
+
+from __future__ import annotations
+
+import logging
+
+_log = logging.getLogger(__name__)
+
+
+class Trouble:
+    """One kind of trouble, of all who may have it."""
+
+    def __init__(self, text: str, end: str) -> None:
+        self._text, self._end = text, end
+        #: The names of all who have it now.
+        self._having: set[str] = set()
+
+    def goes_on(self, error: Exception, who: str = "") -> None:
+        """Note an attempt that has failed."""
+        if not self._having:
+            _log.error("%s, and it is tried again: %s", self._text, error)
+        self._having.add(who)
+
+    def ends(self, who: str = "") -> None:
+        """Note an attempt that was right."""
+        if who in self._having:
+            self._having.remove(who)
+            if not self._having:
+                _log.warning("%s", self._end)
