@@ -28,7 +28,7 @@ class StorageProcess:
         self._loop = loop
         self._work: dict[int, asyncio.Task[None]] = {}
         self._mirrors: dict[str, Mirror] = {}
-        self._stores = Stores()
+        self._stores = Stores(partial(LifelineReporter(line, 0, "storage").log, "W"))
         self.ended = loop.create_future()
         loop.add_reader(line.fileno(), self._receive)
 

@@ -7,7 +7,6 @@ different: a tag or branch is resolved once, and the files of a revision are wha
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -28,7 +27,6 @@ _THREADS = ThreadPoolExecutor(8, "fetch")
 _CONFIG = "config.pbtxt"
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 class RemoteFile(NamedTuple):
@@ -78,7 +76,7 @@ class FileStore(ABC):
 
     # ------------------------------------------------------ what stores can do
 
-    async def open(self, revision: str = "") -> None:
+    async def open(self, revision: str, warn: Callable[[str], None]) -> None:
         """Resolve the revision, if it is not given; without an answer, to what it last was."""
         note = f"revisions/{_as_name(self._url)}.json"
         if revision:
@@ -90,7 +88,7 @@ class FileStore(ABC):
             last_time = self._cache.read_note(note)
             if not last_time:
                 raise
-            _log.warning("%s; the revision of the last time is used: %s", error.text, last_time)
+            warn(f"{error.text}; the revision of the last time is used: {last_time}")
             self.revision = last_time
         else:
             await self._in_thread(lambda stop: self._cache.write_note(note, self.revision))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from zmqtriton_addons.storage.blobs import BlobCache, default_root
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Stores:
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """Set up; `warn` takes lines for the log."""
+        self._warn = warn
         self._opened: dict[str, FileStore] = {}
         self._turn = asyncio.Lock()
 
@@ -35,7 +37,7 @@ class Stores:
         async with self._turn:
             if url not in self._opened:
                 store = _file_store(place)
-                await store.open(revisions.get(url, ""))
+                await store.open(revisions.get(url, ""), self._warn)
                 self._opened[url] = store
             return self._opened[url]
 

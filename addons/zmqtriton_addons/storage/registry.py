@@ -163,7 +163,10 @@ class _Client:
                 return ask(url, headers, authorization=self._authorization)
         except Refused as refusal:
             if refusal.status == 404:
-                raise InternalError(f"{self._place.host} has no {path} of it") from None
+                missing = path.rpartition("/")[2]
+                raise InternalError(
+                    f"{self._place.host} has no {missing} of {self._place.name}"
+                ) from None
             may_help = refusal.status in (401, 403)
             advice = f"; log in with `docker login {self._place.host}`" if may_help else ""
             raise InternalError(

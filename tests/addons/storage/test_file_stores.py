@@ -38,8 +38,12 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_FIRST_PAUSE_S", 0.0)
 
 
+WARNINGS: list[str] = []
+
+
 def open_store(url: str, cache: Path, revision: str = "") -> FileStore:
     """Open a repository of a store as the storage process does."""
+    WARNINGS.clear()
     place = parse_url(url)
     kept = BlobCache(cache)
     store: FileStore
@@ -49,7 +53,7 @@ def open_store(url: str, cache: Path, revision: str = "") -> FileStore:
         store = HubStore(place, kept)
     else:
         store = RegistryStore(place, kept)  # type: ignore[arg-type]
-    run(store.open(revision))
+    run(store.open(revision, WARNINGS.append))
     return store
 
 
@@ -205,6 +209,11 @@ def test_a_kept_content_that_was_written_to_is_fetched_again(
     assert {"1/weights": WEIGHTS} == contents(again, "m", tmp_path / "others")
 
 
+def test_a_missing_tag_is_named(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match=f"{registry.address} has no v9 of org/m$"):
+        open_store(f"oci://{registry.address}/org/m:v9", tmp_path)
+
+
 def test_a_manifest_of_another_digest_is_refused(registry: Registry, tmp_path: Path) -> None:
     digest = registry.put("v1", layer({"m/1/model.py": b"x"}))
     registry.manifests[digest] += b" "
@@ -273,6 +282,8 @@ def test_a_registry_that_is_away_is_no_loss_once_all_is_here(tmp_path: Path) -> 
 
     away = open_store(url, tmp_path / "cache")
 
+    [warning] = WARNINGS
+    assert warning.endswith(f"; the revision of the last time is used: {digest}")
     assert digest == away.revision
     assert {"1/model.py": b"x"} == contents(away, "m", tmp_path / "others")
     with pytest.raises(InternalError, match=r"cannot be read: 127.*does not answer: "):
