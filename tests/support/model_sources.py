@@ -154,35 +154,38 @@ class Hub(Origin):
             return Said(body=self._large(request.path.removeprefix("/large/")))
         if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
             return _refusal(401, "RepoNotFound", "Invalid username or password.")
-        info = re.fullmatch("/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", request.path)
+        info = re.fullmatch("/api/models/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", request.path)
         if info:
-            return self._info(info.group(1), info.group(2) or "main")
+            return self._info(info.group(1), info.group(3) or "main", info.group(2) == "tree")
         file = re.fullmatch("/([^/]+/[^/]+)/resolve/([0-9a-f]{40})/(.+)", request.path)
         if file and (file.group(1), file.group(2)) in self._commits:
             return self._file(*file.groups())
         return _refusal(404, "RepoNotFound", "Repository not found")
 
-    def _info(self, name: str, revision: str) -> Said:
+    def _info(self, name: str, revision: str, is_tree: bool) -> Said:
         if not any(each == name for each, _ in self._commits):
             return _refusal(404, "RepoNotFound", "Repository not found")
         commit = self._branches.get((name, revision), revision)
         tree = self._commits.get((name, commit))
         if tree is None:
             return _refusal(404, "RevisionNotFound", "Invalid rev id")
-        siblings = []
+        siblings, entries = [], []
         for path, (data, is_large) in tree.items():
-            blob = hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
-            sibling: dict[str, Any] = {"rfilename": path, "size": len(data), "blobId": blob}
+            sibling: dict[str, Any] = {"rfilename": path, "size": len(data), "blobId": _git(data)}
+            entry = {"type": "file", "path": path, "size": len(data), "oid": _git(data)}
             if is_large:
-                sha256 = hashlib.sha256(data).hexdigest()
-                sibling["lfs"] = {"sha256": sha256, "size": len(data), "pointerSize": 134}
+                about = {"size": len(data), "pointerSize": 134}
+                sibling["lfs"] = {**about, "sha256": hashlib.sha256(data).hexdigest()}
+                entry["lfs"] = {**about, "oid": hashlib.sha256(data).hexdigest()}
             siblings.append(sibling)
+            entries.append(entry)
         document = {"id": name, "modelId": name, "sha": commit, "siblings": siblings, "tags": []}
-        return Said(body=json.dumps(document).encode(), headers=_JSON)
+        return Said(body=json.dumps(entries if is_tree else document).encode(), headers=_JSON)
 
     def _file(self, name: str, commit: str, path: str) -> Said:
         data, is_large = self._commits[name, commit][path]
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
+        tag = hashlib.sha256(data).hexdigest() if is_large else _git(data)
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{tag}"'}
         if not is_large:
             return Said(body=data, headers=headers)
         place = f"http://localhost:{self.address.partition(':')[2]}"
@@ -196,6 +199,10 @@ class Hub(Origin):
 
     #: Other bytes for a digest.
     damaged: Mapping[str, bytes] = {}
+
+
+def _git(data: bytes) -> str:
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
 
 
 _JSON = {"Content-Type": "application/json"}

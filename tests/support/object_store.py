@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib.util
+import re
 import subprocess
 import sys
 import threading
@@ -66,12 +67,14 @@ class ObjectStore:
             return False
 
     def _request(self, method: str, path: str, body: bytes = b"") -> int:
+        return self._answer(method, path, body)[0]
+
+    def _answer(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
             connection.request(method, path, body, _ACCESS_HEADERS)
             answer = connection.getresponse()
-            answer.read()
-            return answer.status
+            return answer.status, answer.read()
         finally:
             connection.close()
 
@@ -81,6 +84,15 @@ class ObjectStore:
         path = f"/{self.bucket}/{quote(name)}"
         # Moto stumbles when somebody lists meanwhile.
         eventually(lambda: self._request("PUT", path, body) == 200, 60, f"{name} is there")
+
+    def contents(self, folder: str) -> dict[str, bytes]:
+        """Return what is in a folder, by path."""
+        listed = self._answer("GET", f"/{self.bucket}?list-type=2&prefix={quote(folder)}/")[1]
+        keys = re.findall("<Key>(.*?)</Key>", listed.decode())
+        return {
+            key.removeprefix(f"{folder}/"): self._answer("GET", f"/{self.bucket}/{quote(key)}")[1]
+            for key in keys
+        }
 
     def delete(self, *names: str) -> None:
         for name in names:

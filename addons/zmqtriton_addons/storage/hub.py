@@ -7,6 +7,7 @@ Imported by the storage process only.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from pathlib import Path
@@ -32,6 +33,8 @@ class HubStore(FileStore):
         self._api = huggingface_hub.HfApi(library_name="zmqtriton")
         if place.folder:
             self.FOLDERS = (place.folder,)
+        #: Files of the revision, if they were listed while it was resolved.
+        self._listed: list[tuple[str, int, str]] | None = None
 
     @property
     def name(self) -> str:
@@ -44,25 +47,29 @@ class HubStore(FileStore):
 
     def _resolve(self, stop: threading.Event) -> str:
         named = self._place.revision
-        return named if _COMMIT.fullmatch(named) else self._ask(named)
+        if _COMMIT.fullmatch(named):
+            return named
+        commit, self._listed = self._ask(named)
+        return commit
 
     def _list(self, stop: threading.Event) -> dict[str, RemoteFile]:
-        listed = self._cache.read_note(self._note(self.revision))
+        listed = self._listed or self._cache.read_note(self._note(self.revision))
         if listed is None:
-            self._ask(self.revision)
-            listed = self._cache.read_note(self._note(self.revision))
+            _, listed = self._ask(self.revision)
         start = f"{self._place.folder}/" if self._place.folder else ""
         if not any(path.startswith(start) for path, _, _ in listed):
             raise InternalError(f"it has no folder '{self._place.folder}'")
         return {path: RemoteFile(size, digest, path) for path, size, digest in listed}
 
-    def _ask(self, revision: str) -> str:
-        """Ask for the commit of a revision and note its files."""
+    def _ask(self, revision: str) -> tuple[str, list[tuple[str, int, str]]]:
+        """Ask for the commit of a revision and for its files, which are noted."""
         repository, server = self._place.repository, self._api.endpoint
         try:
             info = self._api.model_info(
                 repository, revision=revision, files_metadata=True, timeout=_WAIT_S
             )
+        except errors.OfflineModeIsEnabled:
+            return self._ask_library(revision)
         except errors.RevisionNotFoundError:
             raise InternalError(f"{repository} has no revision '{revision}'") from None
         except errors.HfHubHTTPError as error:
@@ -78,7 +85,29 @@ class HubStore(FileStore):
             raise Unreachable(f"{server} does not answer: {text}") from None
         files = [_listed(sibling) for sibling in info.siblings or ()]
         self._cache.write_note(self._note(str(info.sha)), files)
-        return str(info.sha)
+        return str(info.sha), files
+
+    def _ask_library(self, revision: str) -> tuple[str, list[tuple[str, int, str]]]:
+        """Return the commit and its files as the library has them in its own cache.
+
+        They are not noted: some may be missing there.
+        """
+        try:
+            folder = Path(
+                huggingface_hub.snapshot_download(
+                    self._place.repository, revision=revision, local_files_only=True
+                )
+            )
+        except errors.LocalEntryNotFoundError:
+            text = f"HF_HUB_OFFLINE is set, and nothing is here of {self._place.repository}"
+            raise Unreachable(text) from None
+        files = []
+        for path in filter(Path.is_file, folder.rglob("*")):
+            # a link to a file that is named by its digest
+            digest = path.resolve().name
+            kind = SHA256 if len(digest) == len(hashlib.sha256().hexdigest()) else GIT
+            files.append((str(path.relative_to(folder)), path.stat().st_size, f"{kind}:{digest}"))
+        return folder.name, files
 
     def _fetch(self, file: RemoteFile, add: AddBytes, stop: threading.Event) -> Path:
         repository = self._place.repository

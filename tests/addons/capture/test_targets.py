@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,7 +122,7 @@ def test_records_of_a_bucket_are_read_like_those_of_a_directory(
     writer = written(Bucket(f"{store.url}/captures"), capture(X), capture(large))
 
     assert ({"m": 2}, {}) == (writer.written, writer.failed)
-    fetch(f"{store.url}/captures", tmp_path)
+    fetch(store, "captures", tmp_path)
     small, record = read(tmp_path)
     assert [[1, 2]] == small.array(small.document["request"]["inputs"][0]).tolist()
     assert (
@@ -145,17 +144,9 @@ def test_a_bucket_that_is_missing_costs_records_and_is_named(
     assert f"s3://{store.server}/nobucket cannot be written at " in caplog.text
 
 
-def fetch(url: str, directory: Path) -> None:
+def fetch(store: ObjectStore, folder: str, directory: Path) -> None:
     """Copy a folder of a bucket."""
-    from zmqtriton_addons.storage.places import parse_bucket_url
-    from zmqtriton_addons.storage.stores import ObjectStore as Reader
-
-    async def run() -> None:
-        reader = Reader(parse_bucket_url(url))
-        for entry in await reader.list_objects():
-            data, _ = await reader.read_range(entry.path, 0, entry.size)
-            path = directory / entry.path
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
-
-    asyncio.run(run())
+    for name, content in store.contents(folder).items():
+        path = directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)

@@ -374,3 +374,25 @@ def test_what_the_library_has_fetched_is_not_fetched_again(hub: Hub, tmp_path: P
         WEIGHTS == contents(store, "m", tmp_path / "copies")["1/weights"] == Path(path).read_bytes()
     )
     assert [] == hub.paths("weights") + hub.paths("/large/")
+
+
+def test_offline_the_cache_of_the_library_is_the_hub(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `hf download` fills it for machines without a network."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    commit = hub.put("org/name", FILES, large={"m/1/weights": WEIGHTS})
+    huggingface_hub.snapshot_download("org/name", cache_dir=constants.HF_HUB_CACHE)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+
+    for number, url in enumerate(("hf://org/name", f"hf://org/name@{commit}")):
+        store = open_store(url, tmp_path / f"cache{number}")
+        assert commit == store.revision
+        assert WEIGHTS == contents(store, "m", tmp_path / f"{number}")["1/weights"]
+
+    assert [] == hub.requests
+    with pytest.raises(InternalError, match="HF_HUB_OFFLINE is set, and nothing is here of org/o"):
+        open_store("hf://org/other", tmp_path / "cache")
