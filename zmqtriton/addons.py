@@ -44,8 +44,9 @@ EXPLANATIONS = "zmqtriton.explanations"
 #: packages cannot declare any.
 FEATURES = "zmqtriton.features"
 #: Parts of frontends that only our own add-ons have: `division` divides the requests to a model
-#: between two versions; in the metrics process `history` keeps samples and answers for them, and
-#: `agent_check` answers HAProxy; for the supervisor `stores` knows addresses of repositories.
+#: between two versions; in the metrics process `history` keeps samples and answers for them,
+#: `agent_check` answers HAProxy, and `open_metrics` chooses the form of the page; for the
+#: supervisor `stores` knows addresses of repositories.
 PARTS = "zmqtriton.parts"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)

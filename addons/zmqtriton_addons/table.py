@@ -69,6 +69,7 @@ TABLES: dict[str, dict[str, str]] = {
         "agent_check": "zmqtriton_addons.fleet.agent_check:AgentCheck",
         "division": "zmqtriton_addons.canaries.requests.division:division",
         "history": "zmqtriton_addons.history.sampler:Sampler",
+        "open_metrics": "zmqtriton_addons.open_metrics.form:OpenMetrics",
         "stores": "zmqtriton_addons.storage.places",
     },
     "zmqtriton.backends": {

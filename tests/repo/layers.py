@@ -152,6 +152,19 @@ LAYERS = (
         "is a step of requests, and sums",
     ),
     Layer(
+        "zmqtriton_addons.open_metrics",
+        (
+            _FLOOR,
+            "zmqtriton_addons.open_metrics",
+            "zmqtriton_addons.tracing",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.metrics_api.model_metrics",
+            "zmqtriton_frontends.metrics_api.services",
+        ),
+        (),
+        "gives the page of metrics another form",
+    ),
+    Layer(
         "zmqtriton_addons.otlp_metrics",
         (
             _FLOOR,
@@ -462,9 +475,11 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.history",
+            "zmqtriton_addons.token_metrics",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.metrics_api.machine_load",
             "zmqtriton_frontends.metrics_api.processes",
+            "zmqtriton_frontends.metrics_api.services",
         ),
         (),
         "keeps samples in the metrics process, and serves no page",
@@ -749,6 +764,7 @@ LAYERS = (
             "zmqtriton_addons.capture.command",
             "zmqtriton_addons.capture.judging",
             "zmqtriton_addons.ctl",
+            "zmqtriton_addons.token_metrics.rates",
         ),
         ("click", "numpy"),
         "asks a running server, and must not need one to be imported",

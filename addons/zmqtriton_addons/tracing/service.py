@@ -12,12 +12,14 @@ from typing import Any, Protocol
 
 import zmq
 
+from zmqtriton_addons.tracing import EXEMPLARS
+from zmqtriton_addons.tracing.exemplars import Exemplars, ExemplarSocket
 from zmqtriton_addons.tracing.gathering import RequestSpan, TraceAssembler
 from zmqtriton_addons.tracing.trace_file import TraceFile
 from zmqtriton_floor import endpoints, logs, spans, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.process import zmq_sockets
+from zmqtriton_floor.process import wall_clock, zmq_sockets
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.tracing import TracerSettings
 
@@ -54,6 +56,9 @@ class Service:
         self._gathering = TraceAssembler()
         self._socket: Any = None
         self._sink: Sink
+        self._exemplars = Exemplars()
+        #: None for traces that have no ids.
+        self._exemplar_socket: ExemplarSocket | None = None
         self._is_over = False
         self._left_s = _CLOSE_WITHIN_S
         self._warned_at_s: dict[str, float] = {}
@@ -69,6 +74,8 @@ class Service:
                 poller.poll(None if wait_s is None else wait_s * 1000 + 1)
             self._receive_messages(poller)
             self._read()
+            if self._exemplar_socket is not None:
+                self._exemplar_socket.answer()
             self._report_counts()
             self._write(time.monotonic())
         if self._socket is not None:
@@ -76,6 +83,8 @@ class Service:
                 pass
             self._write(float("inf"))
             self._sink.close(self._left_s)
+        if self._exemplar_socket is not None:
+            self._exemplar_socket.close()
         return 0
 
     def _receive_messages(self, poller: select.poll) -> None:
@@ -83,6 +92,8 @@ class Service:
             if type(message) is wire.Bootstrap:
                 self._take_bootstrap(message)
                 poller.register(self._socket.get(zmq.FD), select.POLLIN)
+                if self._exemplar_socket is not None:
+                    poller.register(self._exemplar_socket.listener, select.POLLIN)
             elif type(message) is wire.Shutdown:
                 self._is_over = True
                 self._left_s = min(self._left_s, message.within_ms / 1000)
@@ -94,6 +105,9 @@ class Service:
         self._sink = _sink(settings)
         address = endpoints.spans_address(bootstrap.directory)
         self._socket = zmq_sockets.open_puller(zmq.Context.instance(), address, spans.LIMIT)
+        if settings.mode == "opentelemetry":
+            path = endpoints.local_service_path(bootstrap.directory, EXEMPLARS)
+            self._exemplar_socket = ExemplarSocket(path, self._exemplars)
 
     def _read(self) -> bool:
         """Read some spans; False when there is nothing more."""
@@ -129,6 +143,8 @@ class Service:
     def _store_trace(self, trace: RequestSpan) -> None:
         try:
             self._sink.store(trace)
+            if self._exemplar_socket is not None:
+                self._exemplars.add(trace, wall_clock.offset_ns())
         except OSError as error:
             self._warn("a trace could not be written: %s", error.strerror)
         except (TypeError, ValueError) as error:

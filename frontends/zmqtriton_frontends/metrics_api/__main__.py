@@ -84,7 +84,9 @@ class MetricsService(process.Service):
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
         hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
         tokens = bearer_tokens_of(settings.access.tokens)
-        return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens)
+        reference = settings.metrics_service.open_metrics
+        negotiate = references.load(reference)(self._gateway) if reference else None
+        return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
 
     async def close(self) -> None:
         if self._page is not None:

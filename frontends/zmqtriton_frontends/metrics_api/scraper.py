@@ -61,16 +61,21 @@ class Scraper:
         config_of = gateway.catalogue.config_of
         stats = statistics["model_stats"]
         all_series = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
-        text = exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of)
-        text += gpus.render() if gpus is not None else ""
-        text += exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {}))
-        text += own.render_load(self._load) if self._load is not None else ""
-        text += readiness.render(gateway.catalogue)
-        text += own.render(statistics["zmqtriton"], status)
-        text += troubles.render(status, config_of)
-        text += clients.render(status, refusals.counts)
-        text += loop_turns.render(status)
-        text += own.render_models(all_series, status, self._busyness, self._use)
-        text += own.render_refusals(all_series) + latencies.render_request_times(all_series)
-        text += await services.render(self._of_services)
-        return text + model_metrics.render(statistics.get("measures", []))
+        return "".join(
+            (
+                exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of),
+                gpus.render() if gpus is not None else "",
+                exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {})),
+                own.render_load(self._load) if self._load is not None else "",
+                readiness.render(gateway.catalogue),
+                own.render(statistics["zmqtriton"], status),
+                troubles.render(status, config_of),
+                clients.render(status, refusals.counts),
+                loop_turns.render(status),
+                own.render_models(all_series, status, self._busyness, self._use),
+                own.render_refusals(all_series),
+                latencies.render_request_times(all_series),
+                await services.render(self._of_services),
+                model_metrics.render(statistics.get("measures", [])),
+            )
+        )

@@ -39,6 +39,8 @@ _METHODS = ("GET", "HEAD")
 _LEAST_COMPRESSED_BYTES = 1024
 
 Scrape = Callable[[], Awaitable[str]]
+#: Takes a header Accept, content type and text; returns these in the form that it prefers.
+Negotiate = Callable[[str, str, str], Awaitable[tuple[str, str]]]
 
 
 class Page:
@@ -51,12 +53,15 @@ class Page:
         scrape: Scrape,
         hosts: AllowedHosts,
         tokens: BearerTokens | None = None,
+        negotiate: Negotiate | None = None,
     ) -> None:
+        """Set up; without `negotiate` there is one form of the page."""
         self._path = path
         self._content_type = content_type
         self._scrape = scrape
         self._hosts = hosts
         self._tokens = tokens
+        self._negotiate = negotiate
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._busy: set[asyncio.Task[None]] = set()
@@ -162,9 +167,13 @@ class Page:
             except ZmqTritonError as error:
                 await answers.refuse(HTTPStatus(error.http_status), keep_alive, text=error.text)
             else:
+                form = self._content_type
+                if self._negotiate is not None:
+                    accept = ",".join(_values(head, "accept"))
+                    form, page = await self._negotiate(accept, form, page)
                 coding = codecs.choose(",".join(_values(head, "accept-encoding")))
                 data, headers = await _encode(page.encode(), coding)
-                await answers.write(HTTPStatus.OK, self._content_type, data, keep_alive, headers)
+                await answers.write(HTTPStatus.OK, form, data, keep_alive, headers)
 
 
 async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:

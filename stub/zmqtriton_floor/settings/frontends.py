@@ -137,9 +137,10 @@ class MetricsService(NamedTuple):
     #: References to what makes the text of local services.
     of_services: Tuple[str, ...] = ()
     #: References to parts that add-ons have: the server of agent checks, the sampler that keeps the
-    #: history; "" without the add-on.
+    #: history, the choice of the page's form; "" without the add-on.
     agent_check: str = ""
     history: str = ""
+    open_metrics: str = ""
 
 
 class Clouds(NamedTuple):

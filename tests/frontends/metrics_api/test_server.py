@@ -11,7 +11,7 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.http1.heads import MAX_FIELDS, MAX_LINE_BYTES
 from zmqtriton_frontends.metrics_api import server
-from zmqtriton_frontends.metrics_api.server import Page
+from zmqtriton_frontends.metrics_api.server import Negotiate, Page
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -26,10 +26,13 @@ def play(
     conversation: Conversation,
     scrape: Callable[[], Awaitable[str]] = page,
     listening: str = "0.0.0.0",
+    negotiate: Negotiate | None = None,
 ) -> None:
     async def all_of_it() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
-        served = Page("/metrics", "text/plain; charset=utf-8", scrape, AllowedHosts(listening, []))
+        hosts = AllowedHosts(listening, [])
+        form = "text/plain; charset=utf-8"
+        served = Page("/metrics", form, scrape, hosts, negotiate=negotiate)
         await served.start(listener)
         try:
             await asyncio.wait_for(conversation(served, listener.getsockname()), 20)
@@ -249,3 +252,19 @@ def test_a_page_is_plain_otherwise(field: bytes) -> None:
         assert answer.endswith(b"\r\n\r\n" + b"x" * 5000)
 
     play(conversation, long_page)
+
+
+def test_the_form_may_be_another_by_what_a_scraper_accepts() -> None:
+    async def negotiate(accept: str, content_type: str, text: str) -> tuple[str, str]:
+        return ("x/y", text.upper()) if accept == "x/y,*/*" else (content_type, text)
+
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        wish = b"Accept: x/y\r\nAccept: */*\r\n\r\n"
+
+        answer = await talk(address, GET[:-2] + wish + closing(GET))
+
+        assert answer.count(b"Content-Type: x/y\r\n") == 1
+        assert answer.count(b"Content-Type: text/plain; charset=utf-8\r\n") == 1
+        assert (1, 1) == (answer.count(b"THE PAGE"), answer.count(b"the page"))
+
+    play(conversation, negotiate=negotiate)

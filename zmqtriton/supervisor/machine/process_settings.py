@@ -82,9 +82,7 @@ class Machine(NamedTuple):
     #: References to the steps of requests.
     steps: tuple[str, ...] = ()
     #: References to parts of processes that add-ons have.
-    agent_check: str = ""
-    division: str = ""
-    history: str = ""
+    parts: Mapping[str, str] = {}
 
 
 def process_settings(
@@ -111,9 +109,7 @@ def process_settings(
             *addons.rows(addons.STEPS).values(),
             *(service.step for service in services_of(options).values() if service.step),
         ),
-        agent_check=addons.part("agent_check"),
-        division=addons.part("division"),
-        history=addons.part("history"),
+        parts=addons.own_rows().get(addons.PARTS, {}),
     )
     return settings_of(options, machine)
 
@@ -214,7 +210,7 @@ def _frontend(
             options.model_control_mode,
             options.strict_readiness,
             on_demand,
-            machine.division,
+            machine.parts.get("division", ""),
         ),
         http=_http(options, machine),
         grpc=_grpc(options, machine.ports.get("grpc_port", options.grpc_port)),
@@ -229,8 +225,9 @@ def _frontend(
             of_services=tuple(
                 service.metrics for service in services_of(options).values() if service.metrics
             ),
-            agent_check=machine.agent_check,
-            history=machine.history,
+            agent_check=machine.parts.get("agent_check", ""),
+            history=machine.parts.get("history", ""),
+            open_metrics=machine.parts.get("open_metrics", ""),
         ),
         clouds=frontends.Clouds(
             **endpoint_settings(machine.environment),
