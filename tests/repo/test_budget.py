@@ -19,21 +19,22 @@ ADDONS = "addons/zmqtriton_addons/"
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
     "core": 49_420,
-    "tests": 77_330,
-    "tests/addons": 21_360,
+    "tests": 77_350,
+    "tests/addons": 21_830,
     f"{ADDONS}access_log": 220,
-    f"{ADDONS}token_metrics": 200,
+    f"{ADDONS}token_metrics": 390,
+    f"{ADDONS}open_metrics": 100,
     f"{ADDONS}otlp_metrics": 420,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_360,
     f"{ADDONS}commands": 260,
-    f"{ADDONS}ctl": 770,
+    f"{ADDONS}ctl": 790,
     f"{ADDONS}storage": 1_640,
-    f"{ADDONS}tracing": 610,
+    f"{ADDONS}tracing": 680,
     f"{ADDONS}door": 1_380,
     f"{ADDONS}fleet": 2_270,
     f"{ADDONS}canaries": 870,
-    f"{ADDONS}history": 220,
+    f"{ADDONS}history": 260,
     f"{ADDONS}scaling": 280,
     "zmqtriton/embedded": 870,
     "zmqtriton/pytriton": 2_910,
@@ -46,7 +47,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 930,
 }
 #: The modules of core and add-ons.
-FILES = 1_110
+FILES = 1_120
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -83,6 +83,14 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="level before which its inferences never come; 1 is the first (default: any)",
     )
+    new.add_argument(
+        "--tokens-per-minute",
+        metavar="N",
+        type=token_file.parse_count,
+        default=0,
+        help="tokens of text of its prompts and answers; the server needs --token-metrics "
+        "(default: any number)",
+    )
     new.set_defaults(run=_make)
     listing = verbs.add_parser("list", help="show the tokens of a file")
     listing.set_defaults(run=_list)

@@ -27,12 +27,15 @@ from zmqtriton.ctl import (
     use_of_models,
     with_format,
 )
+from zmqtriton_addons.token_metrics.rates import made_tokens
 from zmqtriton_floor.errors import NotFound, Unavailable
 
 _HEADER = (
     *("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending"),
     *("CPU %", "Memory"),
 )
+#: The column of servers with --token-metrics.
+_TOKENS = "Tokens/s"
 #: Of the screen, for other things than models.
 _LINES_AROUND = 4
 _MAX_KEYS = 1024
@@ -54,6 +57,8 @@ class Rates(NamedTuple):
     #: Of its instances: of one core in percent, and what they occupy. None without a process.
     cpu_percent: float | None = None
     memory_bytes: int | None = None
+    #: Tokens of text; None for a model that makes none, or without --token-metrics.
+    tokens_per_s: float | None = None
 
 
 def compute_rates(
@@ -84,6 +89,7 @@ def compute_rates(
                 pending=row["pending"],
                 cpu_percent=_cpu_percent(row, last, seconds),
                 memory_bytes=row.get("memory_bytes"),
+                tokens_per_s=_tokens_per_s(row, last, seconds),
             )
         )
     return rates
@@ -95,6 +101,14 @@ def _cpu_percent(row: Mapping[str, Any], last: Mapping[str, Any], seconds: float
     # less than before if an instance has gone meanwhile
     spent_s: float = row["cpu_s"] - last.get("cpu_s", 0.0)
     return 100 * max(0.0, spent_s) / seconds
+
+
+def _tokens_per_s(row: Mapping[str, Any], last: Mapping[str, Any], seconds: float) -> float | None:
+    if "tokens" not in row:
+        return None
+    # less than before if their process was replaced meanwhile
+    grown: int = row["tokens"] - last.get("tokens", 0)
+    return (grown if grown >= 0 else row["tokens"]) / seconds
 
 
 def _mean_ms(nanoseconds: float, count: float) -> float | None:
@@ -159,7 +173,7 @@ def _watch(client: Client, model: str, interval: float) -> None:
         click.echo(f"{_CLEAR}{shorten(title, columns)}\n")
         busiest = sorted(rates, key=lambda each: each.requests_per_s, reverse=True)
         room = max(1, lines - _LINES_AROUND)
-        print_table(_HEADER, [_row(each) for each in busiest[:room]], is_cut=True)
+        _print(busiest[:room])
         if len(busiest) > room:
             click.echo(f"... and {len(busiest) - room} more", nl=False)
         sys.stdout.flush()
@@ -220,10 +234,12 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         check_name(client, model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
-    use = use_of_models(status["processes"])
+    use, tokens = use_of_models(status["processes"]), made_tokens(client.directory)
     for row in rows:
         one = use.get((row["model"], row["version"]))
         row.update({} if one is None else one._asdict())
+        made = tokens.get(f"{row['model']}:{row['version']}")
+        row.update({} if made is None else {"tokens": made})
     return rows
 
 
@@ -233,8 +249,15 @@ def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
         return
     if not is_first:
         click.echo()
-    print_table(_HEADER, [_row(each) for each in rates], is_cut=True)
+    _print(rates)
     sys.stdout.flush()
+
+
+def _print(rates: Sequence[Rates]) -> None:
+    counts_tokens = any(each.tokens_per_s is not None for each in rates)
+    header = (*_HEADER, *(_TOKENS,) * counts_tokens)
+    rows = [(*_row(each), *(_figure(each.tokens_per_s),) * counts_tokens) for each in rates]
+    print_table(header, rows, is_cut=True)
 
 
 def _row(rates: Rates) -> Sequence[str]:

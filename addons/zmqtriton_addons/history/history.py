@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 INTERVAL_S = 5.0
 #: One hour of samples.
 LENGTH = 720
-#: Of each model version there are 26 KB.
+#: Of each model version there are 29 KB.
 MAX_MODELS = 500
 #: An answer about all models has the busiest of them.
 MAX_SHOWN = 20
@@ -48,6 +48,8 @@ class ModelSample(NamedTuple):
     queue_ms: float | None = None
     batch: float | None = None
     pending: float = 0.0
+    #: Tokens of text; None for a model that makes none, or without --token-metrics.
+    tokens_per_s: float | None = None
 
     @property
     def has_requests(self) -> bool:

@@ -21,6 +21,7 @@ from zmqtriton_addons.history.history import (
     ProcessesSample,
     ServerSample,
 )
+from zmqtriton_addons.history.token_rates import TokenRates
 from zmqtriton_floor import wire
 from zmqtriton_floor.access.token_file import matches
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
@@ -48,6 +49,7 @@ class Sampler:
         self._load = load
         self._history = History()
         self._processes = Processes()
+        self._tokens = TokenRates(gateway)
         #: Those of the last sample that had requests, None if that is not known.
         self._busy_models: dict[str, ModelSample] | None = None
 
@@ -75,7 +77,9 @@ class Sampler:
             _log.debug("no sample of models: %r", error)
             return None
         # a broker's first answer only begins: what came since it was started is not known
-        return samples_of(readings) if readings["seconds"] else None
+        if not readings["seconds"]:
+            return None
+        return await self._tokens.add_to(samples_of(readings))
 
     async def _read_processes(self) -> list[_Process]:
         try:
@@ -124,6 +128,9 @@ class Sampler:
             name: {key: _rounded(getattr(sample, key)) for key in _RATES}
             for name, sample in self._busy_models.items()
         }
+        for name, sample in self._busy_models.items():
+            if sample.tokens_per_s is not None:
+                rates[name]["tokens_per_s"] = _rounded(sample.tokens_per_s)
         return {"processes": processes, "rates": rates, "machine": machine}
 
 

@@ -1,9 +1,9 @@
 """Families of the page of metrics as messages of OpenTelemetry, by its rules for Prometheus.
 
 Counters become cumulative monotonic sums, gauges stay gauges, and so do histograms and summaries;
-names are not altered. Each series has a start time: that of the last page without it, or with a
-higher value; that of the first page is not known, and its own time stands for it. A series that is
-gone is told once. Does no I/O.
+names are not altered, but for OpenTelemetry's own. Each series has a start time: that of the last
+page without it, or with a higher value; that of the first page is not known, and its own time
+stands for it. A series that is gone is told once. Does no I/O.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ _SCOPE = "zmqtriton"
 _CUMULATIVE = 2
 #: No value is recorded any more.
 _ENDED = 1
+#: OpenTelemetry's own metrics, of which the page has Prometheus' form, and their units.
+_OF_GEN_AI = {
+    "gen_ai_client_token_usage": ("gen_ai.client.token.usage", "{token}"),
+    "gen_ai_server_time_to_first_token_seconds": ("gen_ai.server.time_to_first_token", "s"),
+    "gen_ai_server_time_per_output_token_seconds": ("gen_ai.server.time_per_output_token", "s"),
+}
 #: Collectors take messages of 20 MiB, and a point of a histogram may have 6 KiB.
 _MAX_POINTS = 3000
 
@@ -97,6 +103,8 @@ class _Messages:
         self._request = _Request()
         self._points = 0
         self._metric: Any = None
+        #: Its name on the page.
+        self._name = ""
         of_resource = self._request.resource_metrics.add()
         for key, value in self._resource.items():
             add_attribute(of_resource.resource.attributes, key, value)
@@ -107,14 +115,20 @@ class _Messages:
     def add(self, key: _Key, description: str, start_ns: int, now_ns: int) -> Any:
         """Add a point, which is to be filled."""
         metric = self._metric
-        if metric is None or metric.name != key.name:
-            metric = self._metric = self._scope.metrics.add(name=key.name, description=description)
+        if metric is None or self._name != key.name:
+            self._name = key.name
+            name, unit = _OF_GEN_AI.get(key.name, (key.name, ""))
+            metric = self._metric = self._scope.metrics.add(
+                name=name, description=description, unit=unit
+            )
             add_attribute(metric.metadata, "prometheus.type", key.kind)
         self._points += 1
         added = _data(metric, key.kind).data_points.add(
             start_time_unix_nano=start_ns, time_unix_nano=now_ns
         )
         for name, value in key.labels:
+            if key.name in _OF_GEN_AI:
+                name = name.replace("_", ".").replace("gen.ai", "gen_ai", 1)
             add_attribute(added.attributes, name, value)
         return added
 

@@ -1,4 +1,7 @@
-"""The process that adds up tokens: lines of frontends come in, and the page asks for the sums."""
+"""The process that adds up tokens: lines of frontends come in, and the page asks for the sums.
+
+It tells all frontends which bearer tokens have used up what they allow.
+"""
 
 from __future__ import annotations
 
@@ -7,72 +10,21 @@ import json
 import logging
 import os
 import socket
-from bisect import bisect_left
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from zmqtriton_addons.token_metrics import QUESTION
-from zmqtriton_frontends.metrics_api.model_metrics import render
+from zmqtriton_addons.token_metrics import QUESTION, SUMS
+from zmqtriton_addons.token_metrics.allowances import Allowances
+from zmqtriton_addons.token_metrics.counted import Counted
+from zmqtriton_addons.token_metrics.sums import TokenSums
 from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
 
-_COUNTER, _HISTOGRAM = 0, 2
-#: vLLM's, so that its dashboards add up both.
-_FIRST_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
-    *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
-)
-_PER_TOKEN_S = (
-    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
-    *(20.0, 40.0, 80.0),
-)
-_FAMILIES = (
-    ("vllm:prompt_tokens_total", "Tokens of prompts, as models report them", ()),
-    ("vllm:generation_tokens_total", "Tokens made, or responses with a text", ()),
-    ("vllm:time_to_first_token_seconds", "Time from arrival to the first text", _FIRST_S),
-    ("vllm:time_per_output_token_seconds", "Mean time between tokens of a request", _PER_TOKEN_S),
-)
-#: The limit of versions that are counted; the oldest goes.
-_MAX_VERSIONS = 10_000
-
-
-class TokenSums:
-    """The sums by model and version."""
-
-    def __init__(self) -> None:
-        self._series: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
-
-    def add(self, model: str, version: str, *values: float | None) -> None:
-        """Add a request: a value for each family, None to leave it out."""
-        row = self._series.setdefault((model, version), [None] * len(_FAMILIES))
-        for place, (value, (_, _, bounds)) in enumerate(zip(values, _FAMILIES, strict=True)):
-            if value is None:
-                continue
-            series = row[place]
-            if series is None:
-                labels = {"model_name": model, "version": version}
-                series = row[place] = {"labels": labels, "value": 0}
-                if bounds:
-                    series |= {"buckets": bounds, "counts": [0] * (len(bounds) + 1)}
-            series["value"] += value
-            if bounds:
-                series["counts"][bisect_left(bounds, value)] += 1
-        if len(self._series) > _MAX_VERSIONS:
-            del self._series[next(iter(self._series))]
-
-    def text(self) -> str:
-        families = [
-            {
-                "name": name,
-                "description": text,
-                "kind": _HISTOGRAM if bounds else _COUNTER,
-                "series": [s for row in self._series.values() if (s := row[place]) is not None],
-            }
-            for place, (name, text, bounds) in enumerate(_FAMILIES)
-        ]
-        return render(families)
+#: The limit of bytes that a frontend has not read; it is told no more then.
+_MAX_UNREAD_BYTES = 1 << 20
 
 
 class TokenMetrics(Service):
@@ -81,7 +33,9 @@ class TokenMetrics(Service):
         self._listener = listener
         self._path = str(listener.getsockname())
         self._sums = TokenSums()
+        self._allowances = Allowances()
         self._connections = 0
+        self._frontends: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server
 
     async def open(self) -> Sequence[tuple[str, str]]:
@@ -106,9 +60,35 @@ class TokenMetrics(Service):
                 if line == QUESTION:
                     writer.write(self._sums.text().encode())
                     break
-                self._sums.add(*json.loads(line))
+                if line == SUMS:
+                    writer.write(self._sums.made().encode())
+                    break
+                self._take_line(json.loads(line), writer)
         except (ValueError, TypeError, ConnectionError):
             _log.exception("a frontend's counts of tokens are malformed")
         finally:
             self._connections -= 1
+            self._frontends.discard(writer)
             writer.close()
+
+    def _take_line(self, row: list[Any] | str, writer: asyncio.StreamWriter) -> None:
+        """Take a request that has ended, or the name of a token that was refused; [] is a hello."""
+        now_ns = time.monotonic_ns()
+        if isinstance(row, str):
+            self._sums.refuse(row)
+        elif row:
+            self._count(Counted(*row), now_ns)
+        else:
+            self._frontends.add(writer)
+            writer.write(self._allowances.describe(now_ns))
+
+    def _count(self, request: Counted, now_ns: int) -> None:
+        self._sums.add(request)
+        if not request.per_minute:
+            return
+        key = request.token, request.per_minute
+        self._allowances.use(key, (request.prompt or 0) + request.made, now_ns)
+        if news := self._allowances.describe(now_ns, key):
+            for frontend in self._frontends:
+                if frontend.transport.get_write_buffer_size() < _MAX_UNREAD_BYTES:
+                    frontend.write(news)

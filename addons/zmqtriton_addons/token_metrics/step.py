@@ -1,4 +1,4 @@
-"""The step that counts the tokens of each request to a model that makes text.
+"""The step that counts the tokens of each request to a model that makes text, and limits them.
 
 A model counts them itself in the outputs that OpenAI's routes read, too (`num_output_tokens`); of
 one that does not, a response with a text is a token, and tokens of prompts are not known.
@@ -6,14 +6,19 @@ one that does not, a response with a text is a token, and tokens of prompts are 
 
 from __future__ import annotations
 
+import math
+
 import orjson
 
-from zmqtriton_addons.capture.line import Line
 from zmqtriton_addons.token_metrics import SERVICE
+from zmqtriton_addons.token_metrics.allowances import Allowances
+from zmqtriton_addons.token_metrics.counted import Counted
+from zmqtriton_addons.token_metrics.exchange import Exchange
 from zmqtriton_addons.web_apis.openai.choices import count_tokens
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames, names_of
+from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, LimitExceeded
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
@@ -24,9 +29,21 @@ _PREFIX_BYTES = 4
 _MAX_MODELS = 10_000
 
 
+class TokensUsedUp(LimitExceeded):
+    """Raised for a client whose bearer token allows no more tokens of text now."""
+
+    def __init__(self, per_minute: int, wait_s: float) -> None:
+        super().__init__(
+            f"The token may use {per_minute} tokens of text a minute, retry after {wait_s:.3g} s"
+        )
+        self.headers = (("Retry-After", str(math.ceil(wait_s))),)
+
+
 class CountTokens:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, path: str) -> None:
+        """Set up with the socket of the process that adds up."""
+        self._allowances = Allowances()
+        self._exchange = Exchange(path, self._allowances.take)
         #: The tensors by generation; None for a model that makes no text.
         self._names: dict[int, TensorNames | None] = {}
 
@@ -39,18 +56,47 @@ class CountTokens:
         names = self._names[model.generation]
         if names is None:
             return checked
-        return checked.with_observer(Tokens(self._line, model, names, ask.begun_ns or now_ns()))
+        grant = ask.grant
+        if grant is not None and grant.tokens_per_minute:
+            self._admit(grant)
+        return checked.with_observer(Tokens(self, model, names, ask.begun_ns or now_ns(), grant))
+
+    def _admit(self, grant: Grant) -> None:
+        has_line, at_ns = self._exchange.has_room(0), now_ns()
+        per_minute = grant.tokens_per_minute
+        ready_ns = self._allowances.ready_ns((grant.name, per_minute), at_ns)
+        if ready_ns:
+            if has_line:
+                self._exchange.send(orjson.dumps(grant.name, option=orjson.OPT_APPEND_NEWLINE))
+            raise TokensUsedUp(per_minute, (ready_ns - at_ns) / 1e9)
+
+    def count(self, request: Counted) -> None:
+        """Count a request that has ended."""
+        if request.per_minute:
+            # what this frontend knows counts for its next request; the others are told
+            tokens = (request.prompt or 0) + request.made
+            self._allowances.use((request.token, request.per_minute), tokens, now_ns())
+        if self._exchange.has_room(0):
+            self._exchange.send(orjson.dumps([*request], option=orjson.OPT_APPEND_NEWLINE))
 
 
 class Tokens:
-    """An observer, which sends one line at the end."""
+    """An observer, which tells of its request at the end."""
 
     context = ""
 
-    def __init__(self, line: Line, model: ModelVersion, names: TensorNames, begun_ns: int) -> None:
-        self._line = line
+    def __init__(
+        self,
+        counting: CountTokens,
+        model: ModelVersion,
+        names: TensorNames,
+        begun_ns: int,
+        grant: Grant | None,
+    ) -> None:
+        self._counting = counting
         self._model = model
         self._names = names
+        self._grant = grant
         self._begun_ns = begun_ns
         self._first_ns = self._last_ns = 0
         self._texts = 0
@@ -74,7 +120,7 @@ class Tokens:
         """Count tokens of the responses before it, too."""
 
     def end(self, sending: str) -> None:
-        if self._has_ended or not self._line.has_room(0):
+        if self._has_ended:
             return
         self._has_ended = True
         tokens = self._texts if self._reported is None else self._reported
@@ -83,15 +129,15 @@ class Tokens:
             first_s = (self._first_ns - self._begun_ns) / 1e9
             if self._texts > 1 and tokens > 1:
                 per_token_s = (self._last_ns - self._first_ns) / 1e9 / (tokens - 1)
+        grant = self._grant
+        client = ("", 0) if grant is None else (grant.name, grant.tokens_per_minute)
         model = self._model.name, str(self._model.version)
-        row = [*model, self._prompt, tokens, first_s, per_token_s]
-        self._line.send(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        self._counting.count(Counted(*model, self._prompt, tokens, first_s, per_token_s, *client))
 
 
 def count_tokens_of(gateway: Gateway) -> CountTokens:
     """Make the step of a process."""
-    path = local_service_path(gateway.settings.server.runtime_directory, SERVICE)
-    return CountTokens(Line(path))
+    return CountTokens(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
 
 def text_names(model: ModelVersion) -> TensorNames | None:

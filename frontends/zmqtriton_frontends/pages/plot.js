@@ -52,6 +52,8 @@ export class Plot {
     this.#times = times.slice(since);
     this.#columns = this.#about.lines.map(({ name }) => (columns[name] ?? []).slice(since));
     this.#seconds = seconds;
+    // What only some models have is not shown of the others.
+    this.figure.hidden = this.#about.isForSome === true && !this.#columns.flat().some((value) => value !== null);
     this.plot.setAttribute("aria-valuemin", -seconds);
     if (this.#age > seconds) this.#age = null;
     this.#redraw();

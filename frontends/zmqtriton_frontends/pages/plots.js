@@ -36,6 +36,7 @@ const OF_MODEL = [
   { title: "Mean batch size", format: short, steps: DECIMAL, lines: [line("batch", "requests")] },
   MEMORY,
   { title: "Instances", format: short, steps: WHOLE, lines: [line("instances", "running")] },
+  { title: "Tokens per second", format: short, steps: DECIMAL, lines: [line("tokens_per_s", "made")], isForSome: true },
 ];
 /** A plot has some 250 points beside each other: a longer range needs to be asked for less often. */
 const POINTS = 240;

@@ -4,6 +4,7 @@
     alice    sha256:5e88…           scopes=infer,control
     desk     sha256:9f86…           scopes=infer          models=a*,b   expires=2027-01-31
     night    sha256:2c26…           scopes=infer          requests_per_second=20 concurrency=4
+    writer   sha256:ab34…           scopes=infer          tokens_per_minute=20000
 
 Errors name the line and show nothing of it: somebody may have put a token there.
 """
@@ -21,7 +22,7 @@ from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
 INFER, CONTROL, METRICS = SCOPES = ("infer", "control", "metrics")
 ALL_MODELS = ("*",)
 #: The names of limits, in a line and in a Grant.
-LIMITS = ("requests_per_second", "concurrency", "highest_priority")
+LIMITS = ("requests_per_second", "concurrency", "highest_priority", "tokens_per_minute")
 _KEYS = ("scopes", "models", "expires", *LIMITS)
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
@@ -52,6 +53,8 @@ class Grant(NamedTuple):
     requests_per_second: float = 0.0
     concurrency: int = 0
     highest_priority: int = 0
+    #: Tokens of text of its prompts and answers, where the server counts them; 0: no limit.
+    tokens_per_minute: int = 0
 
     @property
     def is_for_all_models(self) -> bool:
@@ -165,8 +168,7 @@ def _parse_line(words: List[str]) -> Grant:
         parse_models(fields.get("models", "*")),
         parse_day(fields["expires"]) if "expires" in fields else None,
         parse_rate(fields.get(LIMITS[0], "0")),
-        parse_count(fields.get(LIMITS[1], "0")),
-        parse_count(fields.get(LIMITS[2], "0")),
+        *(parse_count(fields.get(limit, "0")) for limit in LIMITS[1:]),
     )
 
 

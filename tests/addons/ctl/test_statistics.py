@@ -45,3 +45,13 @@ def test_a_total_is_not_repeated() -> None:
 
     assert 2 == refused.exit_code
     assert "--total prints one table" in refused.stderr
+
+
+def test_tokens_are_those_of_the_interval_or_of_a_new_process_of_theirs() -> None:
+    before, after, anew = ({**reading(), "tokens": made} for made in (10, 30, 6))
+
+    (rates,) = compute_rates([before], [after], 2.0)
+    (later,) = compute_rates([after], [anew], 2.0)
+    (none,) = compute_rates([reading()], [reading()], 2.0)
+
+    assert (10.0, 3.0, None) == (rates.tokens_per_s, later.tokens_per_s, none.tokens_per_s)

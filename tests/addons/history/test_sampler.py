@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ class Gateway:
     """Answers what a broker and a supervisor would."""
 
     def __init__(self) -> None:
+        self.settings = SimpleNamespace(server=SimpleNamespace(service_options=()))
         self.answer: Any = {"seconds": 5.0, "readings": [READING]}
         self.processes = [[os.getpid(), "m", 1, 1]]
 

@@ -125,3 +125,19 @@ def test_a_series_that_stands_twice_counts_once() -> None:
 def test_a_line_that_is_none_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"line|float"):
         parse(f"{line}\n")
+
+
+def test_opentelemetrys_own_metrics_have_their_names_labels_and_units() -> None:
+    name = "gen_ai_client_token_usage"
+    labels = '{gen_ai_request_model="chat",gen_ai_token_type="input"}'
+    text = f"# TYPE {name} histogram\n" + "".join(
+        f"{name}{suffix} 3\n" for suffix in (f"_count{labels}", f"_sum{labels}")
+    )
+    converter = MetricsConverter({})
+
+    ((data, _),) = converter.convert(parse(text), 1000)
+    (point,) = read(data)[0]
+
+    assert "gen_ai.client.token.usage" == point.name
+    assert {"gen_ai.request.model": "chat", "gen_ai.token.type": "input"} == point.attributes
+    assert b"{token}" in data

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from zmqtriton_addons.token_metrics.service import TokenSums
+from zmqtriton_addons.token_metrics.counted import Counted
+from zmqtriton_addons.token_metrics.sums import TokenSums
 
 
 def values(sums: TokenSums) -> dict[tuple[str, str, str], float]:
@@ -12,13 +16,14 @@ def values(sums: TokenSums) -> dict[tuple[str, str, str], float]:
         (sample.name, sample.labels["model_name"], sample.labels.get("le", "")): sample.value
         for family in text_string_to_metric_families(sums.text())
         for sample in family.samples
+        if sample.name.startswith("vllm:")
     }
 
 
 def test_requests_of_a_version_add_up() -> None:
     sums = TokenSums()
-    sums.add("chat", "1", 10, 3, 0.02, 0.05)
-    sums.add("chat", "1", 4, 2, 0.3, None)
+    sums.add(Counted("chat", "1", 10, 3, 0.02, 0.05))
+    sums.add(Counted("chat", "1", 4, 2, 0.3))
 
     sums_by_series = values(sums)
 
@@ -37,10 +42,61 @@ def test_requests_of_a_version_add_up() -> None:
 
 def test_what_a_model_never_reports_has_no_series() -> None:
     sums = TokenSums()
-    sums.add("story", "1", None, 3, None, None)
+    sums.add(Counted("story", "1", None, 3))
 
     assert [("vllm:generation_tokens_total", "story", "")] == list(values(sums))
 
 
 def test_without_requests_there_is_no_text() -> None:
     assert "" == TokenSums().text()
+
+
+def test_opentelemetrys_names_are_beside_them() -> None:
+    sums = TokenSums()
+    sums.add(Counted("chat", "1", 10, 3, 0.02, 0.05))
+
+    (usage,) = (
+        family
+        for family in text_string_to_metric_families(sums.text())
+        if family.name == "gen_ai_client_token_usage"
+    )
+
+    labels = {
+        "gen_ai_operation_name": "text_completion",
+        "gen_ai_provider_name": "zmqtriton",
+        "gen_ai_request_model": "chat",
+        "gen_ai_response_model": "chat:1",
+    }
+    assert [("input", 10.0), ("output", 3.0)] == [
+        (sample.labels.pop("gen_ai_token_type"), sample.value)
+        for sample in usage.samples
+        if sample.name.endswith("_sum")
+    ]
+    assert [labels, labels] == [s.labels for s in usage.samples if s.name.endswith("_sum")]
+
+
+def test_tokens_of_a_bearer_token_are_by_its_name_and_model() -> None:
+    sums = TokenSums()
+    sums.add(Counted("chat", "1", 10, 3, token="desk"))
+    sums.add(Counted("chat", "2", 10, 2, token="desk"))
+    sums.add(Counted("chat", "1", 10, 3))
+    sums.refuse("desk")
+
+    lines = sums.text().splitlines()
+
+    for line in (
+        'zmqtriton_token_usage_total{token="desk",model="chat",kind="prompt"} 20',
+        'zmqtriton_token_usage_total{token="desk",model="chat",kind="generated"} 5',
+        'zmqtriton_token_usage_refused_total{token="desk"} 1',
+    ):
+        assert line in lines
+
+
+def test_the_oldest_series_of_too_many_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zmqtriton_addons.token_metrics.sums._MAX_SERIES", 2)
+    sums = TokenSums()
+
+    for name in ("a", "b", "c"):
+        sums.add(Counted(name, "1", None, 1))
+
+    assert {"b:1": 1, "c:1": 1} == json.loads(sums.made())

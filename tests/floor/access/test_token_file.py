@@ -38,6 +38,7 @@ def test_a_line_that_was_written_is_read_as_it_was() -> None:
     for grant in (
         Grant("a", A, frozenset({"infer", "control", "metrics"})),
         Grant("b", B, frozenset({"infer"}), ("m?", "[!x]*"), date(2030, 2, 28)),
+        Grant("c", B, frozenset({"infer"}), ALL_MODELS, None, 0.5, 3, 2, 1000),
     ):
         assert token_file.parse(grant.line()) == (grant,)
 

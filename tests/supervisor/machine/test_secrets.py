@@ -157,6 +157,14 @@ def test_tokens_that_travel_unencrypted_are_warned_of(
     assert warnings == [record.getMessage().partition(",")[0] for record in caplog.records]
 
 
+def test_a_limit_of_tokens_needs_somebody_who_counts_them(path: Path) -> None:
+    path.write_text(LINE.rstrip() + " tokens_per_minute=100\n")
+
+    secrets.check_tokens(options(path, *LOCAL, "--token-metrics"))
+    with pytest.raises(SecretError, match=r"tokens_per_minute needs --token-metrics$"):
+        secrets.check_tokens(options(path, *LOCAL))
+
+
 @pytest.mark.row("L09")
 def test_what_others_may_read_or_what_is_empty_is_warned_of(
     path: Path, caplog: pytest.LogCaptureFixture

@@ -36,7 +36,7 @@ FILES = ROOT / "deploy" / "prometheus"
 #: What this server cannot have, a GPU, models loaded on demand, canaries, jobs and a collector, or
 #: need not have yet.
 _ABSENT = re.compile(
-    r"nv_gpu_|nv_energy_|zmqtriton_(on_demand|evictions|models_memory|canary|client_memory)_"
+    r"nv_gpu_|nv_energy_|gen_ai_|zmqtriton_(on_demand|evictions|models_memory|canary|client_memory)_"
     r"|zmqtriton_(token|access|model_refused|model_trouble|webhook|otlp)_|zmqtriton_(oldest_)?jobs?(_|$)"
 )
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)

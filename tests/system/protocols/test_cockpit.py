@@ -30,9 +30,11 @@ from tests.system.protocols.front_page import (
 pytestmark = pytest.mark.system
 
 LOADED = "import os\nprint('loaded by', os.getpid())\n"
+#: Plots, without those of figures that the model does not have.
+PLOTS = "#plots figure:not([hidden]) svg"
 #: True once all plots have the labels of their axes.
 DRAWN = (
-    "[...document.querySelectorAll('#plots svg')].every((svg) => svg.querySelector('text') != null)"
+    f"[...document.querySelectorAll('{PLOTS}')].every((svg) => svg.querySelector('text') != null)"
 )
 SCROLLED_BY_MOUSE_ALONE = (
     "[...document.querySelectorAll('.scroll, .box')]"
@@ -97,10 +99,13 @@ def test_every_part_fits_its_window_and_its_owners_colours(
     browser.set_viewport(width, 900, dark=dark)
     pictures = []
     for hash_, ready in (
-        ("#/overview", f"document.querySelectorAll('#plots svg').length === 4 && {DRAWN}"),
+        (
+            "#/overview",
+            f"document.querySelectorAll('{PLOTS}').length === 4 && {DRAWN}",
+        ),
         (
             "#add_sub/1/overview",
-            f"document.querySelectorAll('#plots svg').length === 6 && {DRAWN}",
+            f"document.querySelectorAll('{PLOTS}').length === 6 && {DRAWN}",
         ),
         ("#add_sub/1/logs", "document.querySelectorAll('#logs li').length > 0"),
     ):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 
 from zmqtriton_floor.errors import ZmqTritonError, shortage_of
-from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.compression import UnsupportedCoding
 
 _log = logging.getLogger(__name__)
 
@@ -39,9 +37,8 @@ def headers(status: int) -> tuple[tuple[str, str], ...]:
 
 def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
     """Return the further headers of an answer that tells of the error."""
-    if isinstance(error, (AccessRefused, UnsupportedCoding)):
-        return error.headers
-    return headers(error.http_status)
+    own: tuple[tuple[str, str], ...] = getattr(error, "headers", ())
+    return own or headers(error.http_status)
 
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:

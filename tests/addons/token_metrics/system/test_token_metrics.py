@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-_MODEL = """
+MODEL = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -35,7 +35,7 @@ class TritonPythonModel:
                 sender.send(pb_utils.InferenceResponse(outputs))
             sender.send(flags=FINAL)
 """
-_CONFIG = """
+CONFIG = """
 backend: "python"
 model_transaction_policy { decoupled: true }
 input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]
@@ -72,14 +72,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for name, counts in (("counting", True), ("plain", False)):
         code = server.repository / name / "1" / "model.py"
         code.parent.mkdir(parents=True)
-        code.write_text(f"COUNTS = {counts}\n{_MODEL}")
-        (server.repository / name / "config.pbtxt").write_text(_CONFIG)
+        code.write_text(f"COUNTS = {counts}\n{MODEL}")
+        (server.repository / name / "config.pbtxt").write_text(CONFIG)
     with open(server.repository / "counting" / "config.pbtxt", "a") as file:
         file.write(_ADAPTERS)
     held = server.repository / "held" / "1" / "model.py"
     held.parent.mkdir(parents=True)
     held.write_text(f"GO = {str(server.scratch / 'go')!r}\n{_HELD}")
-    config = _CONFIG.replace("model_transaction_policy { decoupled: true }", "")
+    config = CONFIG.replace("model_transaction_policy { decoupled: true }", "")
     (server.repository / "held" / "config.pbtxt").write_text(config)
     with server:
         yield server

@@ -1,0 +1,62 @@
+"""The rest of bearer tokens, without a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqtriton_addons.token_metrics.allowances import Allowances
+
+S = 10**9
+DESK = ("desk", 60)
+
+
+def test_a_minutes_tokens_may_be_used_at_once_and_a_debt_is_waited_for() -> None:
+    allowances = Allowances()
+    allowances.use(DESK, 59, S)
+    before = allowances.ready_ns(DESK, S)
+
+    allowances.use(DESK, 21, S)
+
+    assert 0 == before
+    assert 21 * S == allowances.ready_ns(DESK, S) - S, "20 of debt and one to have, one a second"
+    assert 0 == allowances.ready_ns(DESK, 22 * S)
+
+
+def test_what_is_left_is_never_more_than_a_minutes() -> None:
+    allowances = Allowances()
+    allowances.use(DESK, 1, S)
+
+    allowances.use(DESK, 60, 10_000 * S)
+
+    assert 10_001 * S == allowances.ready_ns(DESK, 10_000 * S)
+
+
+def test_other_tokens_and_another_limit_are_apart() -> None:
+    allowances = Allowances()
+    allowances.use(DESK, 1000, S)
+
+    assert 0 == allowances.ready_ns(("night", 60), S)
+    assert 0 == allowances.ready_ns(("desk", 61), S)
+
+
+def test_another_process_is_told_what_is_used_up() -> None:
+    here, there = Allowances(), Allowances()
+    here.use(DESK, 70, S)
+    here.use(("night", 60), 10, S)
+
+    (line,) = here.describe(S).splitlines()
+    there.take(line)
+
+    assert here.ready_ns(DESK, S) == there.ready_ns(DESK, S)
+    assert 0 == there.ready_ns(DESK, 30 * S)
+    assert b"" == here.describe(S, ("night", 60))
+
+
+def test_the_oldest_of_too_many_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zmqtriton_addons.token_metrics.allowances._MAX_KEYS", 2)
+    allowances = Allowances()
+
+    for name in ("a", "b", "c"):
+        allowances.use((name, 60), 100, S)
+
+    assert [0, True, True] == [allowances.ready_ns((n, 60), S) and True for n in ("a", "b", "c")]
