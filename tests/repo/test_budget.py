@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 49_420,
     "tests": 77_350,
-    "tests/addons": 21_830,
+    "tests/addons": 21_860,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}token_metrics": 390,
     f"{ADDONS}open_metrics": 100,

@@ -49,7 +49,7 @@ class RegistryStore(FileStore):
     def __init__(self, place: ArtifactPath, cache: BlobCache) -> None:
         super().__init__(place, cache)
         self._place = place
-        self._client = _Client(place)
+        self._client = RegistryClient(place)
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
     raise InternalError(f"it is for {others or 'no machine'}, not for {'/'.join(own)}")
 
 
-class _Client:
+class RegistryClient:
     """Asks one registry about one repository, with a token as it wants one."""
 
     def __init__(self, place: ArtifactPath) -> None:
@@ -184,10 +184,11 @@ class _Client:
             if scheme.lower() == "basic" and login:
                 return login
             if scheme.lower() == "bearer" and "realm" in fields:
-                return self._token(fields.pop("realm"), fields, login)
+                return self.token(fields.pop("realm"), fields, login)
         return ""
 
-    def _token(self, realm: str, fields: Mapping[str, str], login: str) -> str:
+    def token(self, realm: str, fields: Mapping[str, str], login: str) -> str:
+        """Return the token that the server at `realm` gives for a login. Raises Refused."""
         if urlsplit(self._place.endpoint).scheme == "https" != urlsplit(realm).scheme:
             raise Refused(f"it wants the login at {realm}, which is not safe", 401, {})
         question = {"service": fields.get("service", ""), "scope": fields.get("scope", "")}

@@ -62,7 +62,7 @@ def run_check(words: list[str]) -> int:
         return EXIT_USAGE
     remote = [place for place in options.model_repository if is_remote(place)]
     if remote and _OPTIONS not in words:
-        sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
+        sys.stderr.write(f"{remote[0]} is in a store, and only directories are checked\n")
         return EXIT_USAGE
     places = tuple(place for place in options.model_repository if place not in remote)
     report = check_all(replace(options, model_repository=places))
