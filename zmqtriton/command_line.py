@@ -64,11 +64,15 @@ def _check_add_ons(options: Options) -> None:
     """Raise OptionError for an option whose add-on is not installed."""
     options_by_add_on = {
         "agent_check": options.agent_check_port is not None and "--agent-check-port",
+        "draining": options.exit_drain_secs and "--exit-drain-secs",
+        "on_demand": (options.load_on_demand and "--load-on-demand")
+        or (options.one_by_one and "--one-by-one"),
         "tracer": options.trace.can_trace and "--trace-config",
         "storage": any(map(is_remote, options.model_repository)) and "--model-repository",
     }
+    tables = (addons.PROCESSES, addons.PARTS, addons.FEATURES)
     for name, option in options_by_add_on.items():
-        if option and not (addons.find(addons.PROCESSES, name) or addons.part(name)):
+        if option and not any(addons.find(table, name) for table in tables):
             raise OptionError(
                 f"Bad option: \"{option}\".\nIt needs the add-on '{name}', which is not installed."
             )

@@ -25,6 +25,7 @@ TABLES: dict[str, dict[str, str]] = {
         "capture": "zmqtriton_addons.capture.showing:capture",
         "completion": "zmqtriton_addons.ctl.completion:completion",
         "doctor": "zmqtriton_addons.tools.doctor.command:doctor",
+        "drain": "zmqtriton_addons.ctl.drains:drain",
         "explain": "zmqtriton_addons.tools.explaining.command:explain",
         "fleet": "zmqtriton_addons.fleet.ctl.command:fleet",
         "infer": "zmqtriton_addons.ctl.inferring.command:infer",
@@ -38,6 +39,7 @@ TABLES: dict[str, dict[str, str]] = {
         "stacks": "zmqtriton_addons.ctl.stacks:stacks",
         "stats": "zmqtriton_addons.ctl.statistics:stats",
         "top": "zmqtriton_addons.ctl.statistics:top",
+        "undrain": "zmqtriton_addons.ctl.drains:undrain",
     },
     "zmqtriton.http": {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
@@ -62,6 +64,8 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.features": {
         "canaries": "zmqtriton_addons.canaries.registry:CanaryRegistry",
+        "draining": "zmqtriton_addons.draining.draining:Draining",
+        "on_demand": "zmqtriton_addons.on_demand.on_demand:OnDemandLoader",
         "scaling": "zmqtriton_addons.scaling.autoscaler:Autoscaler",
         "storage": "zmqtriton_addons.storage.object_stores:ObjectStores",
     },

@@ -1,7 +1,7 @@
 """The spans of some requests as a collector gets them: names, attributes, events, nesting.
 
 `python -m tests.conformance.spans COMMAND …` asks real Triton, COMMAND being what record.py takes,
-and keeps it in recorded_spans.json; tests/system/operations/test_open_telemetry.py compares it with
+and keeps it in recorded_spans.json; tests/addons/tracing/system/test_open_telemetry.py compares it with
 ours.
 """
 

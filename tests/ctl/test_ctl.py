@@ -301,20 +301,6 @@ def test_a_server_that_ends_meanwhile_is_status_2(server: FakeServer) -> None:
     assert "has ended the conversation" in finished.stderr
 
 
-@pytest.mark.row("L14")
-@pytest.mark.parametrize(
-    ("then", "status", "text"), [("stop", 0, "the server: stopping\n"), ("nothing", 2, "")]
-)
-def test_a_server_that_was_to_stop_after_its_drain_may_be_gone(
-    server: FakeServer, then: str, status: int, text: str
-) -> None:
-    server.answers |= {"drain": None, "drain.state": "hang up"}
-
-    finished = run("drain", "--then", then)
-
-    assert (status, text) == (finished.exit_code, finished.stdout)
-
-
 def test_an_unknown_command_is_status_2() -> None:
     assert run("dance").exit_code == 2
 

@@ -1,7 +1,7 @@
 """Canaries under a steady load: versions that are tried, promoted and aborted, and what failed.
 
 `python -m tests.faults.canaries` does so often and prints the figures;
-tests/system/loads/test_canaries.py has it in small.
+tests/addons/canaries/system/test_canaries.py has it in small.
 """
 
 from __future__ import annotations

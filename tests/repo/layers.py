@@ -484,11 +484,18 @@ LAYERS = (
         (),
         "keeps samples in the metrics process, and serves no page",
     ),
-    Layer(
-        "zmqtriton_addons.scaling",
-        (_FLOOR, "zmqtriton.config", "zmqtriton.supervisor", "zmqtriton_addons.scaling"),
-        (),
-        "is a feature of the supervisor, and decides",
+    *(
+        Layer(
+            f"zmqtriton_addons.{name}",
+            (_FLOOR, *core, "zmqtriton.supervisor", f"zmqtriton_addons.{name}"),
+            (),
+            "is a feature of the supervisor, and decides",
+        )
+        for name, core in (
+            ("draining", ()),
+            ("on_demand", ()),
+            ("scaling", ("zmqtriton.config",)),
+        )
     ),
     Layer(
         "zmqtriton_addons.canaries",

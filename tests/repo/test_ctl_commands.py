@@ -30,7 +30,8 @@ TESTED = {
     "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "addons/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",
-    "drain": "loads/test_draining.py::test_the_operator_drains_and_unloads_a_model",
+    "drain": "addons/draining/system/test_draining.py"
+    "::test_the_operator_drains_and_unloads_a_model",
     "env clean": "loads/test_environments.py"
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env list": "loads/test_environments.py"
@@ -70,7 +71,8 @@ TESTED = {
     "stats": "operations/test_ctl_infer.py::test_statistics_have_rates_and_means",
     "status": "operations/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
     "top": "operations/test_ctl_infer.py::test_the_live_view_ends_with_q",
-    "undrain": "loads/test_draining.py::test_a_model_that_drains_is_not_ready_and_answers",
+    "undrain": "addons/draining/system/test_draining.py"
+    "::test_a_model_that_drains_is_not_ready_and_answers",
     "unload": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "wait": "operations/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }

@@ -36,7 +36,7 @@ HANDS = (
 #: The packages that decide, with the features of the supervisor that are add-ons.
 BRAINS = (
     *("zmqtriton.broker", "zmqtriton.supervisor"),
-    *("zmqtriton_addons.canaries", "zmqtriton_addons.scaling"),
+    *(f"zmqtriton_addons.{room}" for room in ("canaries", "draining", "on_demand", "scaling")),
     "zmqtriton_addons.storage.object_stores",
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
@@ -193,13 +193,13 @@ def test_the_core_and_other_features_know_no_feature() -> None:
     ("module", "text", "is_allowed"),
     [
         ("core", "from zmqtriton.supervisor.features.feature import Feature", True),
-        ("core", "from zmqtriton.supervisor.features.draining.drain import Drain", False),
+        ("core", "from zmqtriton.supervisor.features.reloading import Reloader", False),
         ("core", "from zmqtriton.supervisor.features.table import FEATURES", False),
-        ("core", "from zmqtriton.supervisor.features import draining", False),
+        ("core", "from zmqtriton.supervisor.features import reloading", False),
         ("service", "from zmqtriton.supervisor.features.table import FEATURES", True),
-        ("features.table", "from zmqtriton.supervisor.features.draining.drain import Drain", True),
-        ("features.quotas.x", "from zmqtriton.supervisor.features.draining import drain", False),
-        ("features.draining.x", "from zmqtriton.supervisor.features.draining import drain", True),
+        ("features.table", "from zmqtriton.supervisor.features.reloading import Reloader", True),
+        ("features.quotas", "from zmqtriton.supervisor.features.reloading import Reloader", False),
+        ("features.reloading.x", "from zmqtriton.supervisor.features.reloading import y", True),
     ],
 )
 def test_an_import_of_a_feature_is_noticed(module: str, text: str, is_allowed: bool) -> None:

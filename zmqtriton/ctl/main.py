@@ -21,7 +21,6 @@ from zmqtriton_floor.process import references
 #: wait for it. Add-ons have theirs in a table.
 _MODULES = {
     "config": "listing",
-    "drain": "drains",
     "env": "environments",
     "load": "loading",
     "models": "listing",
@@ -30,7 +29,6 @@ _MODULES = {
     "restart": "loading",
     "servers": "servers",
     "status": "listing",
-    "undrain": "drains",
     "unload": "loading",
     "wait": "waiting",
 }

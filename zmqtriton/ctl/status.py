@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from zmqtriton.control_client.client import ServerIdentity
-from zmqtriton.ctl import drains
 from zmqtriton.ctl.asking import unknown_model
 from zmqtriton.ctl.process_use import format_bytes
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
@@ -102,7 +101,8 @@ def _print_tables(status: dict[str, Any]) -> None:
         print_table(header, [_count_row(entry) for entry in counts])
     if status.get("drains"):
         click.echo()
-        print_table(drains.HEADER, drains.table_rows(status["drains"]))
+        header = ("Drain of", "State", "Then", "Under way", "Since")
+        print_table(header, [_drain_row(entry) for entry in status["drains"]])
     if status.get("quotas"):
         click.echo()
         header = ("Model", "Quota", "Limit", "Used", "Exceeded")
@@ -159,6 +159,12 @@ def _state(process: Mapping[str, Any]) -> str:
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:
     numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
     return (f"{entry['model']}:{entry['version']}", *numbers)
+
+
+def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
+    name = entry.get("instance") or entry.get("model") or "the server"
+    count = "?" if entry["under_way"] is None else str(entry["under_way"])
+    return (name, entry["state"], entry["then"], count, format_duration(entry["seconds"]))
 
 
 def _quota_row(entry: dict[str, Any]) -> Sequence[str]:

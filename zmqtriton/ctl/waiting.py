@@ -89,7 +89,7 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
             return f"{', '.join(unready[:_MAX_NAMED])}{others}"
         if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
             return "its ports are not open yet"
-        drains = client.call("status", timeout_s=QUICK_TIMEOUT_S)["drains"]
+        drains = client.call("status", timeout_s=QUICK_TIMEOUT_S).get("drains", ())
         return "it drains" if any("model" not in drain for drain in drains) else ""
 
 

@@ -11,33 +11,48 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "actions": "KeepDecisions LocalCopy RemoteListing Send Spawn",
-    "control.arguments": "check_names required_model_name",
-    "control.verbs": "OWN_CALLER ControlCall RepeatedCall Verb Verbs always the_same",
-    "features.feature": "CoreParts Feature",
+    "actions": "KeepDecisions LocalCopy RemoteListing RepositoryListing Send Spawn",
+    "control.arguments": "check_names optional_model_name required_model_name",
+    "control.verbs": "OWN_CALLER ControlCall RepeatedCall Verb Verbs always at_once the_same",
+    "features.feature": "CoreParts Feature Server",
     "machine.gpus": "NvmlError list_nvml_gpus visible_gpus",
     "machine.fitness.judging": "lacks",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
     "machine.fitness.start_checks": "find_problems",
     "models.blueprint": "Blueprint Scale",
+    "models.call_graph": "LoadCallback reaches",
     "models.generation": "Generation",
+    "models.instance": "Instance",
     "models.memory_measurements": "MemoryReport measure_memory",
     "models.model": "Model",
     "models.model_report": "describe_instances",
     "models.preparations": "ModelSource PreparationStatus",
     "models.version": "serving_generations",
     "opened_server": "OpenedServer",
-    "plan": "Plan",
+    "plan": "Plan Timer",
+    "policy": "Policy",
+    "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "server_processes.helper_processes": "HelperOwner",
     "service": "run",
-    "states": "TransitionError",
+    "states": "GenerationState InstanceState KillRequested TransitionError",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton.supervisor.actions import KeepDecisions, LocalCopy, RemoteListing, Send, Spawn
-    from zmqtriton.supervisor.control.arguments import check_names, required_model_name
+    from zmqtriton.supervisor.actions import (
+        KeepDecisions,
+        LocalCopy,
+        RemoteListing,
+        RepositoryListing,
+        Send,
+        Spawn,
+    )
+    from zmqtriton.supervisor.control.arguments import (
+        check_names,
+        optional_model_name,
+        required_model_name,
+    )
     from zmqtriton.supervisor.control.verbs import (
         OWN_CALLER,
         ControlCall,
@@ -45,26 +60,36 @@ if TYPE_CHECKING:
         Verb,
         Verbs,
         always,
+        at_once,
         the_same,
     )
-    from zmqtriton.supervisor.features.feature import CoreParts, Feature
+    from zmqtriton.supervisor.features.feature import CoreParts, Feature, Server
     from zmqtriton.supervisor.machine.fitness.judging import lacks
     from zmqtriton.supervisor.machine.fitness.start_checks import find_problems
     from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
     from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
+    from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
     from zmqtriton.supervisor.models.generation import Generation
+    from zmqtriton.supervisor.models.instance import Instance
     from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
     from zmqtriton.supervisor.models.model import Model
     from zmqtriton.supervisor.models.model_report import describe_instances
     from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus
     from zmqtriton.supervisor.models.version import serving_generations
     from zmqtriton.supervisor.opened_server import OpenedServer
-    from zmqtriton.supervisor.plan import Plan
+    from zmqtriton.supervisor.plan import Plan, Timer
+    from zmqtriton.supervisor.policy import Policy
+    from zmqtriton.supervisor.server_processes.audience import Audience
     from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
     from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
     from zmqtriton.supervisor.service import run
-    from zmqtriton.supervisor.states import TransitionError
+    from zmqtriton.supervisor.states import (
+        GenerationState,
+        InstanceState,
+        KillRequested,
+        TransitionError,
+    )
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -98,3 +98,17 @@ def test_a_scale_that_was_overtaken_says_so(server: FakeServer) -> None:
     result = run("scale", "m", "2")
 
     assert "superseded: 4 instances were requested meanwhile" in result.stdout
+
+
+@pytest.mark.row("L14")
+@pytest.mark.parametrize(
+    ("then", "status", "text"), [("stop", 0, "the server: stopping\n"), ("nothing", 2, "")]
+)
+def test_a_server_that_was_to_stop_after_its_drain_may_be_gone(
+    server: FakeServer, then: str, status: int, text: str
+) -> None:
+    server.answers |= {"drain": None, "drain.state": "hang up"}
+
+    finished = run("drain", "--then", then)
+
+    assert (status, text) == (finished.exit_code, finished.stdout)

@@ -249,6 +249,7 @@ def end_old(pair: TakeOver) -> None:
     pair.new.advance(1.0)
 
 
+@pytest.mark.addons
 def test_models_move_when_the_server_before_has_ended() -> None:
     pair = take_over_in_mode()
     assert pair.old.call("load", {"model": "n"}).result is None
@@ -278,6 +279,7 @@ def test_regions_do_not_wait_for_models() -> None:
     assert ["r"] == [row["name"] for row in pair.new.call("regions.status", {"name": ""}).result]
 
 
+@pytest.mark.addons
 def test_a_model_that_fails_leaves_the_others() -> None:
     pair = take_over_in_mode("none")
     pair.new.stub_behaviours["n"] = "no weights"

@@ -19,6 +19,7 @@ def serving(*, is_shared: bool = True) -> SupervisorHarness:
 
 
 @pytest.mark.row("L14", "--reuse-http-port", "--reuse-grpc-port")
+@pytest.mark.addons
 def test_a_server_that_drains_sends_connections_elsewhere_until_it_is_undrained() -> None:
     world = serving()
     assert ["TakeClientsBack"] == world.port_actions, "an earlier server may have sent them away"
@@ -55,6 +56,7 @@ def test_the_order_of_the_servers_is_looked_at_until_it_is_known() -> None:
     assert 5 == world.looks_at_ports
 
 
+@pytest.mark.addons
 def test_a_port_of_its_own_needs_none_of_this() -> None:
     world = serving(is_shared=False)
 

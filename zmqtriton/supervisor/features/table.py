@@ -7,9 +7,7 @@ can do without is an add-on.
 from __future__ import annotations
 
 from zmqtriton import addons
-from zmqtriton.supervisor.features.draining.draining import Draining
 from zmqtriton.supervisor.features.feature import Feature
-from zmqtriton.supervisor.features.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.features.operations import Operations
 from zmqtriton.supervisor.features.quotas import QuotaReport
 from zmqtriton.supervisor.features.reloading import ReloadCalls, Reloader
@@ -22,8 +20,6 @@ FEATURES: tuple[type[Feature], ...] = (
     TraceSettings,
     RepositoryRegistry,
     Operations,
-    Draining,
-    OnDemandLoader,
     Reloader,
     ReloadCalls,
     QuotaReport,

@@ -78,19 +78,6 @@ def test_a_model_with_a_client_s_configuration_does_not_follow_the_files() -> No
     assert NOTHING == world.call("reload").result
 
 
-def test_what_is_loaded_on_demand_stays_so() -> None:
-    world = SupervisorHarness(
-        make_blueprint("m"), control_mode="explicit", load_on_demand=True
-    ).start()
-    world.call("demand", {"model": "m"})
-    change(world, "m")
-
-    done = world.call("reload").result
-
-    assert NOTHING | {"loaded": ["m"]} == done
-    assert world.core.models["m"].is_on_demand
-
-
 def test_files_that_cannot_be_loaded_leave_what_serves_and_are_tried_again_by_name() -> None:
     world = world_in_mode("none")
     serving = world.generation("m")

@@ -10,13 +10,13 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.supervisor.features.on_demand.evictions import GRACE_S, IDLE_PARAMETER
-from zmqtriton.supervisor.features.on_demand.on_demand import (
+from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
+from zmqtriton_addons.on_demand.evictions import GRACE_S, IDLE_PARAMETER
+from zmqtriton_addons.on_demand.on_demand import (
     AWAITING_FIRST_REQUEST,
     FIRST_RETRY_PAUSE_S,
     MIN_LISTING_INTERVAL_S,
 )
-from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -384,3 +384,14 @@ def test_a_model_that_was_just_loaded_is_spared_however_long_the_server_runs() -
     world.advance(GRACE_S)
 
     assert want(world, "b").result is True
+
+
+def test_what_is_loaded_on_demand_stays_so_after_a_reload() -> None:
+    world = demanding("m")
+    want(world, "m")
+    world.models["m"] = dataclasses.replace(world.models["m"], fingerprint="2")
+
+    done = world.call("reload").result
+
+    assert ["m"] == done["loaded"]
+    assert world.core.models["m"].is_on_demand

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.features.draining.targets import GRACE_S
 from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_addons.draining.targets import GRACE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 

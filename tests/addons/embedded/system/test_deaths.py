@@ -141,7 +141,7 @@ def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path
 
 
 @pytest.mark.long(
-    "system/embedded/test_bindings.py::test_a_broker_that_dies_loses_nothing_that_has_not_begun",
+    "addons/embedded/system/test_bindings.py::test_a_broker_that_dies_loses_nothing_that_has_not_begun",
     "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
 )
 def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
@@ -169,8 +169,8 @@ def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
 
 
 @pytest.mark.long(
-    "system/embedded/test_deaths.py::test_the_server_stops_though_somebody_is_connected",
-    "system/embedded/test_deaths.py::test_it_stops_when_it_is_told_and_says_how_it_ended",
+    "addons/embedded/system/test_deaths.py::test_the_server_stops_though_somebody_is_connected",
+    "addons/embedded/system/test_deaths.py::test_it_stops_when_it_is_told_and_says_how_it_ended",
 )
 def test_a_connection_ends_with_the_server(shared: Repository) -> None:
     connection = _connected(shared)

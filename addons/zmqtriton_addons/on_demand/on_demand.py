@@ -12,14 +12,20 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor.actions import RepositoryListing
-from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.features.on_demand.evictions import Evictor
-from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
-from zmqtriton.supervisor.plan import Timer
-from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
+from zmqtriton.supervisor import (
+    ControlCall,
+    CoreParts,
+    CountsReport,
+    Feature,
+    MemoryReport,
+    RepositoryListing,
+    Timer,
+    Verb,
+    Verbs,
+    measure_memory,
+    required_model_name,
+)
+from zmqtriton_addons.on_demand.evictions import Evictor
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 

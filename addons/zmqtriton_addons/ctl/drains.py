@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, NoServerError
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_note, print_result, with_format
-from zmqtriton.ctl.selecting import MODEL
-from zmqtriton.ctl.tables import format_duration
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
+from zmqtriton.ctl import (
+    MODEL,
+    check_name,
+    print_note,
+    print_result,
+    run_with_client,
+    with_format,
+)
 from zmqtriton_floor.errors import InternalError
 
 #: How often the server is asked how far it is.
 _LOOK_EVERY_S = 0.3
 #: States after which something follows.
 _UNDER_WAY = frozenset({"draining", "ending"})
-#: Of the table in `zmqtriton-ctl status`.
-HEADER = ("Drain of", "State", "Then", "Under way", "Since")
 
 
 @click.command()
@@ -101,15 +102,6 @@ def _print_state(
 ) -> None:
     text = f"{_name(model, instance)}: {state['state']}{addition}"
     print_result(form, {"model": model, "instance": instance, **state}, text)
-
-
-def table_rows(drains: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = []
-    for drain in drains:
-        name = _name(drain.get("model", ""), drain.get("instance", ""))
-        count = "?" if drain["under_way"] is None else str(drain["under_way"])
-        rows.append((name, drain["state"], drain["then"], count, format_duration(drain["seconds"])))
-    return rows
 
 
 def _name(model: str, instance: str) -> str:

@@ -10,16 +10,18 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.features.draining.drain import Follow
-from zmqtriton.supervisor.features.draining.replacement import Replacement
-from zmqtriton.supervisor.features.feature import Server
-from zmqtriton.supervisor.models.call_graph import LoadCallback
-from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.version import serving_generations
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.audience import Audience
-from zmqtriton.supervisor.states import InstanceState
+from zmqtriton.supervisor import (
+    Audience,
+    Generation,
+    InstanceState,
+    LoadCallback,
+    Model,
+    Plan,
+    Server,
+    serving_generations,
+)
+from zmqtriton_addons.draining.drain import Follow
+from zmqtriton_addons.draining.replacement import Replacement
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason

@@ -154,8 +154,8 @@ def _agent(port: int) -> str:
 
 
 @pytest.mark.long(
-    "supervisor/features/draining/test_draining.py::test_a_drained_server_stops",
-    "system/loads/test_draining.py::test_a_signal_drains_before_it_stops",
+    "addons/draining/test_draining.py::test_a_drained_server_stops",
+    "addons/draining/system/test_draining.py::test_a_signal_drains_before_it_stops",
 )
 @pytest.mark.row("L14")
 def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_requests_never_fail_while_their_model_comes_and_goes(server: Server) ->
 
 
 @pytest.mark.long(
-    "supervisor/features/on_demand/test_on_demand.py::test_the_one_that_was_not_used_for_longest_makes_room",
+    "addons/on_demand/test_on_demand.py::test_the_one_that_was_not_used_for_longest_makes_room",
     "supervisor/machine/background/test_memory_gauge.py::test_what_processes_take_is_summed_up_by_name",
 )
 def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -> None:

@@ -14,10 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from zmqtriton.supervisor.models.call_graph import reaches
-from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor import Model, Plan, Policy, reaches
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 

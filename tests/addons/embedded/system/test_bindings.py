@@ -464,7 +464,7 @@ def test_a_bound_name_is_refused_after_the_connection_is_closed(shared: StandAlo
 
 
 @pytest.mark.long(
-    "system/embedded/test_bindings.py::test_a_binder_that_leaves_finishes_what_it_has"
+    "addons/embedded/system/test_bindings.py::test_a_binder_that_leaves_finishes_what_it_has"
 )
 def test_a_server_that_stops_lets_bound_models_finish(tmp_path: Path) -> None:
     with (

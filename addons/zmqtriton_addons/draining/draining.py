@@ -10,31 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor.control.arguments import check_names, optional_model_name
-from zmqtriton.supervisor.control.verbs import (
+from zmqtriton.supervisor import (
     ControlCall,
+    CoreParts,
+    CountsReport,
+    Feature,
     RepeatedCall,
     Verb,
     Verbs,
     always,
     at_once,
+    check_names,
+    optional_model_name,
     the_same,
 )
-from zmqtriton.supervisor.features.draining.drain import (
-    Drain,
-    DrainEvent,
-    DrainPhase,
-    DrainWish,
-    Follow,
-)
-from zmqtriton.supervisor.features.draining.targets import (
-    InstanceTarget,
-    ModelTarget,
-    ServerTarget,
-    Target,
-)
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
+from zmqtriton_addons.draining.drain import Drain, DrainEvent, DrainPhase, DrainWish, Follow
+from zmqtriton_addons.draining.targets import InstanceTarget, ModelTarget, ServerTarget, Target
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zmqtriton.supervisor import states
-from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.states import GenerationState, InstanceState
+from zmqtriton.supervisor import (
+    Generation,
+    GenerationState,
+    Instance,
+    InstanceState,
+    KillRequested,
+)
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
@@ -40,7 +43,7 @@ class Replacement:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
             if instance.state is InstanceState.DRAINING:
-                self._generation.handle(instance, states.KillRequested(reason))
+                self._generation.handle(instance, KillRequested(reason))
 
     def start(self, then: Callable[[ZmqTritonError | None], None]) -> None:
         """Start others once the old ones have left; `then` is called when they are ready."""

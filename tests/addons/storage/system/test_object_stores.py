@@ -263,7 +263,7 @@ def test_the_status_shows_how_far_a_copy_is(store: ObjectStore, tmp_path: Path) 
 
 
 @pytest.mark.long(
-    "system/loads/test_object_stores.py::test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment"
+    "addons/storage/system/test_object_stores.py::test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment"
 )
 @pytest.mark.row("F21")
 def test_a_bucket_of_google_is_listed_and_copied_likewise(
