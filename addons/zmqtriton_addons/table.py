@@ -49,6 +49,8 @@ TABLES: dict[str, dict[str, str]] = {
         # behind jobs, which would take its uploads for inferences
         "batches": "zmqtriton_addons.batches.extension:EXTENSION",
         "routes": "zmqtriton_addons.routes.extension:EXTENSION",
+        # behind all others, whose routes it describes
+        "cockpit": "zmqtriton_addons.cockpit.extension:EXTENSION",
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",

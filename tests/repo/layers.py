@@ -217,6 +217,19 @@ LAYERS = (
         "is a step of requests, and a user of its records",
     ),
     Layer(
+        "zmqtriton_addons.cockpit",
+        (
+            _FLOOR,
+            "zmqtriton_addons.cockpit",
+            "zmqtriton_frontends.access",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
+        ),
+        ("falcon",),
+        "shows a server to people, and passes their operations on",
+    ),
+    Layer(
         "zmqtriton_addons.routes",
         (
             _FLOOR,

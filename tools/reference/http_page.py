@@ -20,7 +20,7 @@ from zmqtriton_frontends.grpc_api.handlers import table as rpcs
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import need_of_route
 from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control.description import all_operations
+from zmqtriton_addons.cockpit.description import all_operations
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 

@@ -13,12 +13,11 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "app": "build routes",
-    "asgi.access": "Access",
+    "asgi.access": "Access need_of_route",
     "asgi.request": "Request",
-    "asgi.route": "Route",
+    "asgi.route": "Responder Route",
     "control.json_schema": "BOOLEAN COUNT STRING array_of object_of schema_named",
-    "control.openapi_text": "Example Operation RouteDescriptions",
-    "extension": "EndpointParts HttpExtension",
+    "extension": "EndpointParts Example HttpExtension Operation RouteDescriptions extensions",
     "inference.binary": "JSON_LENGTH_HEADER",
     "inference.http_entrance": "HttpEntrance",
     "inference.infer": "Inference",
@@ -30,9 +29,9 @@ _NAMES = {
 
 if TYPE_CHECKING:
     from zmqtriton_frontends.http_api.app import build, routes
-    from zmqtriton_frontends.http_api.asgi.access import Access
+    from zmqtriton_frontends.http_api.asgi.access import Access, need_of_route
     from zmqtriton_frontends.http_api.asgi.request import Request
-    from zmqtriton_frontends.http_api.asgi.route import Route
+    from zmqtriton_frontends.http_api.asgi.route import Responder, Route
     from zmqtriton_frontends.http_api.control.json_schema import (
         BOOLEAN,
         COUNT,
@@ -41,12 +40,14 @@ if TYPE_CHECKING:
         object_of,
         schema_named,
     )
-    from zmqtriton_frontends.http_api.control.openapi_text import (
+    from zmqtriton_frontends.http_api.extension import (
+        EndpointParts,
         Example,
+        HttpExtension,
         Operation,
         RouteDescriptions,
+        extensions,
     )
-    from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
     from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
     from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance
     from zmqtriton_frontends.http_api.inference.infer import Inference

@@ -21,12 +21,10 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
-from zmqtriton_frontends.http_api.control.description import Description
 from zmqtriton_frontends.http_api.control.metadata import Metadata
-from zmqtriton_frontends.http_api.control.pages import Pages
 from zmqtriton_frontends.http_api.control.repository import Repository
-from zmqtriton_frontends.http_api.control.routes import routes as control_routes
 from zmqtriton_frontends.http_api.control.settings import Settings
+from zmqtriton_frontends.http_api.control.shared_memory import routes as shared_memory_routes
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.asgi_inference import AsgiInferences
@@ -79,7 +77,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
         Route("POST", "/infer_stream", "inference", InferStream(inference).infer_stream),
     ]
-    fixed += control_routes(gateway)
+    fixed += shared_memory_routes(gateway)
     table = fixed + [
         route._replace(path=prefix + route.path)
         for route in of_model
@@ -91,10 +89,6 @@ def routes(gateway: Gateway) -> list[Route]:
     for extension in extensions(gateway):
         table += extension.routes(gateway)
         table = list(extension.around(gateway, table) or table)
-    if gateway.settings.http.allow_web_page:
-        description = Description(gateway, table)
-        table.append(Route("GET", "/openapi.json", "metadata", description.document))
-        table += Pages().routes()
     return table
 
 

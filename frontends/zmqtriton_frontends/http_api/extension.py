@@ -16,8 +16,35 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control.openapi_text import RouteDescriptions
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
+
+#: Makes an example of a responder's body; None for a model that is not for it.
+Example = Callable[[ModelVersion], dict[str, Any] | None]
+
+
+class Operation(NamedTuple):
+    summary: str
+    #: Names of schemas.
+    request: str = ""
+    response: str = ""
+    #: Of the answer; empty if that has no body.
+    media: str = ""
+    is_body_required: bool = True
+    #: Its parameters behind the path, with their schemas.
+    query: Mapping[str, dict[str, Any]] = MappingProxyType({})
+
+
+class RouteDescriptions(NamedTuple):
+    """The description of the routes of an extension."""
+
+    #: By the qualified names of their responders.
+    operations: Mapping[str, Operation] = MappingProxyType({})
+    #: Likewise; they decide by themselves about models that answer any number of times.
+    examples: Mapping[str, Example] = MappingProxyType({})
+    schemas: Mapping[str, Any] = MappingProxyType({})
+    #: The schema of errors.
+    error: str = "Error"
 
 
 class ErrorForm(Protocol):

@@ -1,4 +1,4 @@
-"""Texts of the description of OpenAI's API: what openapi_text.py has for the core."""
+"""Texts of the description of OpenAI's API: what cockpit/openapi_text.py has for the core."""
 
 from __future__ import annotations
 

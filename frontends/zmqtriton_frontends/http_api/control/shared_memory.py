@@ -13,6 +13,7 @@ import falcon.asgi
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process.peer_user import user_of
 
@@ -53,6 +54,25 @@ class SharedMemory:
     async def _call(self, verb: str, region: str, **arguments: Any) -> Any:
         named = {"kind": self._kind, "name": region, **arguments}
         return await self._gateway.call(f"regions.{verb}", named)
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    return [
+        *_routes(SharedMemory(gateway, "system"), "/v2/systemsharedmemory"),
+        *_routes(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory"),
+    ]
+
+
+def _routes(memory: SharedMemory, prefix: str) -> list[Route]:
+    region = f"{prefix}/region/{{region:name}}"
+    return [
+        Route("GET", f"{prefix}/status", "shared-memory", memory.status),
+        Route("GET", f"{region}/status", "shared-memory", memory.status),
+        Route("POST", f"{region}/register", "shared-memory", memory.register),
+        Route("POST", f"{prefix}/register", "shared-memory", memory.register_nameless),
+        Route("POST", f"{prefix}/unregister", "shared-memory", memory.unregister),
+        Route("POST", f"{region}/unregister", "shared-memory", memory.unregister),
+    ]
 
 
 def _read_handle(document: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
         "addons/routes/system/test_routes.py::test_each_route_is_described",
-        "system/protocols/test_pages.py::test_the_description_is_read_and_tried",
+        "addons/cockpit/system/test_pages.py::test_the_description_is_read_and_tried",
     ),
 ]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.frontends.http_api.control.test_description import described, operations
+from tests.addons.cockpit.test_description import described, operations
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.text_models import text_model
 from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion

@@ -12,10 +12,9 @@ from pathlib import Path
 import falcon
 import falcon.asgi
 
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api import Request, Route
 
-_DIRECTORY = Path(__file__).parents[2] / "pages"
+_DIRECTORY = Path(__file__).parent / "files"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -52,7 +51,7 @@ a model that is not ready. Browsers get a page here.
 
 
 class Pages:
-    """Responders for the files of the package `pages`."""
+    """Responders for the files of the pages."""
 
     def __init__(self) -> None:
         self._files = {path.name: path.read_bytes() for path in sorted(_DIRECTORY.iterdir())}

@@ -12,11 +12,10 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Responder, Route
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request, Responder, Route
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference.restrictions import by_category
+from zmqtriton_frontends.inference import by_category
 
 CATEGORY = "steering"
 #: What restricts it, too: whoever may not load a model shall not steer one.

@@ -5,48 +5,18 @@ A responder that is missing here is described by its name only, which a test doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton_floor.datatypes import DATATYPES
-from zmqtriton_frontends.http_api.control.json_schema import (
+from zmqtriton_frontends.http_api import (
     BOOLEAN,
     COUNT,
     STRING,
+    Operation,
     array_of,
     object_of,
     schema_named,
 )
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-
-#: Makes an example of a responder's body; None for a model that is not for it.
-Example = Callable[[ModelVersion], dict[str, Any] | None]
-
-
-class Operation(NamedTuple):
-    summary: str
-    #: Names of schemas below.
-    request: str = ""
-    response: str = ""
-    #: Of the answer; empty if that has no body.
-    media: str = ""
-    is_body_required: bool = True
-    #: Its parameters behind the path, with their schemas.
-    query: Mapping[str, dict[str, Any]] = MappingProxyType({})
-
-
-class RouteDescriptions(NamedTuple):
-    """The description of the routes of an extension."""
-
-    #: By the qualified names of their responders.
-    operations: Mapping[str, Operation] = MappingProxyType({})
-    #: Likewise; they decide by themselves about models that answer any number of times.
-    examples: Mapping[str, Example] = MappingProxyType({})
-    schemas: Mapping[str, Any] = MappingProxyType({})
-    #: The schema of errors.
-    error: str = "Error"
-
 
 def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
     return Operation(summary, request, response, "application/json", **more)

@@ -13,21 +13,20 @@ from typing import Any
 
 import falcon.asgi
 
+from zmqtriton_addons.cockpit import examples
+from zmqtriton_addons.cockpit.openapi_text import OPERATIONS, SCHEMAS
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.access.needs import OPEN
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.access import need_of_route
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control import examples
-from zmqtriton_frontends.http_api.control.openapi_text import (
-    OPERATIONS,
-    SCHEMAS,
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import (
     Example,
     Operation,
+    Request,
+    Route,
+    extensions,
+    need_of_route,
 )
-from zmqtriton_frontends.http_api.extension import extensions
 from zmqtriton_frontends.http_api.inference import json_documents
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")

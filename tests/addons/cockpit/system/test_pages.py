@@ -20,7 +20,7 @@ from tests.conftest import find_tool
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.server import Server
-from tests.system.protocols.front_page import choose, look_at, part, reason, row, run, shown, state
+from tests.addons.cockpit.system.front_page import choose, look_at, part, reason, row, run, shown, state
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
@@ -115,7 +115,7 @@ def post(server: Server, path: str) -> None:
         assert 200 == answer.status
 
 
-@pytest.mark.long("system/protocols/test_pages.py::test_models_are_shown_with_their_states")
+@pytest.mark.long("addons/cockpit/system/test_pages.py::test_models_are_shown_with_their_states")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -175,7 +175,7 @@ def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
 
 
 @pytest.mark.long(
-    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+    "addons/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
 )
 def test_a_model_that_makes_text_shows_a_chat(browser: Browser) -> None:
     within = "'#try-body section > details'"
@@ -202,7 +202,7 @@ def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser) -> None:
 
 
 @pytest.mark.long(
-    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+    "addons/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
 )
 @pytest.mark.parametrize(
     ("typed", "shape", "expected"),
@@ -254,7 +254,7 @@ def _words(browser: Browser) -> list[str]:
 
 
 @pytest.mark.long(
-    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+    "addons/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
 )
 def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
     choose(browser, "integers")
@@ -295,7 +295,7 @@ def test_a_refusal_is_shown_in_the_servers_words(browser: Browser) -> None:
 
 
 @pytest.mark.long(
-    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+    "addons/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
 )
 @pytest.mark.parametrize("width", [1280, 420])
 def test_the_answer_before_goes_when_the_next_request_cannot_be_sent(
@@ -363,7 +363,7 @@ def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_
     assert [] == chromium.complaints
 
 
-@pytest.mark.long("system/protocols/test_pages.py::test_models_are_shown_with_their_states")
+@pytest.mark.long("addons/cockpit/system/test_pages.py::test_models_are_shown_with_their_states")
 def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Path) -> None:
     chromium.complaints.clear()
     with Server(tmp_path, frontends=("metrics",)) as server:
@@ -384,7 +384,7 @@ def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Pa
         pytest.param(
             True,
             marks=pytest.mark.long(
-                "system/protocols/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+                "addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
             ),
         ),
     ],
@@ -418,7 +418,7 @@ def test_axe_finds_nothing_at_a_model(browser: Browser) -> None:
 
 @pytest.mark.parametrize("place", ["", "docs"])
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (400, False)])
-@pytest.mark.long("system/protocols/test_pages.py::test_axe_finds_nothing_at_a_model")
+@pytest.mark.long("addons/cockpit/system/test_pages.py::test_axe_finds_nothing_at_a_model")
 def test_axe_finds_nothing_in_any_colours(
     browser: Browser, server: Server, place: str, width: int, dark: bool
 ) -> None:
@@ -460,7 +460,7 @@ def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
 
 
 @pytest.mark.long(
-    "system/protocols/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+    "addons/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
 )
 def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
     choose(browser, "string_upper")
@@ -509,7 +509,7 @@ def answer_of(code: str, *, is_python: bool) -> str:
     return done.stdout
 
 
-@pytest.mark.long("system/protocols/test_pages.py::test_the_description_is_read_and_tried")
+@pytest.mark.long("addons/cockpit/system/test_pages.py::test_the_description_is_read_and_tried")
 def test_every_example_of_the_description_is_answered(server: Server) -> None:
     with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
         paths = json.load(answer)["paths"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.browser import Browser
 from tests.support.server import Server
-from tests.system.protocols.front_page import (
+from tests.addons.cockpit.system.front_page import (
     change_status,
     choose,
     look_at,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
-from zmqtriton_frontends.http_api.control.pages import _DIRECTORY
+from zmqtriton_addons.cockpit.pages import _DIRECTORY
 
 pytestmark = pytest.mark.slow
 

@@ -14,6 +14,8 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton_addons.cockpit import operations
+from zmqtriton_addons.cockpit.troubles import trouble_of
 from zmqtriton_floor.access.hosts import is_loopback
 from zmqtriton_floor.access.token_file import CONTROL, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
@@ -21,13 +23,10 @@ from zmqtriton_floor.reasons import ASLEEP, AT_REST
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.access.hidden_places import may_see_places, visible_entries, without_places
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control import operations
-from zmqtriton_frontends.http_api.control.troubles import trouble_of
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request, Route
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference.restrictions import by_category
+from zmqtriton_frontends.inference import by_category
 
 CATEGORY, GENERAL_CATEGORY = "status", "statistics"
 #: A log may hold what models were asked and what they know.

@@ -15,7 +15,7 @@ import pytest
 from tests.support.browser import Browser
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
-from tests.system.protocols.front_page import (
+from tests.addons.cockpit.system.front_page import (
     LOOK,
     change_status,
     choose,
@@ -90,7 +90,7 @@ def _button(label: str) -> str:
     return f"{buttons}.find((button) => button.textContent === {label!r})"
 
 
-@pytest.mark.long("system/protocols/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
+@pytest.mark.long("addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
 def test_every_part_fits_its_window_and_its_owners_colours(
@@ -123,7 +123,7 @@ def test_every_part_fits_its_window_and_its_owners_colours(
         assert len(picture) > 20_000
 
 
-@pytest.mark.long("system/protocols/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
+@pytest.mark.long("addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
 def test_a_name_of_200_characters_fits_everywhere(browser: Browser) -> None:
     browser.set_viewport(420, 900)
     look_at(browser, LONG)
@@ -184,7 +184,7 @@ def test_an_answer_that_cannot_be_shown_does_not_end_the_page(browser: Browser) 
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+    "addons/cockpit/system/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
 )
 def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
     # Given a model that is tried
@@ -208,7 +208,7 @@ def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+    "addons/cockpit/system/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
 )
 @pytest.mark.parametrize(
     ("address", "title"), [("#nothing/7/overview", "nothing"), ("#%zz/1/overview", "triton")]
@@ -226,7 +226,7 @@ def test_an_address_of_nothing_shows_no_other_model(
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+    "addons/cockpit/system/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
 )
 def test_an_instance_that_is_given_up_is_no_busy_one(browser: Browser) -> None:
     change_status(
@@ -310,7 +310,7 @@ def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: 
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+    "addons/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
 )
 def test_another_time_range_is_drawn_by_the_keyboard(browser: Browser) -> None:
     look_at(browser, "add_sub")
@@ -361,7 +361,7 @@ def _labels(browser: Browser, axis: str) -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+    "addons/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
 )
 def test_a_line_has_gaps_where_nothing_was_measured_and_lies_where_its_axes_say(
     browser: Browser,
@@ -387,7 +387,7 @@ def test_a_line_has_gaps_where_nothing_was_measured_and_lies_where_its_axes_say(
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+    "addons/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
 )
 def test_of_many_samples_on_a_pixel_the_highest_is_drawn(browser: Browser) -> None:
     browser.evaluate("void (location.hash = '#/overview')")
@@ -402,7 +402,7 @@ def test_of_many_samples_on_a_pixel_the_highest_is_drawn(browser: Browser) -> No
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+    "addons/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
 )
 def test_the_pointer_and_the_keyboard_choose_a_time_in_all_plots(browser: Browser) -> None:
     browser.evaluate("void (location.hash = '#/overview')")
@@ -503,7 +503,7 @@ def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
 
 
 @pytest.mark.long(
-    "system/protocols/test_cockpit.py::test_a_model_is_restarted_unloaded_and_loaded_by_buttons"
+    "addons/cockpit/system/test_cockpit.py::test_a_model_is_restarted_unloaded_and_loaded_by_buttons"
 )
 def test_an_answer_is_to_the_question_that_is_open(browser: Browser, server: Server) -> None:
     # Given a question that is asked again before the browser has told of the first one's end

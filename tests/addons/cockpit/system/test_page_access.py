@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.browser import Browser
 from tests.support.server import Server
-from tests.system.protocols.front_page import choose, part, run, shown, state
+from tests.addons.cockpit.system.front_page import choose, part, run, shown, state
 from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
@@ -49,7 +49,7 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
 
 
 @pytest.mark.long(
-    "system/protocols/test_front_page.py::test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again"
+    "addons/cockpit/system/test_front_page.py::test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again"
 )
 def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: Path) -> None:
     # Given a server whose state, history and log are for those who have a key
@@ -84,7 +84,7 @@ def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: P
 
 
 @pytest.mark.long(
-    "system/protocols/test_page_access.py::test_a_key_can_be_typed_for_a_restricted_api"
+    "addons/cockpit/system/test_page_access.py::test_a_key_can_be_typed_for_a_restricted_api"
 )
 @pytest.mark.row("L09")
 def test_a_token_is_asked_for_and_kept_for_the_tab(chromium: Browser, tmp_path: Path) -> None:
