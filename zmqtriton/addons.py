@@ -43,10 +43,11 @@ EXPLANATIONS = "zmqtriton.explanations"
 #: Features of the supervisor, `Feature`s by name. They use the inside of the core, so other
 #: packages cannot declare any.
 FEATURES = "zmqtriton.features"
-#: Parts of frontends that only our own add-ons have: `division` divides the requests to a model
-#: between two versions; in the metrics process `history` keeps samples and answers for them,
-#: `agent_check` answers HAProxy, and `open_metrics` chooses the form of the page; for the
-#: supervisor `stores` knows addresses of repositories.
+#: Parts of processes that only our own add-ons have. In the supervisor `control_groups` has the
+#: kernel limit models, and `stores` knows addresses of repositories; in frontends `division`
+#: divides the requests to a model between two versions, and `grpcio` carries RPCs by that library;
+#: in the metrics process `history` keeps samples and answers for them, `agent_check` answers
+#: HAProxy, and `open_metrics` chooses the form of the page.
 PARTS = "zmqtriton.parts"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)

@@ -65,6 +65,7 @@ def _check_add_ons(options: Options) -> None:
     options_by_add_on = {
         "agent_check": options.agent_check_port is not None and "--agent-check-port",
         "draining": options.exit_drain_secs and "--exit-drain-secs",
+        "grpcio": options.grpc_transport == "grpcio" and "--grpc-transport",
         "on_demand": (options.load_on_demand and "--load-on-demand")
         or (options.one_by_one and "--one-by-one"),
         "tracer": options.trace.can_trace and "--trace-config",

@@ -74,6 +74,7 @@ TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.parts": {
         "agent_check": "zmqtriton_addons.fleet.agent_check:AgentCheck",
         "division": "zmqtriton_addons.canaries.requests.division:division",
+        "grpcio": "zmqtriton_addons.grpcio.server:Server",
         "history": "zmqtriton_addons.history.sampler:Sampler",
         "open_metrics": "zmqtriton_addons.open_metrics.form:OpenMetrics",
         "stores": "zmqtriton_addons.storage.places",

@@ -217,6 +217,21 @@ LAYERS = (
         "is a step of requests, and a user of its records",
     ),
     Layer(
+        "zmqtriton_addons.grpcio",
+        (
+            _FLOOR,
+            "zmqtriton_frontends.access.bearer_tokens",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.grpc_api",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.serving",
+        ),
+        ("grpc",),
+        "carries the RPCs of the gRPC frontend, and knows none",
+    ),
+    Layer(
         "zmqtriton_addons.cockpit",
         (
             _FLOOR,
@@ -435,7 +450,7 @@ LAYERS = (
     Layer(
         "zmqtriton_frontends.grpc_api",
         (_FLOOR, "zmqtriton_frontends", "zmqtriton_protos"),
-        ("google", "grpc", "numpy", "psutil", "uvloop", "zmq"),
+        ("google", "numpy", "psutil", "uvloop", "zmq"),
         "only gRPC needs messages",
     ),
     Layer("zmqtriton.findings", (), (), "is what others say, and says nothing itself"),

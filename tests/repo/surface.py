@@ -49,6 +49,7 @@ SURFACE = {
     "zmqtriton_frontends.access.refusals": "the refusal of a token",
     "zmqtriton_frontends.entrance": "the way of a request until it is sent",
     "zmqtriton_frontends.gateway": "the way to broker and supervisor",
+    "zmqtriton_frontends.grpc_api": "the table of RPCs, for another transport",
     "zmqtriton_frontends.http_api": "HttpExtension, and the parts that its responders need",
     "zmqtriton_frontends.http_api.asgi.problems": "the form of errors",
     "zmqtriton_frontends.http_api.inference.json_documents": "JSON, in a thread if it is long",

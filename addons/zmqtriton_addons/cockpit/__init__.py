@@ -1,1 +1,1 @@
-"""The server for people, over HTTP: its pages, its API described, its state, and operations on it."""
+"""The server for people, over HTTP: its pages, its API described, its state, operations on it."""

@@ -18,6 +18,7 @@ from zmqtriton_frontends.http_api import (
     schema_named,
 )
 
+
 def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
     return Operation(summary, request, response, "application/json", **more)
 

@@ -11,21 +11,20 @@ import socket
 from collections.abc import Mapping
 
 from zmqtriton_floor import prctl
+from zmqtriton_floor.process import references
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.serving import process
 
 _SOCKETS = ("socket", "grpc-other-family-socket")
 
 
 def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Service:
-    # only the one that is wanted: grpc takes 20 MB and has threads of its own
     if gateway.settings.grpc.transport == "native":
-        from zmqtriton_frontends.grpc_api.transport.server import NativeServer
-
         return NativeServer(gateway, list(bound.values()))
-    from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server as GrpcioServer
-
-    return GrpcioServer(gateway)
+    # only now: grpc takes 20 MB and has threads of its own
+    service: process.Service = references.load(gateway.settings.grpc.grpcio)(gateway)
+    return service
 
 
 def main() -> int:

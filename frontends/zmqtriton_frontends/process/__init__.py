@@ -13,6 +13,8 @@ _NAMES = {
     "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
     "own_threads": "in_own_thread settle",
+    "peer_user": "Place",
+    "tls": "Certificates",
     "turns": "TaskTurn",
 }
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
     from zmqtriton_frontends.process.own_threads import in_own_thread, settle
+    from zmqtriton_frontends.process.peer_user import Place
+    from zmqtriton_frontends.process.tls import Certificates
     from zmqtriton_frontends.process.turns import TaskTurn
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -123,6 +123,8 @@ class Grpc(NamedTuple):
     #: 0: no limit.
     max_connection_age: int
     max_connection_age_grace: int
+    #: Reference to the transport of that name; "" without the add-on.
+    grpcio: str = ""
 
 
 class MetricsService(NamedTuple):

@@ -8,10 +8,10 @@ import falcon.inspect
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
+from zmqtriton_addons.cockpit.description import Description, all_operations
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
-from zmqtriton_addons.cockpit.description import Description, all_operations
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from tests.supervisor.settings import frontend_settings
-from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_addons.cockpit.operations import is_open
+from zmqtriton_floor.settings.frontends import Restriction
 
 pytestmark = pytest.mark.row("L06")
 

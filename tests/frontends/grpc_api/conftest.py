@@ -43,7 +43,7 @@ class GrpcTransport:
                 raise _ERRORS[error.code().value[0]](error.details()) from None
 
 
-@pytest.fixture(params=list(serving_with.SERVERS))
+@pytest.fixture(params=serving_with.SERVERS)
 def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test once over each transport; its name."""
     name: str = request.param

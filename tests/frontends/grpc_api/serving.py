@@ -10,18 +10,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pytest
 import uvloop
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
-from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
+from zmqtriton_floor.process import references
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.serving.process import Service, check, end, report_of
 
 #: What can serve the table of RPCs, and what does unless a test says else.
-SERVERS: dict[str, type[Server] | type[NativeServer]] = {"grpcio": Server, "native": NativeServer}
+SERVERS = (pytest.param("grpcio", marks=pytest.mark.addons), "native")
 chosen = "native"
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ class GrpcServerThread:
         self.address = ""
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
-        self._server: Server | NativeServer
+        self._server: Service
         self._checking: asyncio.Task[None]
 
     async def _start(self) -> None:
@@ -45,7 +47,7 @@ class GrpcServerThread:
             self._server = NativeServer(self.gateway, [bound])
             await self._server.open()
         else:
-            self._server = Server(self.gateway)
+            self._server = references.load(addons.part("grpcio"))(self.gateway)
             [(_, address)] = await self._server.open()
             port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"

@@ -17,6 +17,7 @@ import pytest
 from tests.frontends.grpc_api.fake_gateway import SETTINGS, version_info
 from tests.supervisor.settings import frontend_settings
 from tests.support.routers import FakeRouter
+from zmqtriton import addons
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.settings.codec import encode
@@ -203,9 +204,11 @@ def test_the_end_of_the_lifeline_ends_it(tmp_path: Path) -> None:
         assert frontend.process.wait(20) == 1
 
 
+@pytest.mark.addons
 def test_an_address_that_is_not_ours_is_an_error_that_says_so(tmp_path: Path) -> None:
     """Only grpcio binds by itself."""
-    with born(tmp_path, grpc_address="192.0.2.1", grpc_port=9, grpc_transport="grpcio") as frontend:
+    own: dict[str, Any] = {"grpc_transport": "grpcio", "parts": {"grpcio": addons.part("grpcio")}}
+    with born(tmp_path, grpc_address="192.0.2.1", grpc_port=9, **own) as frontend:
         frontend.lifeline.send(wire.Listen())
 
         assert frontend.process.wait(20) == 1

@@ -41,7 +41,7 @@ INFER, STREAM, LIVE = (SERVICE + name for name in ("ModelInfer", "ModelStreamInf
         pytest.param(
             "grpcio",
             marks=pytest.mark.long(
-                "frontends/grpc_api/transport/test_grpcio_server.py::"
+                "frontends/grpc_api/transport/test_each_transport.py::"
                 "test_bytes_that_no_client_library_sends_get_a_status",
                 "system/attacks/test_grpc_attacks.py::"
                 "test_a_flood_of_frames_is_no_other_clients_trouble",

@@ -213,7 +213,7 @@ def _frontend(
             machine.parts.get("division", ""),
         ),
         http=_http(options, machine),
-        grpc=_grpc(options, machine.ports.get("grpc_port", options.grpc_port)),
+        grpc=_grpc(options, machine),
         metrics_service=frontends.MetricsService(
             is_served=options.allow_metrics,
             address=options.metrics_address or options.http_address,
@@ -255,11 +255,11 @@ def _http(options: Options, machine: Machine) -> frontends.Http:
     )
 
 
-def _grpc(options: Options, port: int) -> frontends.Grpc:
+def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
     return frontends.Grpc(
         is_served=options.allow_grpc,
         address=options.grpc_address,
-        port=port,
+        port=machine.ports.get("grpc_port", options.grpc_port),
         reuse_port=options.reuse_grpc_port,
         use_ssl=options.grpc_use_ssl,
         header_forward_pattern=options.grpc_header_forward_pattern,
@@ -278,6 +278,7 @@ def _grpc(options: Options, port: int) -> frontends.Grpc:
         http2_max_ping_strikes=options.grpc_http2_max_ping_strikes,
         max_connection_age=options.grpc_max_connection_age,
         max_connection_age_grace=options.grpc_max_connection_age_grace,
+        grpcio=machine.parts.get("grpcio", ""),
     )
 
 

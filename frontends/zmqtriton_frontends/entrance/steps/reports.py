@@ -17,7 +17,7 @@ from zmqtriton_frontends.inference.restrictions import by_category
 
 _STAGES, _LOAD = stage_times.WISH.encode(), load_metrics.FORMAT.encode()
 #: The headers that ask.
-HEADERS = frozenset((_STAGES, _LOAD))
+REPORT_HEADERS = frozenset((_STAGES, _LOAD))
 
 
 def are_wanted(header: HeaderLookup) -> bool:

@@ -1,6 +1,6 @@
 """gRPC over our own HTTP/2: one listening port, its connections, and how they end.
 
-Used in place of grpcio_server.py if the settings ask for it. The handlers are the same.
+The handlers are the same with grpcio, which is an add-on's.
 """
 
 from __future__ import annotations

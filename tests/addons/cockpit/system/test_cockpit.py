@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import Browser
-from tests.support.server import Server, ask_add_sub
-from tests.support.waiting import eventually
 from tests.addons.cockpit.system.front_page import (
     LOOK,
     change_status,
@@ -26,6 +23,9 @@ from tests.addons.cockpit.system.front_page import (
     state,
     wait_for_a_look,
 )
+from tests.support.browser import Browser
+from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -90,7 +90,9 @@ def _button(label: str) -> str:
     return f"{buttons}.find((button) => button.textContent === {label!r})"
 
 
-@pytest.mark.long("addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
+@pytest.mark.long(
+    "addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
 def test_every_part_fits_its_window_and_its_owners_colours(
@@ -123,7 +125,9 @@ def test_every_part_fits_its_window_and_its_owners_colours(
         assert len(picture) > 20_000
 
 
-@pytest.mark.long("addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours")
+@pytest.mark.long(
+    "addons/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+)
 def test_a_name_of_200_characters_fits_everywhere(browser: Browser) -> None:
     browser.set_viewport(420, 900)
     look_at(browser, LONG)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.browser import Browser
-from tests.support.server import Server
 from tests.addons.cockpit.system.front_page import (
     change_status,
     choose,
@@ -20,6 +18,8 @@ from tests.addons.cockpit.system.front_page import (
     state,
     wait_for_a_look,
 )
+from tests.support.browser import Browser
+from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.cockpit.system.front_page import choose, part, run, shown, state
 from tests.support.browser import Browser
 from tests.support.server import Server
-from tests.addons.cockpit.system.front_page import choose, part, run, shown, state
 from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant

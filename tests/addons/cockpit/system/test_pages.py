@@ -16,11 +16,20 @@ from typing import Any
 
 import pytest
 
+from tests.addons.cockpit.system.front_page import (
+    choose,
+    look_at,
+    part,
+    reason,
+    row,
+    run,
+    shown,
+    state,
+)
 from tests.conftest import find_tool
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.server import Server
-from tests.addons.cockpit.system.front_page import choose, look_at, part, reason, row, run, shown, state
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system

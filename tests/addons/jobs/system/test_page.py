@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.cockpit.system.front_page import look_at, part
 from tests.addons.jobs.asking import add_journal, ask, ended, soon, submit
 from tests.support.browser import Browser
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
-from tests.addons.cockpit.system.front_page import look_at, part
 
 pytestmark = pytest.mark.system
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.cockpit.system.front_page import choose
 from tests.support.browser import Browser
 from tests.support.journal import read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.addons.cockpit.system.front_page import choose
 
 pytestmark = pytest.mark.system
 

@@ -1,4 +1,4 @@
-"""Serves the table of RPCs with grpc.aio; the only file of this frontend that imports grpc.
+"""Serves the table of RPCs with grpc.aio.
 
 Bytes pass through unread. Everything that goes wrong becomes a status here, and nothing a client
 sends ends the process.
@@ -21,28 +21,27 @@ import grpc.aio
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import Grpc, Tls
 from zmqtriton_frontends.access.bearer_tokens import HEADER
-from zmqtriton_frontends.entrance.steps.reports import HEADERS as REPORT_HEADERS
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
-from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
-from zmqtriton_frontends.grpc_api.transport.lifecycle import (
+from zmqtriton_frontends.entrance import REPORT_HEADERS
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api import (
     FAR_S,
     INFERENCE,
+    MAX_MESSAGE_BYTES,
     MAX_STREAMS,
     SERVICE,
+    Begin,
+    Exchange,
+    Rpc,
     RpcLifecycle,
+    answered,
     compression_of,
     details_of,
     failed,
     pushback,
 )
-from zmqtriton_frontends.grpc_api.unary import Begin, answered
-from zmqtriton_frontends.inference.open_sequences import OpenSequences
-from zmqtriton_frontends.process.ledger import Client, Ledger, Share
-from zmqtriton_frontends.process.peer_user import Place
-from zmqtriton_frontends.process.tls import Certificates
-from zmqtriton_frontends.serving.listener import address
-from zmqtriton_frontends.serving.process import Service
+from zmqtriton_frontends.inference import OpenSequences
+from zmqtriton_frontends.process import Certificates, Client, Ledger, Place, Share
+from zmqtriton_frontends.serving import Service, address
 
 
 def credentials_of(tls: Tls) -> Any:

@@ -1,0 +1,1 @@
+"""The transport of gRPC that is grpc.aio, in place of our own: --grpc-transport=grpcio."""
