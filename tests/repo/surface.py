@@ -27,6 +27,7 @@ SURFACE = {
     "zmqtriton.long_steps": "how far a task is, told to the supervisor",
     "zmqtriton.standard_output": "an output that its reader has closed",
     "zmqtriton.otlp_destination": "where spans and metrics are sent",
+    "zmqtriton.systemd": "variables of a service, and its invocation",
     "zmqtriton.yaml_text": "documents as YAML",
     # models in the user's process
     "zmqtriton_stub.loop": "an instance, from its begin to its end",

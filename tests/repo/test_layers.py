@@ -85,7 +85,7 @@ SPAWNERS = {
     "zmqtriton.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
-    "zmqtriton.ctl.replacing",  # a server of its own, which outlives the command
+    "zmqtriton_addons.ctl.replacing",  # a server of its own, which outlives the command
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_addons.web_apis.templates.children",  # ends what a template does not end
     "zmqtriton_addons.tools.explaining.directories",  # reads files that may never be read

@@ -21,11 +21,9 @@ from zmqtriton_floor.process import references
 #: wait for it. Add-ons have theirs in a table.
 _MODULES = {
     "config": "listing",
-    "env": "environments",
     "load": "loading",
     "models": "listing",
     "reload": "loading",
-    "replace": "replacing",
     "restart": "loading",
     "servers": "servers",
     "status": "listing",

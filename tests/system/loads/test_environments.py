@@ -342,7 +342,7 @@ def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
 
 
 @pytest.mark.long(
-    "ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
+    "addons/ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
     "environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
 )
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:

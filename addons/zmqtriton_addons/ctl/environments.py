@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, NoServerError, connect
-from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.live_line import LiveLine
-from zmqtriton.ctl.output import print_document, print_note, print_result, with_format
-from zmqtriton.ctl.selecting import CommandGroup
-from zmqtriton.ctl.tables import print_table
+from zmqtriton.control_client import QUICK_TIMEOUT_S, NoServerError, connect
+from zmqtriton.ctl import (
+    EXIT_REFUSED,
+    CommandGroup,
+    LiveLine,
+    exit_on_error,
+    print_document,
+    print_note,
+    print_result,
+    print_table,
+    with_format,
+)
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
-    from zmqtriton.environments.ahead import ModelEnvironment
-    from zmqtriton.environments.cache import CacheEntry, EnvironmentCache
+    from zmqtriton.environments import CacheEntry, EnvironmentCache, ModelEnvironment
     from zmqtriton.long_steps import StepProgress
 
 
@@ -51,16 +56,21 @@ def env(context: click.Context, environment_directory: str, stub_user: str) -> N
 
 def _become(name: str, parent: str) -> str:
     """Run as this user from here on; return the directory of its environments."""
-    from zmqtriton.environments import users
-    from zmqtriton.environments.cache import default_root
+    from zmqtriton.environments import (
+        UserError,
+        default_root,
+        downloads_directory,
+        find_user,
+        give_directory,
+    )
 
     try:
-        user = users.find_user(name)
-        cache = users.give_directory(parent or default_root(is_shared=True), user)
+        user = find_user(name)
+        cache = give_directory(parent or default_root(is_shared=True), user)
         user.become()
-    except (users.UserError, OSError) as error:
+    except (UserError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    os.environ["XDG_CACHE_HOME"] = users.downloads_directory(cache)
+    os.environ["XDG_CACHE_HOME"] = downloads_directory(cache)
     return cache
 
 
@@ -89,14 +99,13 @@ def prepare(
     server. Without any, all models of the running server are prepared.
     """
     # only now: the other commands do not need it
-    from zmqtriton.environments import ahead
-    from zmqtriton.environments.cache import EnvironmentCache
+    from zmqtriton.environments import EnvironmentCache, read_environments
 
     results = []
     with exit_on_error():
         cache = EnvironmentCache(context.meta["cache"])
         for place in list(_find_directories(context, what)):
-            environments = ahead.read_environments(
+            environments = read_environments(
                 place, may_build=build_environments, config_name=model_config_name
             )
             for demand in environments:
@@ -111,8 +120,7 @@ def prepare(
 
 def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
-    from zmqtriton.environments.demand import Environment
-    from zmqtriton.environments.prepare import prepare_environment as prepare_one
+    from zmqtriton.environments import Environment, prepare_environment
 
     result = {"model": demand.model, "python": "", "error": ""}
     try:
@@ -120,7 +128,8 @@ def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool
             raise demand.result
         if not isinstance(demand.result, Environment):
             with LiveLine(f"{demand.model}: preparing {demand.result}") as line:
-                environment = prepare_one(demand.result, cache, _ShownSteps(line, verbose=verbose))
+                steps = _ShownSteps(line, verbose=verbose)
+                environment = prepare_environment(demand.result, cache, steps)
             result["python"] = environment.python
     except ZmqTritonError as error:
         result["error"] = error.text
@@ -178,7 +187,7 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
 @click.pass_context
 def list_entries(context: click.Context, form: str) -> None:
     """Show unpacked and built environments, and their sources."""
-    from zmqtriton.environments.cache import EnvironmentCache
+    from zmqtriton.environments import EnvironmentCache
 
     with exit_on_error():
         entries = EnvironmentCache(context.meta["cache"]).entries()
@@ -199,7 +208,7 @@ def _row(entry: CacheEntry) -> Sequence[str]:
 @click.pass_context
 def clean(context: click.Context, form: str) -> None:
     """Remove all environments; models that need them make them again."""
-    from zmqtriton.environments.cache import EnvironmentCache
+    from zmqtriton.environments import EnvironmentCache
 
     with exit_on_error():
         removed = EnvironmentCache(context.meta["cache"]).remove_all()
