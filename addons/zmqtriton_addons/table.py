@@ -75,6 +75,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.parts": {
         "agent_check": "zmqtriton_addons.fleet.agent_check:AgentCheck",
+        "control_groups": "zmqtriton_addons.control_groups.control_groups:prepare_control_groups",
         "division": "zmqtriton_addons.canaries.requests.division:division",
         "grpcio": "zmqtriton_addons.grpcio.server:Server",
         "history": "zmqtriton_addons.history.sampler:Sampler",

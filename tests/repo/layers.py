@@ -217,6 +217,12 @@ LAYERS = (
         "is a step of requests, and a user of its records",
     ),
     Layer(
+        "zmqtriton_addons.control_groups",
+        ("zmqtriton.config", "zmqtriton.supervisor", "zmqtriton_addons.control_groups"),
+        (),
+        "writes the kernel's files, and decides nothing",
+    ),
+    Layer(
         "zmqtriton_addons.grpcio",
         (
             _FLOOR,

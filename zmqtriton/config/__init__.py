@@ -30,6 +30,7 @@ _NAMES = {
     "parameters": "BLS_MODELS INSTANCES declared_callees load_timeout_s parameter_text",
     "pbtxt": "parse_json parse_text read_config read_text",
     "positions": "PositionIndex locate",
+    "quotas": "Quota USUAL_CPU_WEIGHT",
     "states": "state_problems",
     "validation": "config_problems tensor_problems",
 }
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
     from zmqtriton.config.positions import PositionIndex, locate
+    from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
     from zmqtriton.config.states import state_problems
     from zmqtriton.config.validation import config_problems, tensor_problems
 else:

@@ -19,6 +19,7 @@ _NAMES = {
     "machine.fitness.judging": "lacks",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
+    "machine.quotas": "NoControlGroups",
     "machine.fitness.start_checks": "find_problems",
     "models.blueprint": "Blueprint Scale",
     "models.call_graph": "LoadCallback reaches",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
+    from zmqtriton.supervisor.machine.quotas import NoControlGroups
     from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
     from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
     from zmqtriton.supervisor.models.generation import Generation

@@ -40,7 +40,7 @@ from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
-from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
+from zmqtriton.supervisor.machine.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import (
     SEGMENT_MESSAGES,
     LentRegions,

@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from zmqtriton.supervisor import NoControlGroups
+
 #: A group of systemd's is its own unless it was delegated.
 _SYSTEMD_UNITS = (".service", ".scope", ".slice")
 _DELEGATED = ("user.delegate", "trusted.delegate")
-
-
-class NoControlGroups(Exception):
-    """Raised if the server cannot make control groups; says why."""
 
 
 def find_own_group(proc: Path = Path("/proc")) -> Path:

@@ -1,8 +1,8 @@
 """Keeps processes of models to the memory and the share of the cores that they may have.
 
-Where the server may make control groups, the kernel does it; elsewhere memory is measured once a
-second and CPU weights become nice values. Says which process has taken too much; the core decides
-what becomes of it.
+Where the server may make control groups, and has that add-on, the kernel does it; elsewhere memory
+is measured once a second and CPU weights become nice values. Says which process has taken too much;
+the core decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
+from zmqtriton import addons
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
 from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.quotas.control_groups import (
-    ControlGroups,
-    prepare_control_groups,
-)
-from zmqtriton.supervisor.machine.quotas.own_group import NoControlGroups
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
+from zmqtriton_floor.process import references
 from zmqtriton_floor.reasons import Kind, Reason
 
 _log = logging.getLogger(__name__)
@@ -48,6 +46,50 @@ def nice_value(weight: int, usual: int = 0) -> int:
     """
     steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
     return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
+
+
+class NoControlGroups(Exception):
+    """Raised if the server cannot make control groups; says why."""
+
+
+class ControlGroups(Protocol):
+    """Groups by which the kernel limits instances, by their serials."""
+
+    #: The directory that has all of them.
+    own: Path
+
+    def add(self, serial: int, pid: int, quota: Quota) -> None:
+        """Put the process of an instance into a group with its model's limits. Raises OSError."""
+
+    def set_cpu_weight(self, model: str, weight: int) -> None:
+        """Share the cores by weights from now on, between models that are busy. Raises OSError."""
+
+    def has(self, serial: int) -> bool:
+        """True if the instance has a group."""
+
+    def memory_bytes(self, serial: int) -> int:
+        """Return the memory of an instance that has a group."""
+
+    def was_killed_for_memory(self, serial: int) -> bool:
+        """True if the kernel has killed the instance because of its own limit."""
+
+    def remove(self, serial: int) -> None:
+        """Remove the group of a dead instance, and kill what it has left there."""
+
+    def remove_empty(self) -> None:
+        """Remove empty groups. To be called once a second."""
+
+    def close(self) -> None:
+        """Remove all groups; the processes of models are dead."""
+
+
+def prepare_control_groups() -> ControlGroups:
+    """Make groups before the first child is there. Raises NoControlGroups."""
+    reference = addons.part("control_groups")
+    if not reference:
+        raise NoControlGroups("the add-on 'control_groups' is not installed")
+    groups: ControlGroups = references.load(reference)()
+    return groups
 
 
 class QuotaEnforcement:

@@ -14,12 +14,9 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
-from zmqtriton.supervisor.machine.quotas.own_group import (
-    NoControlGroups,
-    check_own_group,
-    find_own_group,
-)
+from zmqtriton.config import USUAL_CPU_WEIGHT, Quota
+from zmqtriton.supervisor import NoControlGroups
+from zmqtriton_addons.control_groups.own_group import check_own_group, find_own_group
 
 _log = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.support.waiting import eventually
+from zmqtriton import addons
 from zmqtriton.config.quotas import Quota
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.quotas.enforcement import (
+from zmqtriton.supervisor.machine.quotas import (
     OomDetector,
     QuotaEnforcement,
     nice_value,
@@ -205,3 +206,13 @@ def test_who_died_of_something_else_was_not_killed_for_memory(machine: Machine) 
 
 def test_where_nothing_can_be_read_nothing_is_told(tmp_path: Path) -> None:
     assert KILLED == OomDetector(tmp_path, tmp_path).explain_death(because(KILLED), 1.0).text
+
+
+def test_without_the_add_on_of_control_groups_the_server_looks_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addons, "part", lambda name: "")
+
+    world.enforcement.prepare_groups()
+
+    assert "the add-on 'control_groups' is not installed" in world.enforcement.means

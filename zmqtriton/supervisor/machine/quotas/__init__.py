@@ -1,1 +1,0 @@
-"""Quotas of models on this machine, and their enforcement."""
