@@ -67,7 +67,7 @@ test-fleet: .venv-ray/stamp
 	test -e .venv-ray/left_out || .venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_serve.py $(ARGS)
 
 fleet-kills: .venv-ray/stamp
-	.venv-ray/bin/python -m tests.bench.fleet_kills $(ARGS)
+	.venv-ray/bin/python -m tests.addons.fleet.kills $(ARGS)
 
 # Clients of others, each method that they have; the newest releases.
 test-peers: .venv/test.stamp .venv-peers/stamp

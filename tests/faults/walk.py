@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import psutil
 
+from tests.addons.deploy import alerts
 from tests.addons.tools.system import broken_models
-from tests.deploy import alerts
 from tests.support.browser import Browser
 from tests.support.loops.long_turns import long_turns
 from tests.support.server import Server

@@ -17,16 +17,16 @@ _CHANGES_A_FLEET = (
 _CHANGES_JOBS = "addons/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
 #: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
-    "bench": "operations/test_ctl_results.py::test_a_benchmark_counts_failures_with_their_text",
-    "canary abort": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary promote": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary set": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary start": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary status": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary weight": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "bench": "addons/ctl/system/test_ctl_results.py::test_a_benchmark_counts_failures_with_their_text",
+    "canary abort": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary promote": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary set": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary start": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary status": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary weight": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
     "capture show": "addons/capture/system/test_capture.py"
     "::test_an_error_is_recorded_with_its_code",
-    "completion": "operations/test_ctl_results.py::test_a_shell_completes_commands_and_models",
+    "completion": "addons/ctl/system/test_ctl_results.py::test_a_shell_completes_commands_and_models",
     "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "addons/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",
@@ -46,7 +46,7 @@ TESTED = {
     "fleet status": _CHANGES_A_FLEET,
     "fleet undrain": _CHANGES_A_FLEET,
     "fleet unload": _CHANGES_A_FLEET,
-    "infer": "operations/test_ctl_infer.py::test_inputs_are_words_files_and_json",
+    "infer": "addons/ctl/system/test_ctl_infer.py::test_inputs_are_words_files_and_json",
     **dict.fromkeys(("jobs purge", "jobs retry"), _CHANGES_JOBS),
     "load": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "log-settings": "protocols/test_settings.py"
@@ -65,16 +65,16 @@ TESTED = {
     "replace": "replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
     "restart": "operations/test_ctl.py::test_a_model_is_restarted",
     "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
-    "servers": "operations/test_ctl_results.py"
+    "servers": "addons/ctl/system/test_ctl_results.py"
     "::test_results_are_documents_where_they_are_asked_for",
     "stacks": "operations/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
-    "stats": "operations/test_ctl_infer.py::test_statistics_have_rates_and_means",
+    "stats": "addons/ctl/system/test_ctl_infer.py::test_statistics_have_rates_and_means",
     "status": "operations/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
-    "top": "operations/test_ctl_infer.py::test_the_live_view_ends_with_q",
+    "top": "addons/ctl/system/test_ctl_infer.py::test_the_live_view_ends_with_q",
     "undrain": "addons/draining/system/test_draining.py"
     "::test_a_model_that_drains_is_not_ready_and_answers",
     "unload": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
-    "wait": "operations/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
+    "wait": "addons/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.
 OF_ONE_FORM = {"completion", "proxy", "top"}

@@ -28,7 +28,10 @@ def page() -> Iterator[str]:
         "Instances and batches", "tuning", "python -m tests.bench.tuning --save", _tuning
     )
     yield from _section(
-        "Instances by load", "autoscale", "python -m tests.bench.autoscale --save", _autoscale
+        "Instances by load",
+        "autoscale",
+        "python -m tests.addons.scaling.autoscale --save",
+        _autoscale,
     )
 
 

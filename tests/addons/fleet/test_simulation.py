@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.bench.fleet_simulation import KINDS, Balancer, World, simulate
+from tests.addons.fleet.simulation import KINDS, Balancer, World, simulate
 
 SMALL = World(servers=8, models=80, room=5, requests_per_server=300)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.support.receivers.metrics_collector import Point, lines, read
+from tests.addons.otlp_metrics.metrics_collector import Point, lines, read
 from zmqtriton_addons.otlp_metrics import conversion
 from zmqtriton_addons.otlp_metrics.conversion import MetricsConverter
 from zmqtriton_addons.otlp_metrics.exposition import parse

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.receivers.metrics_collector import MetricsCollector
+from tests.addons.otlp_metrics.metrics_collector import MetricsCollector
 from zmqtriton.otlp_destination import METRICS, read
 from zmqtriton_addons.otlp_metrics.exporter import MAX_PAUSE_S, PAUSE_S, MetricsExporter
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.receivers.metrics_collector import Line, MetricsCollector, Point, lines
+from tests.addons.otlp_metrics.metrics_collector import Line, MetricsCollector, Point, lines
 from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually

@@ -21,8 +21,8 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.addons.storage.object_store import ObjectStore, held_after_first_piece
 from tests.support.clients import infer_inputs
-from tests.support.object_store import ObjectStore, held_after_first_piece
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.addons.deploy import alerts
 from tests.addons.tools.system import broken_models
-from tests.deploy import alerts
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.operations.commands import OPTION, ctl
@@ -229,7 +229,7 @@ def page_without_dies(server: Server) -> alerts.Page:
 
 @pytest.mark.long(
     "addons/tools/system/test_explain.py::test_each_model_that_is_not_ready_is_explained",
-    "deploy/test_prometheus.py::test_alerts_fire_for_what_they_are_about_and_for_nothing_else",
+    "addons/deploy/test_prometheus.py::test_alerts_fire_for_what_they_are_about_and_for_nothing_else",
 )
 def test_alerts_name_each_model_and_the_cause(
     server: Server, waiting: None, badly_loaded: None, tmp_path: Path

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from tests.addons.deploy.dockerfile import Instruction, context_files, read
 from tests.conftest import ROOT
-from tests.deploy.dockerfile import Instruction, context_files, read
 from tests.repo.test_packaging import installed_beside, shipped_files
 from zmqtriton.options import Options, parse
 

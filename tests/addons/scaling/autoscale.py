@@ -1,6 +1,6 @@
 """Measures a load that rises tenfold and falls, with instances that follow it and without.
 
-    python -m tests.bench.autoscale [--save]
+    python -m tests.addons.scaling.autoscale [--save]
 
 A model that takes 20 ms for each request has one to eight instances as its load needs, or always
 one, or always eight. Measures and prints; asserts nothing. With --save the figures are kept in
@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench import autoscale_plot, results
+from tests.addons.scaling import autoscale_plot
+from tests.bench import results
 from tests.faults.overload import Clients, open_clients
 from tests.support.server import Server
 from zmqtriton_addons.tools.benching.results import percentile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.deploy.custom_resources import problems
-from tests.deploy.manifests import (
+from tests.addons.deploy.custom_resources import problems
+from tests.addons.deploy.manifests import (
     KSERVES_ARGUMENTS,
     KUBERNETES,
     container,
@@ -13,9 +13,9 @@ from tests.deploy.manifests import (
     documents,
     pod,
 )
-from tests.deploy.manifests import runtime_container as kserve_container
-from tests.deploy.test_docker import of
-from tests.deploy.test_expressions import rules
+from tests.addons.deploy.manifests import runtime_container as kserve_container
+from tests.addons.deploy.test_docker import of
+from tests.addons.deploy.test_expressions import rules
 from zmqtriton.options import Options, parse
 
 LABELS = {"app.kubernetes.io/name": "zmqtriton"}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.deploy import manifests
-from tests.deploy.container import Container
-from tests.deploy.test_docker import of
+from tests.addons.deploy import manifests
+from tests.addons.deploy.container import Container
+from tests.addons.deploy.test_docker import of
 from tests.support.clients import infer_inputs
 from tests.support.server import ask_add_sub, status_of
 from tests.support.waiting import eventually
@@ -64,8 +64,8 @@ def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
         pytest.param(
             manifests.runtime_container()["args"],
             marks=pytest.mark.long(
-                "system/deploy/test_containers.py::test_kserve_gets_an_answer_from_models_behind_a_link",
-                "system/deploy/test_containers.py::test_a_pod_is_probed_and_drains_before_it_ends",
+                "addons/deploy/system/test_containers.py::test_kserve_gets_an_answer_from_models_behind_a_link",
+                "addons/deploy/system/test_containers.py::test_a_pod_is_probed_and_drains_before_it_ends",
             ),
         ),
         manifests.KSERVES_ARGUMENTS,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.addons.deploy.test_expressions import panels
 from tests.conftest import ROOT, find_tool
-from tests.deploy.test_expressions import panels
 from tests.support import raw_http2 as h2
 from tests.support.server import Server, ask_add_sub, free_ports
 from tests.support.waiting import eventually

@@ -1,6 +1,6 @@
 """Simulated ways to deal requests among many servers, of models that do not all fit on each.
 
-    python -m tests.bench.fleet_simulation [--servers 10,100,1000]
+    python -m tests.addons.fleet.simulation [--servers 10,100,1000]
 
 Servers load models on demand and have room for some; popularity is Zipf's. Each kind of routing
 meets the same requests: the table has the share of requests that waited for a load, the loads per

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy import manifest_models
-from tests.deploy.manifests import KSERVE, KUBERNETES, document, patched
+from tests.addons.deploy import manifest_models
+from tests.addons.deploy.manifests import KSERVE, KUBERNETES, document, patched
 
 
 def problems(python: Path, *files: Path) -> list[str]:

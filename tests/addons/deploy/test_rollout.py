@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.deploy.manifests import container, document, documents
-from tests.deploy.rollout_schemas import SCHEMAS
+from tests.addons.deploy.manifests import container, document, documents
+from tests.addons.deploy.rollout_schemas import SCHEMAS
 from tools.metrics_table import names_in, read_table
 
 NAME = "kubernetes/rollout.yaml"
