@@ -17,7 +17,8 @@ _CHANGES_A_FLEET = (
 _CHANGES_JOBS = "addons/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
 #: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
-    "bench": "addons/ctl/system/test_ctl_results.py::test_a_benchmark_counts_failures_with_their_text",
+    "bench": "addons/ctl/system/test_ctl_results.py"
+    "::test_a_benchmark_counts_failures_with_their_text",
     "canary abort": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
     "canary promote": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
     "canary set": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
@@ -26,7 +27,8 @@ TESTED = {
     "canary weight": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
     "capture show": "addons/capture/system/test_capture.py"
     "::test_an_error_is_recorded_with_its_code",
-    "completion": "addons/ctl/system/test_ctl_results.py::test_a_shell_completes_commands_and_models",
+    "completion": "addons/ctl/system/test_ctl_results.py"
+    "::test_a_shell_completes_commands_and_models",
     "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "addons/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",

@@ -13,19 +13,18 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "ahead": "ModelEnvironment read_environments",
-    "archive_check": "check_archive",
     "cache": "CacheEntry EnvironmentCache default_root",
     "demand": "ARCHIVE DIRECTORY Environment EnvironmentSpec INTERPRETER REQUIREMENTS "
     "SERVER_ENVIRONMENT ignored_stub_warnings interpreter_path resolve_environment",
     "interpreters": "candidate_paths not_found_text",
     "prepare": "prepare_environment",
     "programs": "find_uv",
+    "unpack": "check_archive",
     "users": "StubUsers UserError downloads_directory find_user give_directory",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.environments.ahead import ModelEnvironment, read_environments
-    from zmqtriton.environments.archive_check import check_archive
     from zmqtriton.environments.cache import CacheEntry, EnvironmentCache, default_root
     from zmqtriton.environments.demand import (
         ARCHIVE,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from zmqtriton.environments.interpreters import candidate_paths, not_found_text
     from zmqtriton.environments.prepare import prepare_environment
     from zmqtriton.environments.programs import find_uv
+    from zmqtriton.environments.unpack import check_archive
     from zmqtriton.environments.users import (
         StubUsers,
         UserError,

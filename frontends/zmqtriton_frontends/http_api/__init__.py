@@ -16,8 +16,8 @@ _NAMES = {
     "asgi.access": "Access need_of_route",
     "asgi.request": "Request",
     "asgi.route": "Responder Route",
-    "control.json_schema": "BOOLEAN COUNT STRING array_of object_of schema_named",
-    "extension": "EndpointParts Example HttpExtension Operation RouteDescriptions extensions",
+    "extension": "BOOLEAN COUNT STRING EndpointParts Example HttpExtension Operation "
+    "RouteDescriptions array_of extensions object_of schema_named",
     "inference.binary": "JSON_LENGTH_HEADER",
     "inference.http_entrance": "HttpEntrance",
     "inference.infer": "Inference",
@@ -32,21 +32,19 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.http_api.asgi.access import Access, need_of_route
     from zmqtriton_frontends.http_api.asgi.request import Request
     from zmqtriton_frontends.http_api.asgi.route import Responder, Route
-    from zmqtriton_frontends.http_api.control.json_schema import (
+    from zmqtriton_frontends.http_api.extension import (
         BOOLEAN,
         COUNT,
         STRING,
-        array_of,
-        object_of,
-        schema_named,
-    )
-    from zmqtriton_frontends.http_api.extension import (
         EndpointParts,
         Example,
         HttpExtension,
         Operation,
         RouteDescriptions,
+        array_of,
         extensions,
+        object_of,
+        schema_named,
     )
     from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
     from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance

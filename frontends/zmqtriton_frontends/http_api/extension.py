@@ -19,6 +19,26 @@ from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
 
+STRING = {"type": "string"}
+BOOLEAN = {"type": "boolean"}
+COUNT = {"type": "integer", "minimum": 0}
+
+
+def object_of(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return schema
+
+
+def array_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def schema_named(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 #: Makes an example of a responder's body; None for a model that is not for it.
 Example = Callable[[ModelVersion], dict[str, Any] | None]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.control_groups.own_group import (
+from zmqtriton_addons.control_groups.control_groups import (
     NoControlGroups,
     check_own_group,
     find_own_group,

@@ -6,7 +6,7 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -24,20 +24,72 @@ from zmqtriton.ctl import (
 )
 from zmqtriton_addons.ctl.inferring.options import RequestOptions
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
-from zmqtriton_addons.fleet.ctl import report
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
 
+#: The cells of a row, by their titles.
+Columns = Mapping[str, Callable[[Mapping[str, Any]], str]]
+
+SERVERS: Columns = {
+    "Server": lambda row: row["server"],
+    "State": lambda row: row["state"],
+    "Ready": lambda row: _count_ready(row["models"]) if row["models"] else "-",
+    "Queued": lambda row: str(row.get("queued", "-")),
+    "Executing": lambda row: str(row.get("executing", "-")),
+    "Used": lambda row: f"{row['utilization']:.0%}" if "utilization" in row else "-",
+    "Problem": lambda row: row["problem"],
+}
+MODELS: Columns = {
+    "Server": lambda row: row["server"],
+    "Model": lambda row: row["name"],
+    "Version": lambda row: row.get("version", "-"),
+    "State": lambda row: row.get("state", "-"),
+    "Reason": lambda row: row.get("reason", ""),
+}
+_UNREACHABLE = "unreachable"
+
+
+def look(service: NodeService) -> dict[str, Any]:
+    """Ask a server for all that is shown of it."""
+    answer = {"is_ready": service.is_ready(), "models": service.index()}
+    return {**answer, "load": service.load_figures()}
+
+
+def describe(reply: Reply[dict[str, Any]]) -> dict[str, Any]:
+    node, answer = reply.node, reply.answer
+    server = {"server": node.http, "announced": node.state}
+    if answer is None:
+        state = node.state if node.is_gone else _UNREACHABLE
+        return {**server, "state": state, "models": [], "problem": reply.problem}
+    if answer["is_ready"]:
+        state = "ready"
+    else:
+        # what it has announced says more than that it is not ready, if it says so, too
+        state = node.state if node.state not in ("", "ready") and not node.is_gone else "unready"
+    figures = {"queued": 0, "executing": 0, "utilization": 0.0}
+    figures = {name: answer["load"].get(name, figure) for name, figure in figures.items()}
+    return {**server, "state": state, "models": answer["models"], **figures, "problem": ""}
+
+
+def models_of(seen: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    return ({"server": each["server"], **model} for each in seen for model in each["models"])
+
+
+def _count_ready(models: Sequence[Mapping[str, Any]]) -> str:
+    meant = [model for model in models if model.get("reason") != "unloaded" and "state" in model]
+    return f"{sum(m['state'] == 'READY' for m in meant)} of {len(meant)}"
+
+
 _VARIABLE = "ZMQTRITON_FLEET"
 #: For what a server answers from memory.
 _LOOK_WITHIN_S = 10.0
-_ROLLOUT: report.Columns = {
+_ROLLOUT: Columns = {
     "Server": lambda row: row["server"],
     "Model": lambda row: row["result"],
 }
-_INFER_COLUMNS: report.Columns = {
+_INFER_COLUMNS: Columns = {
     "Server": lambda row: row["server"],
     "Time": lambda row: f"{row['seconds'] * 1e3:.1f} ms" if "seconds" in row else "-",
     "Outputs": lambda row: row.get("outputs", "-"),
@@ -130,12 +182,12 @@ def status(chosen: Fleet, form: str, by_model: bool, expect: int | None) -> None
     """Show the state of each server; exit with 1 unless all are ready, and as many as expected."""
     with exit_on_error():
         nodes, expected = chosen.find()
-        replies = ask_all(chosen.services(nodes, _LOOK_WITHIN_S), report.look)
-    seen = [report.describe(reply) for reply in replies]
+        replies = ask_all(chosen.services(nodes, _LOOK_WITHIN_S), look)
+    seen = [describe(reply) for reply in replies]
     if by_model:
-        _show(form, seen, report.MODELS, report.models_of(seen))
+        _show(form, seen, MODELS, models_of(seen))
     else:
-        _show(form, seen, report.SERVERS, seen)
+        _show(form, seen, SERVERS, seen)
     ready = sum(each["state"] == "ready" for each in seen)
     wished = max(len(seen), expected if expect is None else expect)
     if ready < wished:
@@ -282,7 +334,7 @@ def _change(
     _exit(replies)
 
 
-def _show(form: str, seen: Any, columns: report.Columns, rows: Iterable[Mapping[str, Any]]) -> None:
+def _show(form: str, seen: Any, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> None:
     if form == "table":
         print_table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
     else:

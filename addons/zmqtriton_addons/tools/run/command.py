@@ -6,18 +6,123 @@ Nothing is copied: the server reads the file, or the directory, where it lies.
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from zmqtriton.command_line import read_options
+from zmqtriton.config import ConfigError, parse_text, read_text
 from zmqtriton.options import Options
-from zmqtriton.repository import find_versions, is_model_directory, subdirectories
+from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
-from zmqtriton_addons.tools.run.guide import guide
-from zmqtriton_addons.tools.run.model_file import check_file, configured_name
+from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
+from zmqtriton_addons.tools.new_model.client_code import curl_text
+from zmqtriton_addons.tools.new_model.draft import Draft, Kind
+from zmqtriton_addons.tools.new_model.tensors import TensorSpec
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
+
+_EVERYWHERE = ("0.0.0.0", "::", "[::]")
+
+
+def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> str:
+    """Return the text; without a configuration the model could not be loaded."""
+    word = shlex.quote(name)
+    if not config:
+        again = "save it again" if options.reload else f"zmqtriton-ctl load {word}"
+        return (
+            f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
+        )
+    host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
+    lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port))
+    after = (
+        "It is loaded again whenever its files are saved."
+        if options.reload
+        else f"After a change `zmqtriton-ctl load --server {port} {word}` loads it again."
+    )
+    ask = f"In another terminal:\n\n{lines}\n" if lines else ""
+    return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
+
+
+def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iterable[str]:
+    draft = _draft(name, config)
+    if line := curl_text(draft, url.removeprefix("http://")):
+        yield line
+    if draft.kind is Kind.PLAIN:
+        yield f"zmqtriton-ctl infer --server {port} {shlex.quote(name)} --zeros"
+
+
+def _draft(name: str, config: Mapping[str, Any]) -> Draft:
+    """Return what the configuration of a model says of it."""
+    kind = Kind.PLAIN
+    if config.get("model_transaction_policy", {}).get("decoupled"):
+        kind = Kind.DECOUPLED
+    elif "sequence_batching" in config:
+        kind = Kind.SEQUENCE
+    inputs = config.get("input", [])
+    needed = [entry for entry in inputs if not entry.get("optional")] or inputs
+    return Draft(
+        name,
+        kind,
+        tuple(map(_tensor, needed)),
+        tuple(map(_tensor, config.get("output", []))),
+        int(config.get("max_batch_size", 0)),
+    )
+
+
+def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
+    dims = tuple(int(dim) for dim in entry["dims"])
+    return TensorSpec(entry["name"], BY_CONFIG_NAME[entry["data_type"]], dims)
+
+
+_CLASS = "TritonPythonModel"
+_AUTO_COMPLETE = b"auto_complete_config"
+_NEW = "'zmqtriton new NAME' writes a model to begin with"
+
+
+def check_file(path: Path) -> str:
+    """Return why the file cannot be served, as a sentence; "" if nothing is known against it."""
+    if not path.is_file():
+        return f"there is no file {path}; {_NEW}"
+    if path.suffix != ".py":
+        return f"{path} is no Python file: its name does not end with .py"
+    if path.stem in sys.stdlib_module_names:
+        return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
+    for fact in check_sources([path])[path]:
+        if fact.kind in ("syntax", "problem"):
+            return _sentence(path, fact)
+    if find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
+        return (
+            f"{path} does not say what its inputs and outputs are: it needs the method "
+            f"auto_complete_config, or a config.pbtxt beside it; {_NEW}"
+        )
+    return ""
+
+
+def _sentence(path: Path, fact: SourceFact) -> str:
+    where = f"{path}:{fact.line}" if fact.line else f"{path}"
+    if fact.kind == "problem" and _CLASS in fact.text:
+        meant = fact.text.partition("; ")[2]
+        return f"{where}: there is no class {_CLASS}; {meant or _NEW}"
+    return f"{where}: {fact.text}"
+
+
+def configured_name(path: Path) -> str:
+    """Return the name in the configuration beside the file, or ""."""
+    config_path = find_config(path.parent)
+    try:
+        text = read_text(config_path) if config_path is not None else ""
+        return str(parse_text(text, os.fspath(config_path or ""), may_have_more=True).name)
+    except (ConfigError, ZmqTritonError):
+        return ""  # the load says what is wrong with it
+
 
 _PYTHON_FILE = "model.py"
 _RELOAD = "--reload"

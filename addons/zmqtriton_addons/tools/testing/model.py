@@ -6,34 +6,150 @@ One thread asks at a time. Knows the order of things; what a request is owed is 
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import json
 import logging
 import os
 import queue
+import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import Any, ClassVar, NamedTuple
 
 from zmqtriton.broker.sequences.controls import SequenceControls
+from zmqtriton.config import (
+    Host,
+    apply_group_defaults,
+    backend_places,
+    find_model_file,
+    find_runtime,
+    instance_specs,
+    load_config,
+    merge_completion,
+    to_json,
+)
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
+from zmqtriton.repository import choose_versions, scan_model, subdirectories
+from zmqtriton.supervisor import visible_gpus
 from zmqtriton_addons.tools.testing.batch import Batch
 from zmqtriton_addons.tools.testing.called_models import Answer, CalledModels
-from zmqtriton_addons.tools.testing.imports import ModelImports
 from zmqtriton_addons.tools.testing.outputs import check_names, check_tensors
-from zmqtriton_addons.tools.testing.reading import read_model
 from zmqtriton_floor import wire
 from zmqtriton_floor.arrays import to_arrays, to_tensors
-from zmqtriton_floor.errors import InvalidArgument, from_number
+from zmqtriton_floor.errors import InvalidArgument, NotFound, from_number
 from zmqtriton_floor.execution_progress import SIZE, Progress
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.execution import Execution, Executions, OutcomeWithBody, Pending
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model, import_class
+
+
+class ModelFiles(NamedTuple):
+    """One version of a model, before its code has run."""
+
+    load: wire.LoadModel
+    #: The configuration as the files say it.
+    config: Any
+    config_path: Path | None
+    host: Host
+
+    def completed(self, reply: str) -> str:
+        """Return the final configuration, given what `auto_complete_config` has returned."""
+        return to_json(merge_completion(self.config, reply, host=self.host, path=self.config_path))
+
+
+def read_model(directory: Path, version: int | None) -> ModelFiles:
+    """Read a model's directory; without a version, the highest that would be served.
+
+    Raises a ZmqTritonError with the reason that a load would give.
+    """
+    directory = directory.absolute()
+    if not directory.is_dir():
+        raise NotFound(f"there is no model directory {directory}")
+    scanned = scan_model(directory, directory.parent)
+    if not scanned.versions:
+        raise NotFound(_no_version_text(directory))
+    host = Host(visible_gpus())
+    config = load_config(scanned.name, directory, scanned.config_path, host=host)
+    if config.HasField("ensemble_scheduling"):
+        raise InvalidArgument(f"model '{scanned.name}' is an ensemble: it has no code to be tested")
+    if version is None:
+        version = max(choose_versions(config, scanned.versions).versions)
+    elif version not in scanned.versions:
+        raise NotFound(f"model '{scanned.name}' has no version {version}")
+    places = backend_places()
+    file = find_model_file(config, directory, version, places)
+    runtime = find_runtime(config, places)
+    draft = type(config)()
+    draft.CopyFrom(config)
+    apply_group_defaults(draft, host.gpus)
+    first = instance_specs(draft)[0]
+    load = wire.LoadModel(
+        *(first.name, scanned.name, version, first.kind, first.device_id),
+        directory=str(directory),
+        path=str(file),
+        config=to_json(config),
+        auto_complete=1,
+        backend_settings=json.dumps({}),
+        package=runtime.package if runtime and runtime.file == file else "",
+    )
+    return ModelFiles(load, config, scanned.config_path, host)
+
+
+def _no_version_text(directory: Path) -> str:
+    text = f"{directory} has no version directory, such as {directory / '1'}"
+    models = [
+        path.name for path in subdirectories(directory) if scan_model(path, directory).versions
+    ]
+    if models:
+        text += f"; it is a repository of models, name one of them: {', '.join(models)}"
+    return text
+
+
+class ModelImports:
+    """The entries of `sys.path` and `sys.modules` that belong to one model."""
+
+    #: The directories of all models that are loaded now.
+    _loaded: ClassVar[set[str]] = set()
+
+    def __init__(self, file: str) -> None:
+        """Set up for the model with this model.py."""
+        directory = os.path.dirname(file)
+        self._directories = {directory, os.path.dirname(directory)}
+        self._path: list[str] = []
+        self._hidden: dict[str, ModuleType] = {}
+
+    def begin(self) -> None:
+        """Hide the modules and directories of other models."""
+        self._path = sys.path.copy()
+        sys.path[:] = [entry for entry in sys.path if entry not in self._loaded]
+        self._hidden = {name: sys.modules.pop(name) for name in self._own_names()}
+        self._loaded.update(self._directories)
+        importlib.invalidate_caches()  # a test may have written the file just now
+
+    def end(self) -> None:
+        """Forget the model's modules, and show those that were hidden."""
+        for name in self._own_names():
+            del sys.modules[name]
+        sys.modules.update(self._hidden)
+        sys.path[:] = self._path
+        self._loaded.difference_update(self._directories)
+
+    def _own_names(self) -> list[str]:
+        """Return the imported modules whose names the model's directories have files for."""
+        names = {
+            entry.name.removesuffix(".py")
+            for directory in self._directories
+            for entry in os.scandir(directory)
+            if entry.name.endswith(".py") or entry.is_dir()
+        }
+        return [name for name in sys.modules if name.partition(".")[0] in names]
+
 
 #: How long a model may take for the next response after execute() has returned.
 PATIENCE_S = 60.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.options import Options, parse
-from zmqtriton_addons.tools.run.guide import guide
+from zmqtriton_addons.tools.run.command import guide
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.web_apis.openai.tools.own_calls import read_calls
+from zmqtriton_addons.web_apis.openai.choices import read_calls
 from zmqtriton_floor.errors import InternalError
 
 
