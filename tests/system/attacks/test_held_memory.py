@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import threading
 import time
 import zlib
@@ -235,28 +234,6 @@ def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
 
 
 @pytest.mark.long(
-    "frontends/process/test_inflating.py::test_who_has_had_much_waits_and_nobody_else_does",
-    "system/attacks/test_http_attacks.py::test_what_is_inflated_stops_at_the_limit",
-)
-def test_bodies_that_inflate_a_thousandfold_keep_nobody_waiting(server: Server) -> None:
-    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
-    bomb = stream.compress(b"[" + b"0," * (30 * MIB) + b"0]") + stream.flush()
-    data = raw_request(
-        *("POST", "/v2/models/identity_fp32/infer", bomb),
-        Content_Encoding="gzip",
-        Connection="close",
-    )
-    before = _own_mib(server, "http")
-
-    with _others_are_served(server), ExitStack() as stack:
-        clients = [connect(server, stack, data) for _ in range(12)]
-        statuses = {client.recv(1 << 16)[9:12] for client in clients}
-
-    assert {b"400", b"503"} >= statuses
-    eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
-
-
-@pytest.mark.long(
     "frontends/process/test_inflating.py::test_each_step_has_room_before_it_is_made",
     "frontends/grpc_api/transport/test_compressed_messages.py::test_messages_of_many_clients_have_room_before_they_are_inflated",
 )
@@ -301,28 +278,3 @@ def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -
     with h2.Connection(server.grpc_port) as client:
         ask(client, packed(60))
         assert b"OUTPUT0" in client.read_until(b"OUTPUT0")
-
-
-@pytest.mark.long(
-    "frontends/http_api/inference/test_json_documents.py::test_a_document_waits_for_none_that_is_much_larger"
-)
-def test_large_documents_keep_smaller_ones_waiting_for_little(server: Server) -> None:
-    numbers = b"0.1," * (7 * MIB) + b"NaN"  # which is read number by number
-    slow = raw_request(
-        *("POST", "/v2/models/identity_fp32/infer", b'{"inputs":[' + numbers + b"]}"),
-        Connection="close",
-    )
-    count = 300_000
-    tensor = {"name": "INPUT0", "shape": [count], "datatype": "FP32", "data": [0.25] * count}
-    document = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}})
-    quick = raw_request(
-        *("POST", "/v2/models/identity_fp32/infer", document.encode()), Connection="close"
-    )
-
-    with ExitStack() as stack:
-        clients = [connect(server, stack, slow) for _ in range(3)]
-        assert [200] == send_raw(server.http_port, quick).statuses
-        assert not select.select(clients[-1:], [], [], 0)[0], "the last of the slow ones waits"
-        statuses = {client.recv(1 << 16)[9:12] for client in clients}
-
-    assert {b"400", b"503"} >= statuses

@@ -102,28 +102,6 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "1")
 
 
-@pytest.mark.long(
-    "supervisor/machine/test_model_environment.py::test_models_get_all_variables",
-    "supervisor/machine/test_model_environment.py::test_but_not_the_server_s_own",
-)
-@pytest.mark.usefixtures("variables")
-def test_models_read_the_variables_that_the_server_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-
-    with _reading_server(tmp_path) as server:
-        status, answer = _infer(server, 1.0)
-        text = server.log_text()
-
-    assert status == 200
-    names = set(answer["outputs"][0]["data"])
-    assert {"PATH", "BLS_KIND", "SECRET", "AWS_SECRET_ACCESS_KEY"} <= names
-    assert "CREDENTIALS_DIRECTORY" not in names
-    [named] = [line for line in text.splitlines() if "models do not get" in line]
-    assert named.endswith(': CREDENTIALS_DIRECTORY"')
-
-
 @pytest.mark.usefixtures("variables")
 def test_models_get_the_usual_variables_and_those_that_are_named(tmp_path: Path) -> None:
     options = ["--model-env=BLS_*", "--log-verbose=1"]
@@ -143,20 +121,6 @@ def test_models_get_the_usual_variables_and_those_that_are_named(tmp_path: Path)
     assert "SECRET" not in count
     [named] = [line for line in text.splitlines() if "only if --model-env names them" in line]
     assert "SECRET" in named.split(": ")[-1]
-
-
-@pytest.mark.long(
-    "system/attacks/test_walls.py::test_models_get_the_usual_variables_and_those_that_are_named",
-    "floor/test_withheld_variables.py::test_the_option_that_passes_it_is_named",
-)
-@pytest.mark.usefixtures("variables")
-def test_a_model_that_fails_for_lack_of_a_variable_names_the_option(tmp_path: Path) -> None:
-    server = _reading_server(tmp_path, "--model-env=SECRET", "--exit-on-error=false")
-    server.launch()
-    try:
-        eventually(lambda: "--model-env=BLS_KIND passes it" in server.log_text(), 60)
-    finally:
-        server.stop()
 
 
 _DETACHED = """

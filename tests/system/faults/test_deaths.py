@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -76,60 +74,6 @@ def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -
 
         assert first != server.stub_pids("add_sub")
         eventually(lambda: "how far it is was overwritten" in server.log_text(), 30, "the reason")
-
-
-_NEEDS_STORE = """
-import os
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        if not os.path.exists(STORE):
-            raise RuntimeError("no feature store")
-
-    def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor(
-            "OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy()
-        ), pb_utils.Tensor(
-            "OUTPUT1", pb_utils.get_input_tensor_by_name(r, "INPUT1").as_numpy()
-        )]) for r in requests]
-"""
-
-
-@pytest.mark.long(
-    "supervisor/test_deaths.py::test_a_model_that_was_given_up_is_tried_again_and_says_so",
-    "supervisor/test_deaths.py::test_a_model_that_comes_up_again_serves_as_before",
-)
-@pytest.mark.row("B18")
-def test_a_model_that_was_given_up_serves_again_once_it_can(tmp_path: Path) -> None:
-    server = Server(
-        tmp_path / "s", models=["add_sub"], options=["--instance-retry-secs=1"], frontends=()
-    )
-    store = server.scratch / "store"
-    store.touch()
-    code = server.repository / "add_sub" / "1" / "model.py"
-    code.write_text(f"STORE = {str(store)!r}\n{_NEEDS_STORE}")
-
-    def reason() -> str:
-        [entry] = server.request_json("/v2/repository/index", {})[1]
-        return str(entry.get("reason", ""))
-
-    with server:
-        store.unlink()
-        [stub] = server.stub_pids("add_sub")
-        os.kill(stub, signal.SIGKILL)
-        # more deaths than it is given up after: it has been tried again
-        eventually(lambda: "after 7 deaths, tried again every 1 s" in reason(), 60, "it is tried")
-        assert "RuntimeError: no feature store" in reason()
-        assert 503 == ask_add_sub(server)
-        assert 400 == server.status("/v2/health/ready")
-
-        store.touch()
-        eventually(server.is_ready, 60, "it is ready again")
-        assert 200 == ask_add_sub(server)
-
-        os.kill(server.pids()["broker"][0], signal.SIGKILL)
-        assert 200 == ask_add_sub(server), "the next broker knows it, too"
 
 
 @pytest.mark.row("B19")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.scripted import string_parameter
 from tests.support.server import MODELS_DIRECTORY, Server, ask_add_sub
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
@@ -154,52 +152,6 @@ def test_a_model_whose_files_hang_holds_up_no_other_of_its_repository(
 
         slow.delay(0, "one")
         assert "" == again.outcome()
-
-
-@pytest.mark.long(
-    "system/faults/test_slow_files.py::test_a_model_whose_files_hang_holds_up_no_other_of_its_repository"
-)
-def test_a_python_that_does_not_load_holds_up_its_own_model_alone(
-    server: Server, slow: SlowFiles, tmp_path: Path
-) -> None:
-    (tmp_path / "source" / "bin").mkdir()
-    (tmp_path / "source" / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    config = server.add_model("add_sub", "own") / "config.pbtxt"
-    python = string_parameter("PYTHON_EXECUTABLE", f"{slow.place}/bin/python")
-    config.write_text(config.read_text() + python)
-    with server:
-        assert "" == server.control_model("load", "own")
-        [stub] = server.stub_pids("own")
-        slow.hold("bin")
-
-        os.kill(stub, signal.SIGKILL)
-        slow.await_call()
-
-        _check_the_rest_goes_on(server)
-        slow.delay(0, "bin")
-        eventually(lambda: server.status("/v2/models/own/ready") == 200, 60, "it is back")
-
-
-@pytest.mark.long(
-    "supervisor/machine/reading/test_repositories.py::test_many_listings_of_a_silent_repository_are_one_task",
-    "supervisor/machine/reading/test_repositories.py::test_a_look_at_files_leaves_silent_repositories_out",
-)
-def test_polls_leave_a_silent_repository_alone_and_follow_the_others(
-    server: Server, slow: SlowFiles, tmp_path: Path
-) -> None:
-    polls = ("--model-control-mode=poll", "--repository-poll-secs=1")
-    options = (f"--model-repository={slow.place}", *polls)
-    with Server(tmp_path / "p", ["add_sub"], options=options, frontends=()) as server:
-        slow.hold()
-        slow.await_call()
-        server.add_model("identity")
-        eventually(lambda: _index(server).get("identity") == "READY", 60, "the new model")
-
-        states = _index(server)
-
-        assert {"READY"} == set(states.values())
-        assert {"add_sub", "identity", "one", "two", "three"} == set(states)
-        slow.delay(0)
 
 
 def _waits_for_a_disk(pid: int) -> bool:

@@ -60,32 +60,6 @@ def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
     assert "its connection to the broker has ended" in server.log_text()[logged:]
 
 
-@pytest.mark.long(
-    "system/faults/test_torn_connections.py::test_an_idle_stub_is_replaced",
-    "system/faults/test_deaths.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
-)
-@BREAK
-def test_a_busy_stub_loses_what_it_executes_and_nothing_else(
-    server: Server, break_off: Break
-) -> None:
-    [broker], before = server.pids()["broker"], server.stub_pids("journal")
-    with broker_death.mixed_load(server) as loads:
-        eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
-
-        assert break_off(broker, before[0])
-
-        eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "it is gone")
-        counts = [len(load.outcomes) for load in loads]
-        eventually(
-            lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
-            30,
-            "answers again",
-        )
-    wrong = broker_death.check_executed_once(server, broker_death.outcomes(loads))
-
-    assert len(wrong) <= 2
-
-
 @BREAK
 @pytest.mark.parametrize(
     "role",
@@ -132,22 +106,6 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
 
     assert frontends == server.pids()[role]
     assert failed <= 2
-
-
-@pytest.mark.long(
-    "system/faults/test_torn_connections.py::test_an_idle_stub_is_replaced",
-    "supervisor/server_processes/test_lost_connections.py::test_a_stub_is_killed_and_replaced",
-)
-@BREAK
-def test_a_model_whose_calls_go_nowhere_is_replaced(server: Server, break_off: Break) -> None:
-    [broker], [stub] = server.pids()["broker"], server.stub_pids("bls_sync")
-    ask(server)
-
-    assert break_off(broker, stub) >= 2
-
-    eventually(lambda: server.stub_pids("bls_sync") not in ([], [stub]), 30, "another stub")
-    eventually(lambda: server.status("/v2/models/bls_sync/ready") == 200, 30, "it is ready")
-    ask(server)
 
 
 def ask(server: Server) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.scraping import read_series
 from tests.support.scripted import generate
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
@@ -21,7 +19,6 @@ pytestmark = pytest.mark.system
 
 OPTIONS = ["--model-control-mode=explicit", "--load-model=*", "--log-verbose=1"]
 _PRINTS = 'print("said " + "x" * 1000)\nreturn [reply("")]'
-_FLOODS = 'for n in range(100):\n    print(n, "x" * 15000)\nreturn [reply("")]'
 
 
 @pytest.fixture
@@ -65,29 +62,3 @@ def test_a_log_that_nobody_reads_holds_up_nothing(server: Server) -> None:
         assert 0 == ctl(server, "status").exit_code
         assert "said xxx" in ctl(server, "logs", "scripted").stdout
         assert 0 == server.stop()
-
-
-@pytest.mark.long(
-    "supervisor/machine/log/test_outlet.py::test_what_nobody_reads_holds_nobody_up_and_is_counted"
-)
-def test_a_log_that_is_read_again_says_how_many_lines_are_lost(
-    server: Server, pipe: FullPipe
-) -> None:
-    with server:
-        for _ in range(3):
-            generate(server, "scripted", _FLOODS)
-        lost = eventually(lambda: _lost(server), 30, "lost lines")
-        assert "lines of the log are lost" in ctl(server, "status").stdout
-
-        pipe.read()
-
-        eventually(lambda: "lines of the log are lost here" in pipe.text(), 30, "the number")
-        generate(server, "scripted", 'print("said at last")\nreturn [reply("")]')
-        eventually(lambda: "said at last" in pipe.text(), 30, "later lines")
-        counts = re.findall(r"(\d+) lines of the log are lost here: nobody", pipe.text())
-        assert _lost(server) == sum(map(int, counts)) >= lost
-        assert 0 == server.stop()
-
-
-def _lost(server: Server) -> int:
-    return int(read_series(server)["zmqtriton_log_lines_lost_total"])

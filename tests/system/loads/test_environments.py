@@ -162,67 +162,6 @@ def test_several_pythons_and_numpys_serve_beside_each_other(server: Server) -> N
         assert not re.search(made, server.log_text())
 
 
-@pytest.mark.long(
-    "environments/test_demand.py::test_an_environment_is_active_as_its_script_would_make_it"
-)
-@pytest.mark.row("B11")
-def test_each_runs_as_if_its_environment_were_activated(server: Server) -> None:
-    for model in ("old", "packed", "built"):
-        own = facts(server, model)
-        root, variables = own["prefix"], own["variables"]
-
-        assert root == variables["VIRTUAL_ENV"]
-        assert variables["PATH"].startswith(f"{root}/bin:")
-        assert variables["LD_LIBRARY_PATH"].split(":")[0] == f"{root}/lib"
-        assert f"Using Python execution env {root}" in server.log_text()
-
-
-@pytest.mark.long(
-    "system/model_api/test_modes.py::test_a_model_sees_its_name_its_place_and_its_arguments",
-    "stub/test_process.py::test_the_server_s_packages_and_files_are_not_on_the_model_s_path",
-)
-@pytest.mark.row("A20")
-def test_what_lies_beside_a_model_shadows_nothing(server: Server) -> None:
-    for model in ("old", "packed", "built"):
-        own = facts(server, model)
-        directory = server.repository / model
-
-        assert [f"{directory}/1", str(directory)] == own["path"][-2:]
-        assert "beside the model" == own["beside"]
-        assert not own["numpy"].startswith(str(directory))
-
-
-@pytest.mark.long(
-    "environments/test_prepare.py::test_a_python_like_the_servers_gets_copies_of_what_it_has",
-    "environments/test_prepare.py::test_what_is_not_missing_is_not_supplied",
-)
-@pytest.mark.row("B13")
-def test_what_an_environment_lacks_stands_behind_what_it_has(server: Server) -> None:
-    old, packed, built = (facts(server, model) for model in ("old", "packed", "built"))
-
-    assert not any("/support/" in path for path in old["path"])
-    for own in (packed, built):
-        (support,) = [path for path in own["path"] if "/support/" in path]
-        behind = [path for path in own["path"] if path.startswith(own["prefix"])]
-        assert all(own["path"].index(path) < own["path"].index(support) for path in behind)
-        assert own["zmq"].startswith(support)
-    assert packed["numpy"].startswith(next(p for p in packed["path"] if "/support/" in p))
-    assert built["numpy"].startswith(built["prefix"])
-    assert [] == old["leaked"] + packed["leaked"] + built["leaked"]
-
-
-@pytest.mark.long(
-    "environments/test_demand.py::test_an_environment_is_active_as_its_script_would_make_it"
-)
-@pytest.mark.row("B16")
-def test_the_users_module_path_and_startup_file_reach_every_model(server: Server) -> None:
-    for model in ("old", "packed", "built"):
-        own = facts(server, model)
-
-        assert "yes" == own["customized"]
-        assert str(server.directory.parent / "startup") == own["variables"]["PYTHONPATH"]
-
-
 @pytest.mark.parametrize(
     "end",
     [
@@ -275,70 +214,6 @@ def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
     assert "Stub process 'passport_0_0' is not healthy. (exited with status 3)" in answer["error"]
     lines = [line for line in shared.log_text().splitlines() if "the last " in line]
     assert [True, True] == ["passport_0_0:" in line for line in lines]
-
-
-def _broken_archive(model: Path) -> None:
-    (model / "env.tar.gz").write_bytes(b"\x1f\x8b\x08 this is none")
-    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
-
-
-def _no_such_python(model: Path) -> None:
-    configure(model, PYTHON_EXECUTABLE="python3.999")
-
-
-def _no_python(model: Path) -> None:
-    configure(model, PYTHON_EXECUTABLE="/bin/true")
-
-
-def _no_such_package(model: Path) -> None:
-    (model / "requirements.txt").write_text("--no-index\nnobody-has-this==1.0\n")
-    configure(model, PYTHON_REQUIREMENTS="requirements.txt")
-
-
-def _foreign_venv(model: Path) -> None:
-    with tarfile.open(model / "env.tar.gz", "w:gz") as archive:
-        for name in ("bin/activate", "pyvenv.cfg"):
-            archive.addfile(tarfile.TarInfo(name))
-        link = tarfile.TarInfo("bin/python")
-        link.type, link.linkname = tarfile.SYMTYPE, "/opt/elsewhere/bin/python3.9"
-        archive.addfile(link)
-    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
-
-
-@pytest.mark.long(
-    "environments/test_prepare.py::test_an_archive_that_is_refused_leaves_nothing_in_the_cache",
-    "environments/test_prepare.py::test_an_interpreter_that_is_of_no_use_says_why",
-    "environments/test_prepare.py::test_uvs_last_lines_are_the_reason",
-    "supervisor/models/test_preparations.py::test_what_the_process_says_is_wrong_is_the_reason_of_every_version",
-)
-@pytest.mark.row("B12")
-@pytest.mark.parametrize(
-    ("prepare", "reason"),
-    [
-        (_broken_archive, "env.tar.gz cannot be unpacked: "),
-        (_no_such_python, "there is no such interpreter on PATH"),
-        (_no_python, "The interpreter /bin/true does not work: status 0"),
-        (_no_such_package, "nobody-has-this was not found in the provided package locations"),
-        (_foreign_venv, "/opt/elsewhere/bin/python3.9, which this machine does not have; install"),
-    ],
-)
-def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
-    server: Server, prepare: Any, reason: str
-) -> None:
-    model = server.add_model("passport", prepare.__name__.strip("_"))
-    prepare(model)
-
-    status, answer = server.request_json(
-        f"/v2/repository/models/{model.name}/load", {}, within_s=120
-    )
-    _, index = server.request_json("/v2/repository/index", {})
-
-    assert 400 == status
-    assert reason in " ".join(answer["error"].split())
-    (entry,) = [entry for entry in index if entry["name"] == model.name]
-    assert "UNAVAILABLE" == entry["state"]
-    assert reason in " ".join(entry["reason"].split())
-    assert interpreters.versions_here()[0] == ask(server, "old")["OUT"].partition("/")[0]
 
 
 @pytest.mark.long(

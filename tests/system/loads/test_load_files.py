@@ -300,20 +300,3 @@ def test_an_environment_may_come_along(server: Server, model: str, tmp_path: Pat
 
     assert says(server, model).startswith("packed 1 ")
     assert says(server, model).split()[2] != sys.prefix
-
-
-@pytest.mark.long(
-    "supervisor/machine/directories/test_runtime.py::test_files_of_a_server_that_was_killed_are_swept"
-)
-def test_files_of_a_killed_server_do_not_stay(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as runtime:
-        options = ["--model-control-mode=explicit", f"--runtime-directory={runtime}"]
-        with Server(tmp_path, options=options, frontends=()) as server:
-            files = encoded(**{"1/model.py": code("made")})
-            assert "" == load(server, "made", {"config": CONFIG, **files})
-            assert 1 == len(list(Path(runtime, "0", "files").iterdir()))
-
-            # Its processes find out and end; the last of them leaves nothing.
-            server.kill()
-
-            eventually(lambda: not Path(runtime, "0").exists(), 60, "its files are gone")

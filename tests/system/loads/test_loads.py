@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,26 +96,6 @@ def _stopping(server: Server) -> Iterator[None]:
             server.stop()
 
 
-@pytest.mark.long("supervisor/models/test_loading.py::test_a_failed_start_up_model_ends_the_server")
-@pytest.mark.row("F16")
-def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], frontends=())
-    broken = server.add_model("add_sub", "broken")
-    (broken / "1" / "model.py").write_text("raise RuntimeError('no')\n")
-
-    server.launch()
-    eventually(lambda: server.returncode is not None, 60, server.log_text())
-
-    assert 1 == server.returncode
-    # What it ended for is the last that is said.
-    assert [
-        "error: creating server: Internal - failed to load all models",
-        "Not loaded (--exit-on-error=false serves the others):",
-        "  broken: Internal: RuntimeError: no",
-    ] == server.log_text().splitlines()[-3:]
-    assert "| broken" in server.log_text()
-
-
 @pytest.mark.long(
     "system/operations/test_start_and_end.py::test_the_end_waits_for_requests_and_names_those_who_have_them",
     "frontends/http_api/server/test_arbiter.py::test_a_request_that_is_on_its_way_at_the_stop_is_answered",
@@ -133,21 +112,6 @@ def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
     assert all(outcomes[own_id].is_right for own_id in accepted)
     wrong = [o for o in load.outcomes if not o.is_right and o.status not in (0, 503)]
     assert not wrong
-
-
-@pytest.mark.long(
-    "frontends/http_api/server/test_arbiter.py::test_idle_and_half_open_connections_do_not_delay_the_end"
-)
-def test_an_idle_server_ends_at_once_with_a_client_connected(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], frontends=()).start()
-    with _client(server, "http") as client:
-        assert client.is_server_live()
-        started = time.monotonic()
-
-        assert 0 == server.stop()
-
-        # It would wait for requests for thirty seconds.
-        assert time.monotonic() - started < 25
 
 
 def test_a_hung_execution_is_ended_at_its_bound(shared: SharedServer) -> None:

@@ -20,8 +20,6 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import (
     begin_stream,
-    load_with_code,
-    output_of,
     pids_in,
 )
 
@@ -56,27 +54,6 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
         assert 0 == ended(old)
         assert answers[1].result(60)[0] in (400, 404)
         eventually(new.is_ready, 60, "ready")
-
-
-@pytest.mark.long(
-    "supervisor/control/test_succession.py::test_files_that_would_end_with_the_server_before_change_nothing"
-)
-def test_models_whose_files_would_end_with_the_server_before_are_no_reason_to_lose_them(
-    tmp_path: Path,
-) -> None:
-    way = OneByOne(tmp_path, ("--model-control-mode=explicit", "--load-model=add_sub"))
-    way.start()
-    [old] = way.servers
-    try:
-        assert 200 == load_with_code(old, "by_hand", "HERE")
-        new = way.next()
-        new.launch()
-        assert 1 == ended(new)
-        assert "put them into the repository: by_hand" in new.log_text()
-        assert "HERE" == output_of(old, "by_hand")
-        assert "leaves" not in old.log_text()
-    finally:
-        way.close()
 
 
 @pytest.mark.long(

@@ -381,16 +381,3 @@ def test_a_load_that_fails_says_why(server: Server) -> None:
     assert "ValueError: no weights" in server.control_model("load", "broken")
     assert "ValueError: bad file" in server.control_model("load", "bad")
     assert [] == server.stub_pids("broken") == server.stub_pids("bad")
-
-
-@pytest.mark.long(
-    "system/model_api/test_instances_forks.py::test_no_template_outlives_a_killed_server"
-)
-def test_no_process_outlives_a_killed_server(tmp_path: Path) -> None:
-    server = Server(tmp_path / "server", frontends=())
-    write_model(server, "threads")
-    with server:
-        pid = int(ask(server, "threads", "os.getpid()"))
-        server.kill()
-
-        eventually(lambda: not psutil.pid_exists(pid), 60)

@@ -322,20 +322,3 @@ def test_what_is_cancelled_while_it_waits_is_never_executed(server: Server, tmp_
 
     assert ["on"] == generate_stream(server, "streams", _SEND_ALL, "on")
     assert "begun never" not in server.log_text()
-
-
-@pytest.mark.long(
-    "stub/test_process.py::test_finalize_runs_at_the_end_and_its_exception_is_swallowed"
-)
-@pytest.mark.row("A27", "A30")
-def test_finalize_runs_at_the_end_and_may_fail(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", frontends=())
-    add_model(server, "scripted", "ending")
-    with server:
-        script = "import sys\nprint('to the log', file=sys.stderr, flush=True)\n"
-        assert "on" == generate(server, "ending", script + "return [reply('on')]")
-        eventually(lambda: "to the log" in server.log_text(), 30, "it is logged")
-
-    assert 0 == server.returncode
-    assert "finalized ending" in server.log_text()
-    assert _logged(server, "I", "ValueError: swallowed ending")

@@ -325,33 +325,3 @@ def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> N
 
     assert killed
     eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30)
-
-
-@pytest.mark.long(
-    "supervisor/machine/processes/test_fork_server.py::test_a_fork_server_that_does_not_answer_is_killed_and_the_stub_spawned"
-)
-def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
-    reload = partial(reload_has_started, server, "add_sub")
-    # Until the last of those that the tests before have killed is replaced.
-    eventually(reload, 60)
-    fork_server = fork_server_of(server)
-    os.kill(fork_server, signal.SIGSTOP)
-
-    assert not reload()
-    assert fork_server not in server.pids().get("fork-server", [])
-    eventually(reload, 60)
-
-
-@pytest.mark.long(
-    "stub/test_fork_server.py::test_code_that_has_to_run_in_each_process_makes_it_unfit"
-)
-def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import os\nmark = os.getpid()\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    server = Server(tmp_path / "s", environment={"PYTHONPATH": path}, frontends=())
-    add_oracle(server, "born")
-
-    with server:
-        question = "__import__('sitecustomize').mark == __import__('os').getpid()"
-        assert ask(server, "born", question) is True
-        eventually(lambda: "fork-server" not in server.pids(), 60, "it has ended")

@@ -108,24 +108,6 @@ def test_two_servers_share_their_ports(servers: tuple[Server, Server]) -> None:
     eventually(lambda: {"first", "second"} == _names(first), 30, "both answer over gRPC")
 
 
-@pytest.mark.long(
-    "system/loads/test_loads.py::test_a_port_in_use_is_said_at_once",
-    "supervisor/machine/test_listeners.py::test_a_port_is_shared_by_servers_that_both_say_so",
-)
-@pytest.mark.row("--reuse-http-port", "D47")
-def test_a_third_that_does_not_share_is_refused(
-    servers: tuple[Server, Server], tmp_path: Path
-) -> None:
-    third = Server(tmp_path, options=["--allow-metrics=false"])
-    third.http_port = servers[0].http_port
-
-    third.launch()
-
-    eventually(lambda: third.returncode is not None, 30, "the third ends")
-    assert 1 == third.returncode
-    assert f"Socket '127.0.0.1:{third.http_port}' already in use" in third.log_text()
-
-
 @pytest.mark.row("--host-policy")
 def test_instances_run_on_the_cores_of_their_policy(servers: tuple[Server, Server]) -> None:
     first, _ = servers

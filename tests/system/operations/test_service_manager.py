@@ -118,55 +118,6 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
 
 
 @pytest.mark.long(
-    "supervisor/server_processes/test_service_manager.py::test_without_an_answer_of_the_broker_it_is_not_said_to_live"
-)
-def test_a_server_whose_broker_does_not_answer_does_not_say_that_it_lives(
-    tmp_path: Path, manager: Manager
-) -> None:
-    models = ["add_sub"]
-    with Server(
-        tmp_path / "s", models=models, environment=manager.environment, frontends=()
-    ) as server:
-
-        def falls_silent() -> bool:
-            """Until it takes another broker, which it does sooner or later."""
-            manager.hear_until("WATCHDOG=1")
-            (broker,) = eventually(lambda: server.pids().get("broker"), 30, "a broker")
-            os.kill(broker, signal.SIGSTOP)
-            try:
-                # An answer may have been on its way.
-                manager.hear_for(WATCHDOG_S / 3)
-                return [] == manager.hear_for(WATCHDOG_S)
-            finally:
-                with suppress(ProcessLookupError):
-                    os.kill(broker, signal.SIGCONT)
-
-        # On a machine that keeps us waiting we may hear of it too late once.
-        assert any(falls_silent() for _ in range(5))
-        manager.hear_until("WATCHDOG=1")
-
-
-@pytest.mark.long(
-    "supervisor/server_processes/test_service_manager.py::test_a_start_may_take_its_time_while_the_broker_answers",
-    "supervisor/server_processes/test_service_manager.py::test_the_status_names_the_versions_that_count_and_are_not_ready",
-)
-def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager) -> None:
-    server = Server(
-        tmp_path / "s", models=["add_sub"], environment=manager.environment, frontends=()
-    )
-    model = server.repository / "add_sub" / "1" / "model.py"
-    model.write_text(f"import time\ntime.sleep(2)\n{model.read_text()}")
-    server.launch()
-    try:
-        heard = manager.hear_until("READY=1")
-        assert heard.count("EXTEND_TIMEOUT_USEC=1200000") > 1
-        assert "STATUS=0 of 1 model versions are ready, not add_sub version 1" in heard
-        assert 0 == server.stop()
-    finally:
-        server.kill()
-
-
-@pytest.mark.long(
     "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
     "supervisor/server_processes/test_service_manager.py::test_the_server_before_names_the_next_one_and_falls_silent",
 )

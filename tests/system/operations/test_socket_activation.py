@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 
 from tests.conftest import find_tool
@@ -109,31 +108,6 @@ def test_a_restart_fails_no_request(systemd: Systemd) -> None:
     log = systemd.server.log_text()
     assert 2 == log.count(f"Started HTTPService at 127.0.0.1:{systemd.server.http_port}")
     assert 2 == log.count(f"Started GRPCInferenceService at {systemd.server.grpc_address}")
-
-
-@pytest.mark.long(
-    "supervisor/test_deaths.py::test_a_dead_frontend_is_replaced_and_opens",
-    "supervisor/machine/test_listeners.py::test_a_passed_socket_is_served_in_place_of_one_that_is_bound",
-)
-def test_a_process_that_dies_is_replaced_at_the_same_socket(systemd: Systemd) -> None:
-    systemd.start()
-    server = systemd.server
-    eventually(server.is_ready, 60, "ready")
-    before = server.pids()
-    killed = [psutil.Process(pid) for pid in (*before["http"][1:], *before["grpc"])]
-    for process in killed:
-        process.kill()
-    # until then one of them may still accept
-    psutil.wait_procs(killed, 60)
-
-    clients = Clients(server)
-    try:
-        clients.await_answers()
-    finally:
-        clients.stop()
-
-    assert set(before["grpc"]).isdisjoint(server.pids()["grpc"])
-    assert [] == clients.failures
 
 
 @pytest.mark.parametrize(

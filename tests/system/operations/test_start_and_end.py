@@ -16,7 +16,6 @@ from tests.faults.load import Load
 from tests.support.journal import UNTIL_RELEASED, read_journal, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.replacements.replacing import begin_stream
 
 pytestmark = pytest.mark.system
 
@@ -57,28 +56,6 @@ def test_without_a_repository_there_is_no_server() -> None:
 
     assert 1 == ended.returncode
     assert "--model-repository must be specified" in ended.stderr
-
-
-@pytest.mark.long(
-    "supervisor/server_processes/test_peers.py::test_the_server_opens_when_all_models_were_tried",
-    "supervisor/machine/test_listeners.py::test_nobody_can_connect_before_the_server_opens",
-)
-@pytest.mark.row("F18")
-def test_nobody_can_connect_before_the_models_are_loaded(tmp_path: Path) -> None:
-    server = _waiting_server(tmp_path / "s")
-    server.launch()
-    try:
-        eventually(lambda: (server.scratch / "begun").exists(), 60, "initialize")
-        assert 0 == server.status("/v2/health/live"), "refused"
-
-        (server.scratch / "go").touch()
-        eventually(server.is_ready, 60, server.log_text())
-        eventually(lambda: "Started HTTPService" in server.log_text(), 60, "the log")
-        log = server.log_text()
-        assert log.index("successfully loaded 'slow'") < log.index("Started HTTPService")
-    finally:
-        (server.scratch / "go").touch()
-        assert 0 == server.stop()
 
 
 @pytest.mark.row("F18", "F42")
@@ -136,22 +113,6 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
     places = [log.find(line) for line in lines]
     assert -1 not in places, lines[places.index(-1)]
     assert sorted(places) == places
-
-
-@pytest.mark.long(
-    "frontends/http_api/inference/test_server_sent_events.py::test_the_event_of_a_server_that_cannot_answer_now_says_when_to_ask_again"
-)
-def test_a_stream_that_the_end_cuts_says_so_and_when_to_ask_again(tmp_path: Path) -> None:
-    options = ["--exit-timeout-secs=2"]
-    server = Server(tmp_path / "s", models=["tokens"], options=options, frontends=()).start()
-    assert server.process is not None
-    with begin_stream(server) as events:
-        server.process.send_signal(signal.SIGTERM)
-        *_, last, hint, end = events.read().split(b"\n")[:-1]
-        server.process.wait(60)
-
-    assert b"not complete in time: ask again" in last
-    assert (b"retry: 1000", b"") == (hint, end)
 
 
 @pytest.mark.row("F17", "--exit-timeout-secs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -357,21 +356,6 @@ def _listening_ports(pids: set[int]) -> set[int]:
         for connection in psutil.net_connections("tcp")
         if connection.pid in pids and connection.status == psutil.CONN_LISTEN
     }
-
-
-@pytest.mark.long(
-    "supervisor/machine/test_secrets.py::test_a_file_that_cannot_be_used_is_an_error_that_names_the_option"
-)
-def test_a_key_that_cannot_be_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
-    options = [f"--http-restricted-api=health:k=@{tmp_path}/missing"]
-    server = Server(tmp_path / "s", options=options, frontends=())
-    server.launch()
-    assert server.process is not None
-
-    assert 1 == server.process.wait(30)
-    assert f"error: --http-restricted-api: {tmp_path}/missing: No such file" in server.log_text()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.http_port), 5)
 
 
 def test_a_server_that_answers_to_any_name_says_so(server: Server, tmp_path: Path) -> None:

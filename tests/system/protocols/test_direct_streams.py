@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.chain import STUB, TIMEOUT_S, ProcessChain, chain
-from tests.support.server import Server
-from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -69,26 +65,6 @@ def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Pa
     asyncio.run(check())
 
 
-@pytest.mark.long(
-    "frontends/gateway/test_streams.py::test_a_stub_that_is_further_ahead_than_it_may_be_loses_the_stream"
-)
-def test_a_reader_that_pauses_for_too_long_is_told(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with chain(tmp_path, COUNTING) as it:
-            got: list[StreamItem] = []
-            async for item in it.gateway.stream(it.request(count=100_000)):
-                got.append(item)
-                if len(got) == 300:
-                    await it.wait_until(lambda: not it.gateway.in_flight)  # it was given up
-
-            *some, last = got
-            assert [*range(len(some))] == numbers(some)
-            assert "the reader of this stream did not keep up" == str(last.error)
-            assert last.is_final
-
-    asyncio.run(check())
-
-
 def test_closing_the_iterator_cancels_the_model(tmp_path: Path) -> None:
     async def check() -> None:
         async with chain(tmp_path, COUNTING) as it:
@@ -119,21 +95,6 @@ def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
             assert "is not healthy. (killed by SIGKILL)" in last.error.text
 
     asyncio.run(check())
-
-
-@pytest.mark.long(
-    "supervisor/machine/directories/test_runtime.py::test_what_a_dead_process_has_left_is_removed"
-)
-def test_the_sockets_of_dead_stubs_are_removed(tmp_path: Path) -> None:
-    directory = tmp_path / "r"
-    options = [f"--runtime-directory={directory}"]
-    with Server(tmp_path / "s", models=["tokens"], options=options, frontends=()) as server:
-        [first] = directory.glob("0/stream-*")
-        os.kill(server.stub_pids("tokens")[0], signal.SIGKILL)
-
-        eventually(lambda: [*directory.glob("0/stream-*")] not in ([], [first]), 30)
-
-        eventually(lambda: not first.exists(), 30, "that of the dead one is gone")
 
 
 def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support import stub_user
 from tests.support.raw_http import raw_request
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -238,27 +237,6 @@ def test_memory_that_others_can_truncate_is_copied(server: Server, whose: str) -
         [(status, answer)] = held.answers
         assert (400, "smaller than when it was registered") == (status, answer["error"][-35:])
         assert before == server.pids()
-
-
-@pytest.mark.long(
-    "supervisor/machine/test_region_files.py::test_stubs_map_what_only_the_servers_user_can_truncate",
-    "supervisor/machine/test_region_files.py::test_stubs_of_other_users_cannot_write",
-)
-def test_an_operator_may_trust_all_and_stubs_of_other_users_only_read(tmp_path: Path) -> None:
-    user = "" if stub_user.why_not() else "nobody"
-    with (
-        Server(
-            *(tmp_path / "s", ["held"]),
-            options=("--trust-client-shm", *OPTIONS),
-            stub_user=user,
-            frontends=(),
-        ) as server,
-        registered(server, 0o666) as region,
-    ):
-        assert region.is_right(1.5)
-
-        assert {"stub"} == who_maps(server, "rw-p")
-        assert (set() if user else {"stub"}) == who_maps(server, "rw-s")
 
 
 # ---------------------------------------------------------- what clients do meanwhile

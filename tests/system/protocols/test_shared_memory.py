@@ -463,39 +463,6 @@ def open_files(server: Server) -> Iterator[str]:
                     yield os.readlink(entry)
 
 
-@pytest.mark.long(
-    "supervisor/control/test_regions.py::test_a_frontend_that_comes_later_is_told_of_all_regions"
-)
-def test_a_frontend_that_is_replaced_knows_the_regions(
-    tmp_path: Path, tracker: None, create: Callable[..., Any]
-) -> None:
-    create(f"{OWN}a")
-    with Server(tmp_path / "s", models=["identity_fp32"], frontends=("grpc",)) as server:
-        assert 200 == register(server)[0]
-        for role, protocol in (("grpc", "grpc"), ("http", "http")):
-            before = server.pids()[role]
-            os.kill(max(before), 9)
-
-            def is_replaced(role: str = role, before: list[int] = before) -> bool:
-                return bool(set(server.pids().get(role, [])) - set(before))
-
-            eventually(is_replaced, 30)
-
-            texts: list[str] = []
-
-            def works(protocol: str = protocol, texts: list[str] = texts) -> bool:
-                try:
-                    with open_client(server, protocol) as client:
-                        infer(client, "a", "a")
-                except (OSError, InferenceServerException) as error:
-                    texts.append(str(error))
-                    return False
-                return True
-
-            eventually(works, 30)
-            assert [] == [text for text in texts if "Unable to find" in text]
-
-
 @pytest.mark.row("C95", "--allow-client-shm")
 def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) -> None:
     options = ["--http-address=0.0.0.0"]

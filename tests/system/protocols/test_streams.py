@@ -12,10 +12,8 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
@@ -422,30 +420,6 @@ def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
         return was_cancelled(server, "first") and was_cancelled(server, "second")
 
     eventually(both, 30, "the model sees the cancellations")
-
-
-@pytest.mark.long(
-    "frontends/grpc_api/inference/test_stream_server.py::test_a_server_that_stops_finishes_what_a_stream_has_and_then_ends_it"
-)
-def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
-    inbox = Inbox()
-    with (
-        Server(tmp_path / "s", models=["tokens"], frontends=("grpc",)) as server,
-        triton.InferenceServerClient(server.grpc_address) as client,
-    ):
-        client.start_stream(inbox)
-        client.async_stream_infer("tokens", count_input(triton, 1))
-        inbox.wait(1)
-
-        before = time.monotonic()
-        assert server.stop() == 0
-        # It would wait for requests for thirty seconds.
-        assert time.monotonic() - before < 25
-
-        _, error = inbox.wait(2)
-        assert error.status() == str(grpc.StatusCode.UNAVAILABLE)
-        assert "GRPC server is shutting down" in error.message()
-        client.stop_stream()
 
 
 # ------------------------------------------------------------------ statistics

@@ -406,31 +406,3 @@ def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
         server.install(renewed)
         eventually(lambda: _serial(server, server.grpc_port) != before, 60)
         assert _secure_caller(server, server.client_pair)
-
-
-@pytest.mark.long(
-    "supervisor/machine/fitness/test_start_checks.py::test_all_are_told",
-    "addons/tools/doctor/test_certificates.py::test_certificates_that_expire_or_cannot_be_used",
-)
-def test_certificates_that_cannot_be_used_keep_the_server_from_starting(tmp_path: Path) -> None:
-    good, other = Authority(tmp_path / "a").issue("good"), Authority(tmp_path / "b").issue("other")
-    broken = tmp_path / "broken"
-    broken.write_text("no certificate")
-    runs = []
-    for number, (service, cert, key) in enumerate(
-        [
-            ("http", good.cert, other.key),
-            ("http", tmp_path / "missing", good.key),
-            ("grpc", broken, good.key),
-        ]
-    ):
-        options = [f"--{service}-use-ssl=true", f"--{service}-server-cert={cert}"]
-        options += [f"--{service}-server-key={key}"]
-        server = Server(tmp_path / f"s{number}", options=options)
-        server.launch()
-        runs.append((server, f"error: --{service}-server-cert={cert}"))
-
-    for server, text in runs:
-        assert server.process is not None
-        assert 1 == server.process.wait(60)
-        assert text in server.log_text()

@@ -25,27 +25,6 @@ from zmqtriton.ctl.main import cli
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.long(
-    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
-)
-def test_a_server_that_cannot_take_over_changes_nothing(tmp_path: Path) -> None:
-    way = ByTakeOver(tmp_path, SMALL)
-    way.start()
-    [before] = way.servers
-    after = way.next()
-    model = clients.MODELS[0]
-    (after.repository / model / "1" / "model.py").write_text("raise ValueError('broken')\n")
-    try:
-        after.launch()
-        eventually(lambda: after.returncode is not None, 60, "it gives up")
-        assert 200 == before.status(f"/v2/models/{model}/ready")
-        assert 1 == after.returncode
-        assert "leaves" not in before.log_text()
-    finally:
-        way.close()
-
-
 def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Path) -> None:
     explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
     way = ByTakeOver(tmp_path, (*explicit, *SMALL))

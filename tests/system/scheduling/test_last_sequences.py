@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 from collections.abc import Callable, Iterator
@@ -162,20 +161,3 @@ def test_sequences_that_are_open_end_in_order_and_others_are_refused(server: Ser
 
         assert [3] * 5 == [ask(n, _END) for n, ask in enumerate(clients, start=1)]
         assert 0 == _exit_code(server)
-
-
-@pytest.mark.long(
-    "supervisor/server_processes/test_shutdown.py::test_open_sequences_are_waited_for_until_the_time_is_over"
-)
-@pytest.mark.row("E78", "F17")
-def test_the_end_waits_for_sequences_no_longer_than_it_may(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", options=["--exit-timeout-secs=1"], frontends=())
-    server.add_model("sequences")
-    _vary(server, "long", ("microseconds: 5000000", "microseconds: 600000000"))
-    with server:
-        assert 1 == _anew_over_http(server)(1, _START)
-
-        os.kill(server.pids()["supervisor"][0], signal.SIGTERM)
-
-        assert 1 == _exit_code(server)
-        assert "Exit timeout expired. Exiting immediately." in server.log_text()

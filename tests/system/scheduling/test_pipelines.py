@@ -7,7 +7,6 @@ import os
 import queue
 import signal
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -253,21 +252,6 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(shared: SharedServer
     parameters = {"parameters": {"unload_dependents": True}}
     assert 200 == server.request_json("/v2/repository/models/doubled/unload", parameters)[0]
     assert [400, 400] == [server.status(path) for path in ready]
-
-
-@pytest.mark.long(
-    "supervisor/models/test_ensembles.py::test_a_member_that_is_missing_or_fails_is_named"
-)
-@pytest.mark.row("E52")
-def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> None:
-    options = ["--exit-on-error=false", "--strict-readiness=false"]
-    with Server(tmp_path / "s", models=["doubled"], options=options, frontends=()) as server:
-        _, index = server.request_json("/v2/repository/index", {})
-
-    [entry] = [entry for entry in index if entry["name"] == "doubled"]
-    assert "UNAVAILABLE" == entry["state"]
-    expected = "ensemble 'doubled' depends on 'add_sub' which has no loaded version."
-    assert expected in entry["reason"]
 
 
 # ----------------------------------------------------------------- batching

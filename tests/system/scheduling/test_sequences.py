@@ -371,23 +371,3 @@ def test_a_sequence_dies_with_the_broker_and_says_so(changing: Server) -> None:
         assert "503" == code
         assert text.endswith("the broker died while the sequence was going on")
         assert 1 == _ask(client, "mortal", 2, _START | _END).sum
-
-
-@pytest.mark.long(
-    "broker/sequences/test_sequences.py::test_a_sequence_goes_on_where_it_began_until_it_ends"
-)
-@pytest.mark.row("E78")
-def test_a_reload_lets_sequences_end_where_they_began(changing: Server) -> None:
-    with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:
-        _ask(client, "sequences", 1, _START, 5)
-        [old] = changing.stub_pids("sequences")
-        model = changing.repository / "sequences" / "1" / "model.py"
-        model.write_text(model.read_text().replace("+ value", "+ 10 * value"))
-        client.load_model("sequences")
-
-        new = _ask(client, "sequences", 2, _START, 5).sum
-        sums = [_ask(client, "sequences", 1, flags, 5).sum for flags in (0, _END)]
-
-        assert (50, [10, 15]) == (new, sums)
-        eventually(lambda: old not in changing.stub_pids("sequences"), 30, "the old stub's end")
-        assert 100 == _ask(client, "sequences", 2, 0, 5).sum

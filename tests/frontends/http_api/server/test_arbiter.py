@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,20 +113,6 @@ def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
     assert [m.address for m in server.listening] == [f"127.0.0.1:{server.port}"]
 
 
-@pytest.mark.long(
-    "frontends/http_api/server/test_inferences.py::test_requests_on_one_connection_are_answered_in_their_order"
-)
-def test_pipelined_requests_are_answered_in_order(server: FakeServer) -> None:
-    with plug(server) as raw:
-        raw.sendall(b"".join(request_head() + BODY for _ in range(3)))
-        raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-
-        data = read_all(raw)
-
-    assert data.count(b"HTTP/1.1 200 OK") == 4
-    assert data.rindex(b'"extensions"') > data.rindex(b'"outputs"')
-
-
 def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer) -> None:
     head = request_head().replace(
         f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked"
@@ -141,66 +126,6 @@ def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer)
         raw.sendall(b"0\r\n\r\n")
 
         assert b'"data":[1.5,2.5]' in read_all(raw)
-
-
-@pytest.mark.long("system/attacks/test_http_attacks.py::test_very_many_chunks_end_the_request")
-def test_too_many_chunks_are_refused(server: FakeServer) -> None:
-    head = request_head().replace(
-        f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked"
-    )
-    with plug(server) as raw, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        raw.sendall(head + b"1\r\nA\r\n" * 70_000)
-        assert b"400 Bad Request" in raw.recv(100)
-
-
-@pytest.mark.long(
-    "frontends/http_api/server/test_inferences.py::test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_executed",
-    "system/attacks/test_http_attacks.py::test_half_a_body_is_never_executed",
-)
-def test_a_body_that_ends_half_way_is_never_executed(server: FakeServer) -> None:
-    with plug(server) as raw:
-        raw.sendall(request_head(len(BODY) + 8) + BODY)
-        raw.shutdown(socket.SHUT_WR)
-
-        assert b" 200 " not in read_all(raw)
-    assert server.requests == []
-
-
-@pytest.mark.long("frontends/http_api/server/test_odd_heads.py::test_an_odd_head_means_one_thing")
-def test_what_is_no_request_is_refused_in_the_form_of_our_errors(server: FakeServer) -> None:
-    with plug(server) as raw:
-        raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n")
-
-        head, _, body = read_all(raw).partition(b"\r\n\r\n")
-
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert list(json.loads(body)) == ["error"]
-
-
-@pytest.mark.long(
-    "frontends/http_api/server/test_inferences.py::test_a_client_that_leaves_has_its_request_cancelled"
-)
-@pytest.mark.parametrize("is_reset", [False, True], ids=["FIN", "RST"])
-def test_a_client_that_goes_away_has_its_request_cancelled(
-    server: FakeServer, is_reset: bool
-) -> None:
-    server.respond = fake_server.hold_request
-
-    def leave() -> float:
-        """Return how long it takes until the broker hears of it."""
-        before = len(server.requests)
-        with plug(server) as raw:
-            raw.sendall(request_head() + BODY)
-            eventually(lambda: len(server.requests) > before, 30.0, "the request")
-            if is_reset:
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-            left_at = time.monotonic()
-        eventually(lambda: len(server.cancelled) > before, 30.0, "the cancel")
-        return time.monotonic() - left_at
-
-    # Gunicorn by itself would wait for some seconds, each time.
-    assert any(leave() < 1.0 for _ in range(5))
-    assert server.cancelled == [request.id for _, request in server.requests]
 
 
 def test_an_executing_request_does_not_keep_others_waiting(server: FakeServer) -> None:
