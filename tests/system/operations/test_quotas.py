@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -123,24 +122,3 @@ def test_limits_and_what_became_of_them_are_shown(server: Server) -> None:
     eventually(lambda: _memory_after_an_answer(server) > 0, 30)
     assert 0 < sum_series(server, "zmqtriton_quota_exceeded_total", **labels)
     assert not sum_series(server, "zmqtriton_quota_limit", model="beside")
-
-
-@pytest.mark.row("L22")
-def test_executions_keep_their_pace(server: Server) -> None:
-    begun_s = time.monotonic()
-
-    answers = [generate(server, "fast", SMALL) for _ in range(5)]
-
-    assert ["small"] * 5 == answers
-    assert time.monotonic() - begun_s > 4 / 2 * 0.9
-
-
-@pytest.mark.row("L22")
-def test_who_asks_too_often_hears_of_the_limit(server: Server) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        answers = set(threads.map(lambda _: generate(server, "fast", SMALL), range(24)))
-
-    full = "Exceeds maximum queue size"
-    limit = "the model may begin 2 executions per second (max_executions_per_second)"
-    # a burst is too much whatever the pace
-    assert {"small", f"{full}: {limit}"} == answers - {full}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
 import textwrap
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -20,17 +18,10 @@ import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
-from tests.support.journal import (
-    UNTIL_RELEASED,
-    has_seen_cancellation,
-    read_journal,
-    release_execution,
-)
-from tests.support.scraping import cancelled_requests, pending_requests, sum_series
-from tests.support.scripted import DECOUPLED, add_model, generate, open_stream, string_parameter
+from tests.support.scraping import sum_series
+from tests.support.scripted import DECOUPLED, add_model, open_stream, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 
@@ -48,20 +39,10 @@ UNTIL_CANCELLED = """
 """
 
 
-LONGER_THAN_CLIENTS_WAIT = """
-    import time
-    time.sleep(1.5)
-    return [reply("too late")]
-"""
-
-
 def prepare(server: Server) -> None:
-    for name in ("asker", "middle", "leaf", "late", "mortal"):
+    for name in ("asker", "middle", "leaf", "mortal"):
         add_model(server, "scripted", name)
     add_model(server, "scripted", "detached", string_parameter("DETACHED_CALLS", "yes"))
-    # Its batches go when they are full, however late the last one comes.
-    patient = "dynamic_batching { max_queue_delay_microseconds: 60000000 preferred_batch_size: 2 }"
-    add_model(server, "scripted", "pairs", f"max_batch_size: 2\n{patient}\n")
     add_model(server, "scripted", "stream", DECOUPLED)
     add_model(server, "scripted_async", "coroutines", DECOUPLED)
 
@@ -109,15 +90,6 @@ def generated(
     return status, answer["TEXT"] if status == 200 else answer["error"]
 
 
-def journal_request(own_id: str) -> dict[str, Any]:
-    return {
-        "inputs": [
-            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
-            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
-        ]
-    }
-
-
 # ----------------------------------------------------------------- one model
 
 
@@ -131,74 +103,6 @@ def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Serv
     eventually(lambda: has_logged(server, "cancelled alone."), 30, "it is told")
     after = sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
     assert before + 1 == after
-
-
-def overdue_of(server: Server, model: str) -> dict[str, int]:
-    """Return how many requests have ended, and how."""
-    failed = "nv_inference_request_failure"
-    return {
-        "succeeded": int(sum_series(server, "nv_inference_request_success", model=model)),
-        "failed": int(sum_series(server, failed, model=model, reason="OTHER")),
-        "rejected": int(sum_series(server, failed, model=model, reason="REJECTED")),
-        "late": int(
-            sum_series(server, "zmqtriton_execution_deadlines_exceeded_total", model=model)
-        ),
-    }
-
-
-def wait_too_short_over_http(server: Server) -> None:
-    assert 504 == generated(server, "late", LONGER_THAN_CLIENTS_WAIT, "", "0.5")[0]
-
-
-def wait_too_short_over_grpc(server: Server) -> None:
-    text = document(LONGER_THAN_CLIENTS_WAIT, "")
-    arrays = {name: np.array([value.encode()], dtype=np.object_) for name, value in text.items()}
-    with (
-        grpc_client.InferenceServerClient(server.grpc_address) as client,
-        pytest.raises(InferenceServerException, match="Deadline Exceeded"),
-    ):
-        client.infer("late", infer_inputs(grpc_client, **arrays), client_timeout=0.5)
-
-
-@pytest.mark.row("L18")
-@pytest.mark.parametrize("wait", [wait_too_short_over_http, wait_too_short_over_grpc])
-def test_a_client_whose_deadline_passes_in_the_execution_counts_as_failed(
-    server: Server, wait: Callable[[Server], None]
-) -> None:
-    before = overdue_of(server, "late")
-    wait(server)
-    while overdue_of(server, "late")["rejected"] > before["rejected"]:
-        before = overdue_of(server, "late")  # the machine is busy, and it had not begun
-        wait(server)
-    assert 200 == generated(server, "late", "return [reply('x')]", "", None)[0]
-
-    after = overdue_of(server, "late")
-
-    grown = {how: after[how] - before[how] for how in after}
-    assert {"succeeded": 1, "failed": 1, "rejected": 0, "late": 1} == grown
-    explained = ctl(server, "explain", "late").output
-    assert re.search(
-        r"shorter than the execution: clients wait for \d+ ms, and .* takes \d", explained
-    )
-    status = json.loads(ctl(server, "status", "late", "--json").output)
-    assert after["failed"] + after["rejected"] == status["counts"][0]["failed"]
-
-
-@pytest.mark.row("L18")
-@pytest.mark.parametrize("path", ["infer", "infer_stream"])
-def test_what_waits_in_the_queue_is_never_executed(server: Server, path: str) -> None:
-    held, late = f"held {path}", f"late {path}"
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(post, server, "/v2/models/journal/infer", journal_request(held), None)
-        eventually(lambda: held in {r.id for r in read_journal(server.journal)}, 30, "it is busy")
-        status, body = post(server, f"/v2/models/journal/{path}", journal_request(late), "0.2")
-        release_execution(server.journal, held)
-        assert 200 == first.result()[0]
-
-    assert 504 == status
-    text = rb"Deadline Exceeded: the request waited for \d\.\d{3} s in the queue of 'journal'"
-    assert re.search(text, body)
-    assert late not in {record.id for record in read_journal(server.journal)}
 
 
 @pytest.mark.row("L18")
@@ -322,36 +226,6 @@ def test_with_a_stub_that_dies_all_ends_that_it_has_asked(server: Server) -> Non
 
 
 @pytest.mark.row("L18")
-def test_what_was_asked_and_waits_is_never_executed(server: Server) -> None:
-    before = cancelled_requests(server, "leaf")
-    with (
-        open_stream(server, "leaf", UNTIL_CANCELLED, "in the way"),
-        open_stream(server, "asker", asking("leaf", UNTIL_CANCELLED, "never"), "waiting"),
-    ):
-        eventually(lambda: has_logged(server, "begun in the way."), 30, "it is busy")
-        eventually(lambda: has_logged(server, "begun waiting asks."), 30, "it asks")
-        eventually(lambda: pending_requests(server, "leaf") == 1, 30, "it waits")
-
-    eventually(lambda: cancelled_requests(server, "leaf") == before + 1, 30, "it is refused")
-    assert "ok" == generate(server, "leaf", "return [reply('ok')]")
-    assert not has_logged(server, "begun never.")
-
-
-@pytest.mark.row("L18")
-def test_what_is_asked_for_a_batch_ends_with_the_last_of_it(server: Server) -> None:
-    script = asking("leaf", UNTIL_CANCELLED, "for both").replace(
-        "return [reply(heard)]", "return [reply(heard) for _ in requests]"
-    )
-    with open_stream(server, "pairs", script, "pair"):
-        with open_stream(server, "pairs", script, "pair"):
-            eventually(lambda: has_logged(server, "begun for both."), 30, "they are executed")
-        eventually(lambda: has_logged(server, "begun for both."), 30, "they are executed")
-        check = f"return [reply('cancelled for both.' in open({str(server.log)!r}).read())]"
-        assert "False" == generate(server, "middle", check), "one of them still waits"
-    eventually(lambda: has_logged(server, "cancelled for both."), 30, "nobody waits")
-
-
-@pytest.mark.row("L18")
 def test_coroutines_of_a_decoupled_model_have_their_own_deadlines(server: Server) -> None:
     script = """
         import asyncio
@@ -417,20 +291,3 @@ def test_calls_may_go_on_without_the_client(server: Server, model: str, call: st
 
 
 # ------------------------------------------------------------------- ensembles
-
-
-@pytest.mark.row("L18")
-def test_an_ensemble_ends_between_its_steps(server: Server) -> None:
-    path = "/v2/models/twice_journal/infer"
-
-    status, body = post(server, path, journal_request("ensemble"), "0.3")
-
-    assert 504 == status
-    assert b"in ensemble 'twice_journal', model 'journal' was executing the request for" in body
-    eventually(lambda: has_seen_cancellation(server.journal, "ensemble"), 30, "the step is told")
-    release_execution(server.journal, "ensemble")
-    release_execution(server.journal, "after")
-    assert 200 == post(server, path, journal_request("after"), "50")[0]
-    records = [(record.event, record.id) for record in read_journal(server.journal)]
-    assert [("start", "ensemble"), ("end", "ensemble")] == [r for r in records if "ens" in r[1]]
-    assert 4 == sum(name == "after" for _, name in records)

@@ -24,27 +24,6 @@ pytestmark = pytest.mark.system
 
 _START, _END = 1, 2
 
-#: Decoupled and iterative: takes VALUE steps, each of which adds one to its state.
-_STEPPER = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            if not pb_utils.get_input_tensor_by_name(request, "READY").as_numpy().any():
-                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-                continue
-            before = pb_utils.get_input_tensor_by_name(request, "BEFORE").as_numpy()
-            value = pb_utils.get_input_tensor_by_name(request, "VALUE").as_numpy()
-            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("AFTER", before + 1)]))
-            if before.item() + 1 < 100 + value.item():
-                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-            else:
-                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-
 
 class Said(NamedTuple):
     after: int
@@ -70,16 +49,7 @@ OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 
 def prepare(server: Server) -> None:
     _vary(server, "oldest", ("direct { }", "oldest { max_candidate_sequences: 4 }"))
-    _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 200000"))
     _vary(server, "hidden", ('{ name: "AFTER", data_type: TYPE_INT32, dims: [ 1 ] },', ""))
-    decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
-    stepper = _vary(
-        server,
-        "stepper",
-        ("max_batch_size: 4", decoupled),
-        ("direct { }", "direct { } iterative_sequence: true"),
-    )
-    (stepper / "1" / "model.py").write_text(_STEPPER)
 
 
 @pytest.fixture(scope="module")
@@ -163,50 +133,6 @@ def test_a_state_travels_only_where_it_is_an_output_too(
     assert ["REPORT"] == outputs
 
 
-def test_an_error_leaves_the_state_as_it_was(client: httpclient.InferenceServerClient) -> None:
-    _ask(client, "stateful", 9, _START, 5)
-    with pytest.raises(InferenceServerException):
-        _ask(client, "stateful", 9, 0, -1)
-
-    assert 106 == _ask(client, "stateful", 9, _END, 1).after
-
-
-@pytest.mark.row("E75", "E74")
-def test_with_a_sequence_that_was_idle_its_state_is_gone(
-    client: httpclient.InferenceServerClient,
-) -> None:
-    for sequence in (1, 2, 3, 4):
-        _ask(client, "hasty", sequence, _START, 10)
-
-    assert 101 == _ask(client, "hasty", 5, _START).after  # waits for one of their slots
-
-    with pytest.raises(InferenceServerException) as raised:
-        _ask(client, "hasty", 1)
-    assert "must specify the START flag" in raised.value.message()
-    assert 101 == _ask(client, "hasty", 1, _START | _END).after
-
-
-@pytest.mark.row("E75", "E76")
-def test_a_request_of_many_steps_has_a_state_while_it_lasts(server: Server) -> None:
-    def run(steps: int) -> list[int]:
-        got: list[int] = []
-        with grpcclient.InferenceServerClient(server.grpc_address) as grpc:
-            grpc.start_stream(lambda result, error: got.append(_after(result, error)))
-            grpc.async_stream_infer("stepper", _input(grpcclient, steps))
-            grpc.stop_stream()
-        return got
-
-    with ThreadPoolExecutor(3) as threads:
-        said = list(threads.map(run, (3, 20, 7)))
-
-    assert [list(range(101, 101 + steps)) for steps in (3, 20, 7)] == said
-
-
-def _after(result: Any, error: Any) -> int:
-    assert error is None
-    return int(result.as_numpy("AFTER").item())
-
-
 def test_states_begin_anew_after_the_death_of_the_broker(
     server: Server, client: httpclient.InferenceServerClient
 ) -> None:
@@ -217,25 +143,3 @@ def test_states_begin_anew_after_the_death_of_the_broker(
     with pytest.raises(InferenceServerException):
         _ask(client, "stateful", 3)
     assert 101 == _ask(client, "stateful", 3, _START | _END).after
-
-
-@pytest.mark.row("E75")
-def test_a_state_that_cannot_begin_is_the_reason_why_a_model_is_not_loaded(
-    server: Server, client: httpclient.InferenceServerClient
-) -> None:
-    directory = _vary(server, "broken")
-    file = directory / "initial_state" / "begin"
-    file.write_bytes(b"abc")
-
-    with pytest.raises(InferenceServerException) as raised:
-        client.load_model("broken")
-
-    assert raised.value.message() == (
-        "load failed for model 'broken': version 1 is at UNAVAILABLE state: Invalid argument: "
-        "initial_state setting expects 4 bytes, but the data provided from beginonly has 3 bytes."
-        ";\n"
-    )
-    file.write_bytes(b"\1\0\0\0")
-    client.load_model("broken")
-    assert 2 == _ask(client, "broken", 1, _START | _END).after
-    eventually(lambda: len(server.stub_pids("broken")) == 1, 30, "it has a stub")

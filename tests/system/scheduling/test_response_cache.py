@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,8 +18,6 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 _CACHED = "response_cache { enable: true }\n"
-#: What no test has sent; nor is one of them twice another.
-_ODD = itertools.count(1, 2)
 #: Says how often the instance has executed this one.
 _COUNTING = "self.kept['n'] = self.kept.get('n', 0) + 1\nreturn [reply(self.kept['n'])]"
 _ENSEMBLE = """
@@ -222,55 +217,6 @@ def test_large_tensors_are_kept_where_they_lie(server: Server, size: int) -> Non
 
     after = counts(server, "large")
     assert (1, 2) == tuple(after[k] - before[k] for k in ("cache_hit", "cache_miss"))
-
-
-@pytest.mark.row("E45")
-@pytest.mark.parametrize("is_asked_by_a_model", [False, True])
-@pytest.mark.parametrize(
-    ("ensemble", "times"), [("into", 2), ("passed", 2), ("through", 4), ("beyond", 4)]
-)
-def test_large_inputs_of_a_member_are_found_again(
-    server: Server, ensemble: str, times: int, is_asked_by_a_model: bool
-) -> None:
-    model, more = ("asking", {"asks": ensemble}) if is_asked_by_a_model else (ensemble, None)
-    first, second = next(_ODD), next(_ODD)
-    sent = [np.full(100_000, value, np.float32) for value in (first, second, first, second)]
-    before = counts(server, "cached_twice")
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        for data in sent:
-            [tensor] = infer_inputs(http_client, INPUT0=data)
-            answer = client.infer(model, [tensor], parameters=more).as_numpy("OUTPUT0")
-
-            np.testing.assert_array_equal(times * data, answer)
-
-    after = counts(server, "cached_twice")
-    grown = {kind: after[kind] - before[kind] for kind in after}
-    assert (2, 2, 2) == (grown["cache_hit"], grown["cache_miss"], grown["executions"])
-
-
-def test_many_at_once_get_the_answers_to_their_own_questions(server: Server) -> None:
-    texts = [str(number % 7) for number in range(140)]
-    script = "return [reply(text_of(request))]"
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda a: scripted.generate(server, "cached", script, a), texts))
-
-    assert texts == answers
-
-
-def test_a_model_that_is_loaded_anew_forgets_what_it_answered(server: Server) -> None:
-    first = [scripted.generate(server, "reloaded", "return [reply(id(self))]") for _ in range(2)]
-    code = server.repository / "reloaded" / "1" / "model.py"
-    code.write_text(code.read_text() + "# other code")
-    request = urllib.request.Request(
-        f"{server.url}/v2/repository/models/reloaded/load", b"{}", method="POST"
-    )
-    urllib.request.urlopen(request, timeout=60).close()
-
-    scripted.generate(server, "reloaded", "return [reply(id(self))]")
-
-    assert first[0] == first[1]
-    assert (0, 1) == tuple(counts(server, "reloaded")[k] for k in ("cache_hit", "cache_miss"))
 
 
 def test_a_broker_that_takes_over_begins_without_answers(server: Server) -> None:

@@ -93,7 +93,6 @@ def prepare(server: Server) -> None:
     _vary(server, "oldest", ("direct { }", oldest))
     _vary(server, "named", ("TYPE_UINT64", "TYPE_STRING"))
     _vary(server, "small", ("TYPE_UINT64", "TYPE_INT32"))
-    _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 1500000"))
     _vary(server, "mortal")
     decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
     _vary(server, "talker", ("max_batch_size: 4", decoupled), ("dims: [ 1 ] } ]\nout", _FREE))
@@ -156,21 +155,6 @@ def _must_start(sequence: int | str, model: str) -> str:
 # --------------------------------------------------------------- admission
 
 
-@pytest.mark.row("E70")
-@pytest.mark.parametrize("model", ["sequences", "oldest"])
-def test_what_is_no_request_of_a_sequence_is_refused(
-    client: httpclient.InferenceServerClient, model: str
-) -> None:
-    no_id = f"inference request to model '{model}' must specify a non-zero or non-empty "
-    one = f"inference request to model '{model}' must specify batch-size 1 due to requirements "
-
-    assert ("400", no_id + "correlation ID") == _error(client, model, 0, _START)
-    assert ("400", _must_start(5, model)) == _error(client, model, 5)
-    assert ("400", _must_start("five", model)) == _error(client, model, "five")
-    refused = _error(client, model, 5, _START, count=2)
-    assert ("400", one + "of sequence batcher") == refused
-
-
 @pytest.mark.row("E70", "E71")
 @pytest.mark.parametrize("model", ["sequences", "oldest"])
 @pytest.mark.parametrize("sequence", [1 << 40, "a name"])
@@ -193,19 +177,6 @@ def test_a_sequence_adds_up_from_start_to_end(
 
 
 @pytest.mark.row("E72")
-def test_a_model_is_told_by_control_tensors(client: httpclient.InferenceServerClient) -> None:
-    first = _ask(client, "sequences", 7, _START)
-    last = _ask(client, "sequences", 7, _END)
-
-    ready = {"READY": ["float32", [1, 1], [1.0]], "CORRID": ["uint64", [1, 1], [7]]}
-    value = {"VALUE": ["int32", [1, 1], [1]]}
-    start = {"START": ["int32", [1, 1], [1]], "END": ["bool", [1, 1], [False]]}
-    end = {"START": ["int32", [1, 1], [0]], "END": ["bool", [1, 1], [True]]}
-    assert [(7, _START, {**value, **ready, **start})] == first.batch
-    assert [(7, _END, {**value, **ready, **end})] == last.batch
-
-
-@pytest.mark.row("E72")
 @pytest.mark.parametrize(
     ("model", "sequence", "controls"),
     [
@@ -221,29 +192,6 @@ def test_the_id_is_told_in_the_type_of_its_control(
 
     assert sequence == row[0]
     assert controls == row[2]["CORRID"]
-
-
-@pytest.mark.row("E72")
-def test_each_sequence_has_its_place_and_empty_ones_are_filled(
-    client: httpclient.InferenceServerClient,
-) -> None:
-    for sequence in (1, 2, 3):
-        _ask(client, "sequences", sequence, _START)
-
-    batches = [_ask(client, "sequences", i, _END).batch for i in (3, 2, 1)]
-
-    assert sorted([1, 2, 3]) == sorted(len(batch) for batch in batches)
-    for batch in batches:
-        *empty, own = batch
-        assert own[0] in (1, 2, 3)
-        filler = {
-            "VALUE": ["int32", [1, 1], [0]],
-            "START": ["int32", [1, 1], [0]],
-            "READY": ["float32", [1, 1], [0.0]],
-            "END": ["bool", [1, 1], [False]],
-            "CORRID": ["uint64", [1, 1], [0]],
-        }
-        assert [(0, 0, filler)] * len(empty) == empty
 
 
 @pytest.mark.row("E72")
@@ -296,20 +244,6 @@ def test_sequences_on_one_stream_keep_their_order(server: Server, model: str) ->
     assert {"11": sums, "12": sums, "13": sums} == {
         sequence: [one.sum for one in answers] for sequence, answers in said.items()
     }
-
-
-@pytest.mark.row("E74")
-def test_a_sequence_waits_for_a_slot_until_another_has_been_idle(
-    client: httpclient.InferenceServerClient,
-) -> None:
-    _ask(client, "hasty", 1, _START)
-    for other in (2, 3, 4):
-        _ask(client, "hasty", other, _START)
-
-    assert 1 == _ask(client, "hasty", 5, _START).sum
-
-    assert ("400", _must_start(1, "hasty")) == _error(client, "hasty", 1)
-    assert 2 == _ask(client, "hasty", 5, _END).sum
 
 
 # ------------------------------------------------------------ models, deaths
