@@ -68,6 +68,7 @@ def _check_add_ons(options: Options) -> None:
         "grpcio": options.grpc_transport == "grpcio" and "--grpc-transport",
         "on_demand": (options.load_on_demand and "--load-on-demand")
         or (options.one_by_one and "--one-by-one"),
+        "reloading": options.reload and "--reload",
         "tracer": options.trace.can_trace and "--trace-config",
         "storage": any(map(is_remote, options.model_repository)) and "--model-repository",
     }

@@ -91,6 +91,7 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
         (["--grpc-transport=grpcio"], "--grpc-transport", "grpcio"),
         (["--exit-drain-secs=2"], "--exit-drain-secs", "draining"),
         (["--model-control-mode=explicit", "--load-on-demand"], "--load-on-demand", "on_demand"),
+        (["--reload"], "--reload", "reloading"),
         (["--take-over", "--one-by-one"], "--one-by-one", "on_demand"),
     ],
 )

@@ -528,6 +528,8 @@ LAYERS = (
         for name, core in (
             ("draining", ()),
             ("on_demand", ()),
+            ("operations", ()),
+            ("reloading", ()),
             ("scaling", ("zmqtriton.config",)),
         )
     ),

@@ -36,7 +36,10 @@ HANDS = (
 #: The packages that decide, with the features of the supervisor that are add-ons.
 BRAINS = (
     *("zmqtriton.broker", "zmqtriton.supervisor"),
-    *(f"zmqtriton_addons.{room}" for room in ("canaries", "draining", "on_demand", "scaling")),
+    *(
+        f"zmqtriton_addons.{room}"
+        for room in ("canaries", "draining", "on_demand", "operations", "reloading", "scaling")
+    ),
     "zmqtriton_addons.storage.object_stores",
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
@@ -193,13 +196,17 @@ def test_the_core_and_other_features_know_no_feature() -> None:
     ("module", "text", "is_allowed"),
     [
         ("core", "from zmqtriton.supervisor.features.feature import Feature", True),
-        ("core", "from zmqtriton.supervisor.features.reloading import Reloader", False),
+        ("core", "from zmqtriton.supervisor.features.settings import LogSettings", False),
         ("core", "from zmqtriton.supervisor.features.table import FEATURES", False),
-        ("core", "from zmqtriton.supervisor.features import reloading", False),
+        ("core", "from zmqtriton.supervisor.features import settings", False),
         ("service", "from zmqtriton.supervisor.features.table import FEATURES", True),
-        ("features.table", "from zmqtriton.supervisor.features.reloading import Reloader", True),
-        ("features.quotas", "from zmqtriton.supervisor.features.reloading import Reloader", False),
-        ("features.reloading.x", "from zmqtriton.supervisor.features.reloading import y", True),
+        ("features.table", "from zmqtriton.supervisor.features.settings import LogSettings", True),
+        (
+            "features.quotas",
+            "from zmqtriton.supervisor.features.settings import LogSettings",
+            False,
+        ),
+        ("features.settings.x", "from zmqtriton.supervisor.features.settings import y", True),
     ],
 )
 def test_an_import_of_a_feature_is_noticed(module: str, text: str, is_allowed: bool) -> None:

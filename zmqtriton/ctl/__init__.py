@@ -15,6 +15,7 @@ _NAMES = {
     "explanations": "explain",
     "failing": "EXIT_REFUSED exit_on_error",
     "live_line": "LiveLine",
+    "loading": "shown_load",
     "output": "form_option print_document print_error print_note print_result with_format",
     "process_use": "format_bytes use_of_models",
     "selecting": "MODEL CommandGroup",
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from zmqtriton.ctl.explanations import explain
     from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
     from zmqtriton.ctl.live_line import LiveLine
+    from zmqtriton.ctl.loading import shown_load
     from zmqtriton.ctl.output import (
         form_option,
         print_document,

@@ -23,8 +23,6 @@ _MODULES = {
     "config": "listing",
     "load": "loading",
     "models": "listing",
-    "reload": "loading",
-    "restart": "loading",
     "servers": "servers",
     "status": "listing",
     "unload": "loading",

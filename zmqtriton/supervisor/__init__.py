@@ -11,8 +11,10 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "actions": "KeepDecisions LocalCopy RemoteListing RepositoryListing Send Spawn",
+    "actions": "ChangeRepositories FileReport KeepDecisions LocalCopy LookAtFiles RemoteListing "
+    "RepositoriesInUse RepositoryListing Send Signal Spawn",
     "control.arguments": "check_names optional_model_name required_model_name",
+    "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": "OWN_CALLER ControlCall RepeatedCall Verb Verbs always at_once the_same",
     "features.feature": "CoreParts Feature Server",
     "machine.gpus": "NvmlError list_nvml_gpus visible_gpus",
@@ -27,8 +29,9 @@ _NAMES = {
     "models.instance": "Instance",
     "models.memory_measurements": "MemoryReport measure_memory",
     "models.model": "Model",
-    "models.model_report": "describe_instances",
+    "models.model_report": "describe_instances is_silent",
     "models.preparations": "ModelSource PreparationStatus",
+    "models.startup": "find_gone",
     "models.version": "serving_generations",
     "opened_server": "OpenedServer",
     "plan": "Plan Timer",
@@ -37,16 +40,21 @@ _NAMES = {
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "server_processes.helper_processes": "HelperOwner",
     "service": "run",
-    "states": "GenerationState InstanceState KillRequested TransitionError",
+    "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.supervisor.actions import (
+        ChangeRepositories,
+        FileReport,
         KeepDecisions,
         LocalCopy,
+        LookAtFiles,
         RemoteListing,
+        RepositoriesInUse,
         RepositoryListing,
         Send,
+        Signal,
         Spawn,
     )
     from zmqtriton.supervisor.control.arguments import (
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
         optional_model_name,
         required_model_name,
     )
+    from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
     from zmqtriton.supervisor.control.verbs import (
         OWN_CALLER,
         ControlCall,
@@ -77,8 +86,9 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.instance import Instance
     from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
     from zmqtriton.supervisor.models.model import Model
-    from zmqtriton.supervisor.models.model_report import describe_instances
+    from zmqtriton.supervisor.models.model_report import describe_instances, is_silent
     from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus
+    from zmqtriton.supervisor.models.startup import find_gone
     from zmqtriton.supervisor.models.version import serving_generations
     from zmqtriton.supervisor.opened_server import OpenedServer
     from zmqtriton.supervisor.plan import Plan, Timer
@@ -88,6 +98,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
     from zmqtriton.supervisor.service import run
     from zmqtriton.supervisor.states import (
+        UNLOADED,
         GenerationState,
         InstanceState,
         KillRequested,

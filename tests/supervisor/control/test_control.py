@@ -314,7 +314,12 @@ def test_only_a_process_that_takes_part_can_bind_a_model(
             """scale 'm' {"count": 2} for token 'ci' of 10.0.0.7""",
             marks=pytest.mark.addons,
         ),
-        ("restart", {"model": "m"}, "restart 'm' for token 'ci' of 10.0.0.7"),
+        pytest.param(
+            "restart",
+            {"model": "m"},
+            "restart 'm' for token 'ci' of 10.0.0.7",
+            marks=pytest.mark.addons,
+        ),
         (
             "load",
             {"model": "m", "parameters": {"config": "{}", "file:1/model.py": "secret"}},

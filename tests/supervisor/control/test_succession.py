@@ -94,6 +94,7 @@ def test_what_is_told_before_the_new_server_asks_is_repeated() -> None:
     assert told_leave(pair)
 
 
+@pytest.mark.addons
 def test_files_that_are_read_anew_before_it_asks_are_read_anew() -> None:
     pair = take_over()
     pair.start()

@@ -163,6 +163,7 @@ def test_a_call_of_a_feature_is_allowed_to_whom_its_verb_names() -> None:
     assert ["m", "n"] == world.call("look").result
 
 
+@pytest.mark.addons
 def test_a_model_is_ready_when_no_feature_has_clients_avoid_it_any_more() -> None:
     world = SupervisorHarness(make_blueprint("m")).start()
     model = world.core.models["m"]
@@ -201,6 +202,7 @@ class Broken(Feature):
         raise KeyError("describe")
 
 
+@pytest.mark.addons
 def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
     world = SupervisorHarness(
         make_blueprint("m"), features=[Broken, *all_features()], control_mode="explicit"

@@ -79,7 +79,7 @@ def test_models_can_be_loaded_when_the_repository_has_come() -> None:
 
 
 @pytest.mark.row("F02")
-@pytest.mark.parametrize("control", ["poll", "reload"])
+@pytest.mark.parametrize("control", ["poll", pytest.param("reload", marks=pytest.mark.addons)])
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
     control: str, is_busy: bool
@@ -108,7 +108,7 @@ def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
     assert retired == len(world.messages_to("broker", wire.Retire)), "it is ended once"
 
 
-@pytest.mark.parametrize("control", ["poll", "reload"])
+@pytest.mark.parametrize("control", ["poll", pytest.param("reload", marks=pytest.mark.addons)])
 def test_a_model_that_comes_back_while_it_still_ends_is_loaded(control: str) -> None:
     mode = "poll" if control == "poll" else "none"
     world = SupervisorHarness(make_blueprint("m"), control_mode=mode, poll_s=1.0).start()

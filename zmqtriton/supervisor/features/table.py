@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
-from zmqtriton.supervisor.features.operations import Operations
 from zmqtriton.supervisor.features.quotas import QuotaReport
-from zmqtriton.supervisor.features.reloading import ReloadCalls, Reloader
-from zmqtriton.supervisor.features.repositories import RepositoryRegistry
 from zmqtriton.supervisor.features.settings import LogSettings, TraceSettings
 from zmqtriton_floor.process import references
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettings,
     TraceSettings,
-    RepositoryRegistry,
-    Operations,
-    Reloader,
-    ReloadCalls,
     QuotaReport,
 )
 

@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor.actions import FileReport, LookAtFiles, RepositoryListing
-from zmqtriton.supervisor.control.arguments import optional_model_name
-from zmqtriton.supervisor.control.verbs import (
+from zmqtriton.supervisor import (
+    UNLOADED,
     ControlCall,
+    CoreParts,
+    Feature,
+    FileReport,
+    LookAtFiles,
+    Model,
+    RepositoryListing,
     Verb,
     Verbs,
     always,
+    find_gone,
+    is_silent,
+    optional_model_name,
     the_same,
 )
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.model_report import is_silent
-from zmqtriton.supervisor.models.startup import find_gone
-from zmqtriton.supervisor.states import UNLOADED
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Between two looks, and before the one that decides about a change.

@@ -9,14 +9,22 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Signal
-from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, always, at_once
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.states import InstanceState
+from zmqtriton.supervisor import (
+    ControlCall,
+    CoreParts,
+    Feature,
+    Generation,
+    Instance,
+    InstanceState,
+    KillRequested,
+    Signal,
+    Verb,
+    Verbs,
+    always,
+    at_once,
+    optional_model_name,
+    required_model_name,
+)
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: A signal that is ignored by processes that have not installed a handler yet.
@@ -69,7 +77,7 @@ class Operations(Feature):
         is_loading = model is not None and model.cancel_load(_REASON)
         if alive and not is_loading:
             for generation, instance in alive:
-                generation.handle(instance, states.KillRequested(_REASON))
+                generation.handle(instance, KillRequested(_REASON))
             answer(len(alive))
         elif not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
             answer(0)

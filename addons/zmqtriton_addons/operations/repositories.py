@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor.actions import ChangeRepositories, RepositoriesInUse
-from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
-from zmqtriton.supervisor.control.verbs import (
+from zmqtriton.supervisor import (
+    HOW_TO_BE_EXPLICIT,
+    ChangeRepositories,
     ControlCall,
+    CoreParts,
+    Feature,
     RepeatedCall,
+    RepositoriesInUse,
     Verb,
     Verbs,
     always,
+    required_model_name,
     the_same,
 )
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 

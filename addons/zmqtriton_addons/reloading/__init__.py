@@ -1,0 +1,1 @@
+"""Reloads: models whose files have changed are loaded again, by themselves or at a command."""
