@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.faults.load import Load
-from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
-from tests.support.scraping import cancelled_requests, pending_requests
+from tests.support.journal import read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
@@ -184,37 +182,3 @@ def test_a_port_in_use_is_said_at_once(shared: SharedServer, tmp_path: Path) -> 
         assert "already in use" in second.log_text()
     with urllib.request.urlopen(f"{shared.url}/v2/health/ready", timeout=30) as answer:
         assert 200 == answer.status
-
-
-def test_a_client_that_goes_away_ends_its_queued_request(shared: SharedServer) -> None:
-    server = shared
-    server.load("journal")
-    with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        before = cancelled_requests(server, "journal")
-        client.async_infer("journal", _journal("held", UNTIL_RELEASED), lambda result, error: None)
-        eventually(lambda: read_journal(server.journal), 30, "an execution")
-
-        def has_expired() -> bool:
-            # the client says it, or the server, whoever notices first
-            with pytest.raises(InferenceServerException, match=r"(?i)deadline"):
-                client.infer("journal", _journal("gone", 1), client_timeout=0.2)
-            return cancelled_requests(server, "journal") > before
-
-        # A client that is slow may give up before the server has heard of it.
-        eventually(has_expired, 60, "the server has dropped it")
-        eventually(lambda: pending_requests(server, "journal") == 0, 30, "each of them")
-        release_execution(server.journal, "held")
-        client.infer("journal", _journal("last", 1))
-
-        assert ["held", "last"] == [*executions(server.journal)]
-
-
-def _journal(own_id: str, milliseconds: int) -> list[grpc_client.InferInput]:
-    inputs = []
-    for name, array, kind in (
-        ("ID", np.array([[own_id.encode()]], dtype=np.object_), "BYTES"),
-        ("MS", np.array([[milliseconds]], np.int32), "INT32"),
-    ):
-        inputs.append(grpc_client.InferInput(name, [1, 1], kind))
-        inputs[-1].set_data_from_numpy(array)
-    return inputs

@@ -144,42 +144,6 @@ def test_many_clients_at_once_each_get_their_own_answer(server: Server) -> None:
         assert all(pool.map(ask, range(64)))
 
 
-def test_what_a_model_is_called_and_takes(server: Server) -> None:
-    with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        metadata = client.get_model_metadata("add_sub")
-        config = client.get_model_config("add_sub", as_json=True)["config"]
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        over_http = client.get_model_metadata("add_sub")
-        assert client.get_server_metadata()["name"] == "triton"
-        assert 8 == client.get_model_config("add_sub")["max_batch_size"]
-
-    assert 8 == config["max_batch_size"]
-    assert {"name": "INPUT0", "datatype": "FP32", "shape": [-1, 16]} == over_http["inputs"][0]
-    for key in ("inputs", "outputs"):
-        over_grpc = [(t.name, t.datatype, list(t.shape)) for t in getattr(metadata, key)]
-        assert over_grpc == [(t["name"], t["datatype"], t["shape"]) for t in over_http[key]]
-    assert (metadata.name, metadata.platform) == (over_http["name"], over_http["platform"])
-    assert ["1"] == list(metadata.versions) == over_http["versions"]
-
-
-def test_statistics_count_what_was_asked(server: Server) -> None:
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        before = client.get_inference_statistics("add_sub")["model_stats"][0]
-        client.infer("add_sub", _add_sub(http_client))
-        after = client.get_inference_statistics("add_sub")["model_stats"][0]
-    with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        same = client.get_inference_statistics("add_sub").model_stats[0]
-
-    assert before["inference_count"] + 1 == after["inference_count"] == same.inference_count
-    assert before["execution_count"] + 1 == after["execution_count"] == same.execution_count
-    for part in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
-        counted = after["inference_stats"][part]
-        assert before["inference_stats"][part]["count"] + 1 == counted["count"]
-        assert counted["ns"] > 0
-    lines = server.metrics_text().splitlines()
-    assert f'nv_inference_count{{model="add_sub",version="1"}} {after["inference_count"]}' in lines
-
-
 @pytest.mark.parametrize(
     ("change", "status", "text"),
     [

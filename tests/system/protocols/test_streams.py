@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
-import gzip
 import http.client
 import json
 import socket
@@ -97,39 +95,6 @@ def test_many_streams_of_events_are_complete_and_in_order(server: Server) -> Non
         streams = list(threads.map(lambda _: read_tokens(server, TOKENS), range(STREAMS)))
 
     assert [expect_tokens(TOKENS)] * STREAMS == streams
-
-
-@pytest.mark.row("L10")
-def test_events_may_have_names_and_shapes(server: Server) -> None:
-    count = {"name": "COUNT", "datatype": "INT32", "shape": [1], "data": [3]}
-    document = {"id": "7", "inputs": [count]}
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
-    with contextlib.closing(connection):
-        connection.request("POST", "/v2/models/tokens/infer_stream", json.dumps(document))
-        lines = connection.getresponse().read().decode().split("\n\n")
-
-    events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
-    outputs = [{output["name"]: output["data"] for output in event["outputs"]} for event in events]
-    assert [{"INDEX": [i], "TOKEN": [f"token{i}"]} for i in range(3)] == outputs
-    assert {"7"} == {event["id"] for event in events}
-
-
-@pytest.mark.row("L10")
-def test_large_binary_inputs_become_events(server: Server) -> None:
-    values = np.random.default_rng(1).random(200_000, dtype=np.float32)
-    described = {"binary_data_size": values.nbytes}
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [values.size], "parameters": described}
-    text = json.dumps({"inputs": [tensor]}).encode()
-    headers = {"Inference-Header-Content-Length": str(len(text)), "Content-Encoding": "gzip"}
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
-    with contextlib.closing(connection):
-        for _ in range(3):
-            body = gzip.compress(text + values.tobytes(), 1)
-            connection.request("POST", "/v2/models/identity_fp32/infer_stream", body, headers)
-            event = json.loads(connection.getresponse().read().removeprefix(b"data: "))
-
-            output = np.array(event["outputs"][0]["data"], np.float32)
-            assert np.array_equal(values, output)
 
 
 def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -> None:
