@@ -11,7 +11,7 @@ from tools.mutants.equivalents import EQUIVALENTS
 from tools.mutants.mutations import Mutation, mutations
 from tools.mutants.naming import SystemTests, words
 from tools.mutants.reach import Reach
-from tools.mutants.rooms import ROOT, modules, room_of, sample
+from tools.mutants.rooms import FEATURES, ROOT, modules, room_of, sample
 
 
 def faults(text: str) -> list[Mutation]:
@@ -119,7 +119,7 @@ def test_what_acts_is_not_mutated() -> None:
     assert "zmqtriton/supervisor/machine/policy_reading.py" in names
     assert not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/tables.py"} & names
     rooms = {room_of(name).name for name in names}
-    assert {"broker", "supervisor", "entrance", "gateway", "stub"} == rooms
+    assert {"broker", "supervisor", "entrance", "gateway", "stub", *FEATURES} == rooms
 
 
 def test_the_tests_of_every_room_are_tried() -> None:

@@ -16,12 +16,13 @@ import coverage
 
 from tests.session.tiers import is_slow
 from tools.mutants.mutations import Mutation
-from tools.mutants.rooms import ROOT, modules
+from tools.mutants.rooms import FEATURES, ROOT, modules
 
 #: Where tests of the rooms lie; those that take seconds count there alone.
 _FOLDERS = (
     *("tests/broker/", "tests/frontends/entrance/", "tests/frontends/gateway/"),
     *("tests/stub/", "tests/supervisor/"),
+    *(f"tests/addons/{room}/" for room in FEATURES),
 )
 _SUPPORT = "tests/support"
 MARKS = ("-m", "not system and not triton and not gpu")

@@ -23,6 +23,8 @@ class Room(NamedTuple):
     including: tuple[str, ...] = ()
 
 
+#: Add-ons that are features of the supervisor.
+FEATURES = ("canaries", "draining", "on_demand", "operations", "reloading", "scaling")
 ROOMS = (
     Room("broker", "zmqtriton/broker", ("requests/traces.py", "sending.py", "service.py")),
     Room(
@@ -37,6 +39,7 @@ ROOMS = (
             "machine/python_settings.py",
         ),
     ),
+    *(Room(name, f"addons/zmqtriton_addons/{name}", ("requests/",)) for name in FEATURES),
     Room("entrance", "frontends/zmqtriton_frontends/entrance"),
     Room("gateway", "frontends/zmqtriton_frontends/gateway"),
     Room(
