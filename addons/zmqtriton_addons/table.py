@@ -53,7 +53,7 @@ TABLES: dict[str, dict[str, str]] = {
         # behind jobs, which would take its uploads for inferences
         "batches": "zmqtriton_addons.batches.extension:EXTENSION",
         "routes": "zmqtriton_addons.routes.extension:EXTENSION",
-        # behind all others, whose routes it describes
+        # the last, since it describes the routes of all
         "cockpit": "zmqtriton_addons.cockpit.extension:EXTENSION",
     },
     "zmqtriton.processes": {

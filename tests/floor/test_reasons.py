@@ -14,7 +14,7 @@ from tests.floor.reasons import because
 from zmqtriton_floor.reasons import ASLEEP, AT_REST, Kind, Reason
 
 _ROOT = Path(__file__).parents[2]
-_PRODUCT = ("stub", "frontends", "zmqtriton")
+_PRODUCT = ("stub", "frontends", "zmqtriton", "addons")
 _NO_VALUES = {"cause", "text", "kind"}
 
 
@@ -120,6 +120,7 @@ def test_each_reason_is_made_with_the_values_of_its_kind() -> None:
     assert [] == [where for where, kind, values in made if values != set(kind.values)]
 
 
+@pytest.mark.addons
 def test_each_kind_is_made_somewhere() -> None:
     used = {
         kind

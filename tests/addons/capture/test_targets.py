@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.addons.capture.test_segments import capture, tensor
-from tests.support.object_store import ObjectStore
+from tests.addons.storage.object_store import ObjectStore
 from tests.support.receivers.post_receiver import PostReceiver
 from tests.support.waiting import eventually
 from zmqtriton_addons.capture.process.assembly import Budget, Capture

@@ -1,4 +1,4 @@
-"""What is grpcio's alone; both transports are in tests/frontends/grpc_api/transport."""
+"""Parts of grpcio alone; tests of both transports are in tests/frontends/grpc_api/transport."""
 
 from __future__ import annotations
 

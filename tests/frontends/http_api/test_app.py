@@ -22,6 +22,7 @@ def post(path: str, body: Any = b"", gateway: FakeGateway | None = None) -> Any:
     return Client(gateway or FakeGateway()).request("POST", path, data)
 
 
+@pytest.mark.addons
 def test_every_route_has_a_category_and_stands_once() -> None:
     table = routes(FakeGateway(allow_openai=True))  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import zmqtriton
+from tests.support.server import ROOT
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import Cancelled, InternalError, InvalidArgument, NotFound
@@ -415,7 +416,7 @@ def test_models_are_loaded_and_unloaded(server: zmqtriton.Server) -> None:
 
 
 def test_a_model_is_loaded_from_given_files(server: zmqtriton.Server) -> None:
-    source = (Path(__file__).parents[2] / "models/identity_fp32/1/model.py").read_bytes()
+    source = (ROOT / "tests/models/identity_fp32/1/model.py").read_bytes()
     config = {
         "name": "given",
         "backend": "python",
