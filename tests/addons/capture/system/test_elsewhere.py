@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.capture.test_targets import Events, fetch
-from tests.support.object_store import ObjectStore
+from tests.addons.storage.object_store import ObjectStore
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 from zmqtriton_addons.capture.records import read
