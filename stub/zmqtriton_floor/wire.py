@@ -120,6 +120,7 @@ class Request(NamedTuple):
     caller_peer: Count = 0  # from a model: the peer and ...
     # ... the id of the request that it asks this for; from a frontend: its number of the token
     caller_id: Count = 0
+    affinity: Count = 0  # equal ones go to the same instance; 0: any
 
 
 class BatchedRequest(NamedTuple):

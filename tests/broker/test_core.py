@@ -390,7 +390,7 @@ def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: BrokerH
 def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: BrokerHarness) -> None:
     _quick(world)
     scheduler = world.core.generations.schedulers[1]
-    while scheduler._ahead.mean_ns < 1_200_000:
+    while scheduler.placement.ahead.mean_ns < 1_200_000:
         scheduler.placement.finish_batch(scheduler.instances[S], 2_000_000)
 
     world.infer(F, request(2), request(3), request(4))

@@ -17,6 +17,7 @@ class Layer(NamedTuple):
 _FLOOR = "zmqtriton_floor"
 _BACKENDS = "zmqtriton_addons.backends"
 _FLEET = "zmqtriton_addons.fleet"
+_AFFINITY = "zmqtriton_addons.affinity"
 _REQUESTS = tuple(f"zmqtriton_frontends.{room}" for room in ("gateway", "inference", "process"))
 _STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
 
@@ -557,6 +558,24 @@ LAYERS = (
         ("numpy",),
         "is a part of frontends, and asks the supervisor by its calls",
     ),
+    Layer(
+        _AFFINITY,
+        (_FLOOR, _AFFINITY),
+        (),
+        "is what those who read a rule share",
+    ),
+    *(
+        Layer(f"{_AFFINITY}.{module}", (_FLOOR, f"{_AFFINITY}.rule", *packages), (), reason)
+        for module, packages, reason in (
+            ("placement", ("zmqtriton.broker",), "is a part of the broker, and decides"),
+            ("problems", ("zmqtriton.config", "zmqtriton.findings"), "judges configurations"),
+            (
+                "step",
+                ("zmqtriton_frontends.entrance", "zmqtriton_frontends.inference"),
+                "is a step of requests",
+            ),
+        )
+    ),
     Layer("zmqtriton_addons", (), (), "is a name"),
     Layer("zmqtriton_addons.tools", (), (), "is a name"),
     Layer("zmqtriton_addons.web_apis", (), (), "is a name"),
@@ -690,6 +709,7 @@ LAYERS = (
         "zmqtriton_addons.tools.checking",
         (
             _FLOOR,
+            f"{_AFFINITY}.problems",
             "zmqtriton_addons.routes.names",
             "zmqtriton_addons.table",
             "zmqtriton_addons.tools.checking",

@@ -9,6 +9,11 @@ from __future__ import annotations
 SURFACE = {
     # the server and its command line
     "zmqtriton.broker.core": "the simulation runs the broker's own decisions",
+    "zmqtriton.broker.requests.inflight": "a request that waits for its instance",
+    "zmqtriton.broker.scheduling.batching": "the queue of a model, and its batches",
+    "zmqtriton.broker.scheduling.instances": "the instances that can take one",
+    "zmqtriton.broker.scheduling.placement": "the choice of an instance, and another one",
+    "zmqtriton.broker.scheduling.scheduler": "what has both",
     "zmqtriton.command_line": "a whole command line, with files of options and the environment",
     "zmqtriton.options": "options of the server, parsed and described",
     "zmqtriton.options.help": "the commands, which a shell completes",

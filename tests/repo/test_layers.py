@@ -38,7 +38,10 @@ BRAINS = (
     *("zmqtriton.broker", "zmqtriton.supervisor"),
     *(
         f"zmqtriton_addons.{room}"
-        for room in ("canaries", "draining", "on_demand", "operations", "reloading", "scaling")
+        for room in (
+            *("affinity", "canaries", "draining", "on_demand", "operations", "reloading"),
+            "scaling",
+        )
     ),
     "zmqtriton_addons.storage.object_stores",
 )

@@ -80,7 +80,11 @@ class Service:
         self._requests: Router
         self._stubs: Router
         self._sending: Sending
-        self._idle_checks = IdleChecks(self._core.instances, self._ask_idle, self._miss_idle)
+        self._idle_checks = IdleChecks(
+            self._core.instances,
+            lambda serial: self._stubs.send(serial, wire.Sync(0), []),
+            self._miss_idle,
+        )
         self._epoll = select.epoll()
         self._epoll.register(lifeline, select.EPOLLIN)
         #: Shows the supervisor's death.
@@ -231,9 +235,6 @@ class Service:
         if serial in self._core.peers:
             self._core.stop_giving_to(serial)
             self._lifeline.send(wire.ConnectionLost(serial))
-
-    def _ask_idle(self, serial: int) -> None:
-        self._stubs.send(serial, wire.Sync(0), [])
 
     def _miss_idle(self, serial: int) -> None:
         _log.error("the idle stub %s does not answer its broker", serial)

@@ -115,6 +115,18 @@ _OF_EXECUTION = (
         "Forks: `model.py` is imported once, and instances are forks that share what it and "
         "`preload` have made. Threads: they are threads of one process.",
     ),
+    Parameter(
+        "AFFINITY",
+        "`header:NAME`, `parameter:NAME`, or `input:NAME` with the number of its first bytes",
+        "",
+        "Requests that are equal in this go to the same instance.",
+    ),
+    Parameter(
+        "AFFINITY_BUSIER_BY",
+        "1 to 1000000",
+        "4, or `max_batch_size` if that is more and batches are dynamic",
+        "They go to the idlest instance when theirs has so many requests more.",
+    ),
     Parameter(MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."),
     Parameter(
         "max_execution_seconds",

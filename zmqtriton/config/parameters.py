@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.config import instances
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.process import references
 
 #: Limits a load, in seconds.
 MAX_LOAD_SECONDS = "max_load_seconds"
@@ -101,6 +103,8 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
     if value not in ("", "processes", *instances.INSTANCE_KINDS):
         text = f"{INSTANCES} is '{value}', which is neither processes, forks nor threads"
         yield Problem(text, ("parameters", INSTANCES))
+    if "AFFINITY" in config.parameters and (reference := addons.part("affinity_problems")):
+        yield from references.load(reference)(config)
     yield from _limit_problems(config)
 
 

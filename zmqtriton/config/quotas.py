@@ -82,10 +82,6 @@ def _size_problem(value: str) -> str:
     return "" if is_size else "which is no number of bytes, such as 1048576, 512M or 2G"
 
 
-def _weight_problem(value: str) -> str:
-    return whole_number_problem(value, MAX_CPU_WEIGHT)
-
-
 def _rate_problem(value: str) -> str:
     try:
         number = float(value)
@@ -99,7 +95,7 @@ def _rate_problem(value: str) -> str:
 _CHECKS = {
     MAX_SEGMENT_BYTES: _size_problem,
     MAX_MEMORY_BYTES: _size_problem,
-    CPU_WEIGHT: _weight_problem,
+    CPU_WEIGHT: lambda value: whole_number_problem(value, MAX_CPU_WEIGHT),
     MAX_EXECUTIONS_PER_SECOND: _rate_problem,
 }
 

@@ -179,7 +179,7 @@ class Service:
             segment_bytes=lambda: self._children.segments.bytes_by_owner,
             quota_use=lambda model: self._children.quotas.use_of(model),
             quotas_kept_by=lambda: self._children.quotas.means,
-            readers=lambda: self._model_files.describe_readers(),
+            readers=lambda: self._model_files.readers.describe(),
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
         )

@@ -36,6 +36,7 @@ _HEADER = (
 )
 #: The column of servers with --token-metrics.
 _TOKENS = "Tokens/s"
+_AFFINITY = "Affine %"
 #: Of the screen, for other things than models.
 _LINES_AROUND = 4
 _MAX_KEYS = 1024
@@ -59,6 +60,8 @@ class Rates(NamedTuple):
     memory_bytes: int | None = None
     #: Tokens of text; None for a model that makes none, or without --token-metrics.
     tokens_per_s: float | None = None
+    #: The share of requests that went to the instance of their affinity.
+    affinity_percent: float | None = None
 
 
 def compute_rates(
@@ -90,6 +93,7 @@ def compute_rates(
                 cpu_percent=_cpu_percent(row, last, seconds),
                 memory_bytes=row.get("memory_bytes"),
                 tokens_per_s=_tokens_per_s(row, last, seconds),
+                affinity_percent=_affinity_percent(grown),
             )
         )
     return rates
@@ -109,6 +113,12 @@ def _tokens_per_s(row: Mapping[str, Any], last: Mapping[str, Any], seconds: floa
     # less than before if their process was replaced meanwhile
     grown: int = row["tokens"] - last.get("tokens", 0)
     return (grown if grown >= 0 else row["tokens"]) / seconds
+
+
+def _affinity_percent(grown: Mapping[str, float]) -> float | None:
+    hits = grown.get("affinity_hits", 0)
+    placed = hits + grown.get("affinity_misses", 0)
+    return 100 * hits / placed if placed > 0 else None
 
 
 def _mean_ms(nanoseconds: float, count: float) -> float | None:
@@ -254,10 +264,15 @@ def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
 
 
 def _print(rates: Sequence[Rates]) -> None:
-    counts_tokens = any(each.tokens_per_s is not None for each in rates)
-    header = (*_HEADER, *(_TOKENS,) * counts_tokens)
-    rows = [(*_row(each), *(_figure(each.tokens_per_s),) * counts_tokens) for each in rates]
-    print_table(header, rows, is_cut=True)
+    columns = {
+        _TOKENS: [each.tokens_per_s for each in rates],
+        _AFFINITY: [each.affinity_percent for each in rates],
+    }
+    shown = {name: values for name, values in columns.items() if any(v is not None for v in values)}
+    rows = [
+        (*_row(each), *map(_figure, own)) for each, *own in zip(rates, *shown.values(), strict=True)
+    ]
+    print_table((*_HEADER, *shown), rows, is_cut=True)
 
 
 def _row(rates: Rates) -> Sequence[str]:

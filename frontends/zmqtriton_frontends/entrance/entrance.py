@@ -121,7 +121,7 @@ class Entrance:
             checked = prepare(self._catalogue, model, body, options, places)
             if classes:
                 checked = checked._replace(classes=classes)
-            for step in self._steps + ask.steps:
+            for step in self._steps + model.steps + ask.steps:
                 checked = step(ask, checked)
         except ZmqTritonError as error:
             if not isinstance(error, NotLoaded):

@@ -69,6 +69,8 @@ class Options(NamedTuple):
     correlation: int | str = 0
     #: The number of the client's token, see gateway.token_marks; 0: none.
     token: int = 0
+    #: Equal ones are for the same instance; 0: any.
+    affinity: int = 0
 
 
 #: Those of a client without any.

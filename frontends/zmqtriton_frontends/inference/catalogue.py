@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     closest_match,
 )
+from zmqtriton_floor.process import references
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import inside
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -108,6 +109,8 @@ class ModelVersion:
         self.canary: Canary | None = None
         #: Requests to it may be parts of sequences: its own, or a member's.
         self.has_sequences = self._mentions("sequence_batching") and has_sequences(self.config)
+        #: Steps of requests to it alone.
+        self.steps: tuple[Any, ...] = ()
 
     def _mentions(self, field: str) -> bool:
         """Return False if the configuration has no such field for sure."""
@@ -181,6 +184,8 @@ class Catalogue:
         self.can_name_models = False
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
+        #: Returns the steps of requests to one version.
+        self.steps_of: Callable[[ModelVersion], tuple[Any, ...]] = lambda version: ()
         self._models: dict[str, dict[int, ModelVersion]] = {}
         #: Those of these that are ensembles, by name and version.
         self._ensembles: dict[tuple[str, int], ModelVersion] = {}
@@ -211,6 +216,7 @@ class Catalogue:
         versions = self._models.setdefault(news.model, {})
         if news.version:
             version = ModelVersion(news, versions.get(news.version))
+            version.steps = self.steps_of(version)
             versions[news.version] = version
             self._ensembles.pop((news.model, news.version), None)
             if version.is_ensemble:
@@ -463,6 +469,7 @@ def _why_not_loaded(version: ModelVersion) -> str:
 def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call) -> None:
     """Apply the settings of a Bootstrap; `call` asks the supervisor to load a model."""
     catalogue.strict_readiness = settings.models.strict_readiness
-    access = settings.access
-    catalogue.can_name_models = not (access.tokens or access.restrictions)
+    catalogue.can_name_models = not (settings.access.tokens or settings.access.restrictions)
     catalogue.demand = load_on_demand.of(settings.models.on_demand, call)
+    if settings.models.steps:
+        catalogue.steps_of = references.load(settings.models.steps)

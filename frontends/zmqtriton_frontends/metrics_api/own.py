@@ -116,6 +116,20 @@ def _request_families(all_series: list[Series]) -> _Families:
             all_series,
             lambda series: series.own.get("overdue", {}).get("count", 0),
         ),
+        (
+            "affinity_hits_total",
+            "counter",
+            "Number of requests that went to the instance of their affinity",
+            [series for series in all_series if "affinity_hits" in series.own],
+            lambda series: series.own["affinity_hits"],
+        ),
+        (
+            "affinity_misses_total",
+            "counter",
+            "Number of requests that went to another one, which was less busy",
+            [series for series in all_series if "affinity_hits" in series.own],
+            lambda series: series.own["affinity_misses"],
+        ),
     ]
 
 

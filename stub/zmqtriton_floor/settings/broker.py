@@ -61,3 +61,5 @@ class BrokerSettings(NamedTuple):
     named_directory: str = ""
     #: The roles of the processes that serve clients.
     serving_roles: Tuple[str, ...] = ("grpc", "http")
+    #: Reference to what has a scheduler follow its model's AFFINITY; "" without the add-on.
+    affinity: str = ""

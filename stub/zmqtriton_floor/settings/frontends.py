@@ -78,6 +78,8 @@ class Models(NamedTuple):
     on_demand: OnDemand
     #: Reference to the steps that divide requests between versions; "" without the add-on.
     division: str = ""
+    #: Likewise to what returns the steps of requests to one version.
+    steps: str = ""
 
 
 class Http(NamedTuple):

@@ -326,7 +326,7 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
         world.infer(F, request(number, priority=number))
         world.finish_batch(S)
 
-    levels = world.core.generations.schedulers[1]._queue.levels.by_priority
+    levels = world.core.generations.schedulers[1].queue.levels.by_priority
     assert len(levels) <= 64
 
 

@@ -483,5 +483,6 @@ def _request(
         *(own_id, generation.number, "", -1, flags, priority, timeout_us, run_row.deadline_ns),
         *(size, key, correlation),
         trace=run.request.trace,
+        affinity=run_row.affinity,
     )
     return row, wire.encode_body(body)

@@ -160,10 +160,6 @@ class Blocks:
         request.retained_blocks = [block for block in blocks if block.owner != dead]
         self.grant_lease(BROKER, request.retained_blocks)
 
-    def release_kept(self, request: InflightRequest) -> None:
-        """Release the inputs that were kept for a request, which is now answered."""
-        self.release(BROKER, request.retained_blocks)
-
     def forget_holder(self, dead: int) -> None:
         """Drop the leases of a dead process."""
         self._tell_owners(self.leases.forget_holder(dead))

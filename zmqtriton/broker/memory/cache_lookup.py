@@ -85,7 +85,7 @@ class CacheLookup:
         if entry is None:
             request.miss = key, took_ns
             self._misses += 1
-            generation.statistics.record_cache_miss(took_ns)
+            generation.statistics.cache_miss.add(1, took_ns)
             return False
         self._hits += 1
         generation.statistics.record_cache_hit(request, took_ns)

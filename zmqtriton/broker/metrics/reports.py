@@ -115,16 +115,16 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     entry["zmqtriton"]["sequences"] = scheduler.sequence_count
     text, failed_ns = counters.last_error
     if text:
-        error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
-        entry["zmqtriton"]["last_error"] = error
+        at_s = (failed_ns + wall_offset_ns) / 1e9
+        entry["zmqtriton"]["last_error"] = {"text": text[:_MAX_ERROR], "at_s": at_s}
     if counters.overdue.count:
         entry["zmqtriton"]["overdue"] = counters.overdue.as_dict(wall_offset_ns)
     entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
-    entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
+    entry["zmqtriton"] |= _occupancy(scheduler, now_ns) | scheduler.placement.counts
     ages = [execution_age_ns(one, now_ns) for one in scheduler.instances.values()]
     if oldest_ns := max(ages, default=0):
         entry["zmqtriton"]["oldest_execution_ns"] = oldest_ns
-    if usual_ns := scheduler.placement.usual_execution_ns:
+    if usual_ns := scheduler.placement.ahead.mean_ns:
         entry["zmqtriton"]["usual_execution_ns"] = usual_ns
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)

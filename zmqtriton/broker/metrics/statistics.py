@@ -93,10 +93,6 @@ class Overdue:
 _Parts = tuple[Duration, Duration, Duration]
 
 
-def _no_parts() -> _Parts:
-    return Duration(), Duration(), Duration()
-
-
 class ModelStatistics:
     """Counters since the generation was loaded."""
 
@@ -142,7 +138,9 @@ class ModelStatistics:
         #: Kept while the version is compared with another one.
         self.trial: TrialTimes | None = None
         #: The parts of an execution, by the size of its batch.
-        self.batches: defaultdict[int, _Parts] = defaultdict(_no_parts)
+        self.batches: defaultdict[int, _Parts] = defaultdict(
+            lambda: (Duration(), Duration(), Duration())
+        )
 
     def record_success(self, request: CountedRequest, now_ns: int) -> None:
         latency_ns = now_ns - request.arrived_ns
@@ -166,9 +164,6 @@ class ModelStatistics:
         self.times[bisect_left(_BOUNDS_NS, lookup_ns)] += 1
         self.queue.add(1, 0)
         self.cache_hit.add(1, lookup_ns)
-
-    def record_cache_miss(self, lookup_ns: int) -> None:
-        self.cache_miss.add(1, lookup_ns)
 
     def record_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
         """Add the time of an insertion to those of a request that missed the cache."""

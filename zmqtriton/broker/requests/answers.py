@@ -124,7 +124,7 @@ class Answers:
         if peer is not None:
             del peer.requests[request.row.id]
         if request.retained_blocks:
-            self._blocks.release_kept(request)
+            self._blocks.release(wire.BROKER, request.retained_blocks)
         if generation.is_retired:
             self.check_drained(generation)
 

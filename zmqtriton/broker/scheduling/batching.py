@@ -7,6 +7,7 @@ when an instance is idle, and know no clock but the times they are given.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest
@@ -73,17 +74,17 @@ class BatchingQueue(Queue):
         self._delay_ns = int(batching.get("max_queue_delay_microseconds", 0)) * 1000
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        return self._pop(self._size(now_ns))
+        return self._pop(self.size_of_batch(self.levels, now_ns))
 
     def is_ready(self, now_ns: int) -> bool:
-        return self._size(now_ns) > 0
+        return self.size_of_batch(self.levels, now_ns) > 0
 
-    def _size(self, now_ns: int) -> int:
-        """Return how many requests are to be executed together now."""
+    def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
+        """Return how many of these requests are to be executed together now."""
         self.due_ns = 0
-        if self.levels.first() is None:
+        candidate = self._find_candidate(waiting)
+        if candidate is None:
             return 0
-        candidate = self._find_candidate()
         due_ns = candidate.oldest_ns + self._delay_ns
         if candidate.preferred and (now_ns < due_ns or not self._delay_ns):
             return candidate.preferred
@@ -92,15 +93,15 @@ class BatchingQueue(Queue):
         self.due_ns = due_ns
         return 0
 
-    def _find_candidate(self) -> _BatchCandidate:
-        """Find the next possible batch of a queue that is not empty.
+    def _find_candidate(self, waiting: Iterable[InflightRequest]) -> _BatchCandidate | None:
+        """Find the next possible batch; None without a request.
 
         A request that is too large by itself was checked against another configuration, and goes
         alone.
         """
         count = size = preferred = oldest_ns = 0
         key: int | None = None
-        for request in self.levels:
+        for request in waiting:
             larger = size + request.elements
             if key is None:
                 key, oldest_ns = request.row.batch_key, request.queued_ns
@@ -113,7 +114,7 @@ class BatchingQueue(Queue):
             oldest_ns = min(oldest_ns, request.queued_ns)
             if size in self._preferred:
                 preferred = count
-        return _BatchCandidate(count, size, preferred, oldest_ns, False)
+        return _BatchCandidate(count, size, preferred, oldest_ns, False) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
         """Take this many requests, which must be there."""

@@ -19,6 +19,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.metrics import MetricsConfig
+from zmqtriton_floor.process import references
 from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
 
@@ -42,6 +43,8 @@ class GenerationRegistry:
         self._latencies = StatisticsFactory(MetricsConfig(), no_clock)
         #: A model with a batcher begins when so many of its requests wait.
         self._held_requests = 0
+        #: Reference to what has a scheduler follow an affinity; "" if models have none.
+        self._affinity = ""
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
         #: Generations that are gone, with the one that takes the requests still on their way to
@@ -58,7 +61,7 @@ class GenerationRegistry:
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
         self._latencies = StatisticsFactory(settings.metrics, clock)
-        self._held_requests = settings.held_requests
+        self._held_requests, self._affinity = settings.held_requests, settings.affinity
 
     def __getitem__(self, number: int) -> Generation:
         return self.by_number[number]
@@ -77,6 +80,8 @@ class GenerationRegistry:
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
         scheduler = Scheduler(new)
+        if self._affinity and "AFFINITY" in new.config.get("parameters", {}):
+            references.load(self._affinity)(scheduler)
         scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
             scheduler.rate = ExecutionRate(self._shared_rate(new))

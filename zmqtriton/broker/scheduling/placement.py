@@ -17,8 +17,8 @@ class Placement:
         has_concurrent_batches: bool,
         has_sequences: bool,
     ) -> None:
-        self._instances = instances
-        self._ahead = ahead
+        self.instances = instances
+        self.ahead = ahead
         #: An instance may be given another batch while it executes one.
         self._has_concurrent_batches = has_concurrent_batches
         #: The sequence batcher chooses the instances.
@@ -27,11 +27,8 @@ class Placement:
         self.is_limited = False
         #: The instance that became idle last has the warmest caches and goes first.
         self._idle: list[Instance] = []
-
-    @property
-    def usual_execution_ns(self) -> int:
-        """The mean time of the last executions; 0 before the first has ended."""
-        return self._ahead.mean_ns
+        #: Counters beside the statistics, by name.
+        self.counts: dict[str, int] = {}
 
     def limit(self) -> None:
         """Let the rate limiter decide when an instance begins."""
@@ -44,10 +41,13 @@ class Placement:
 
     def finish_batch(self, instance: Instance, execution_ns: int) -> None:
         """Take note that an instance has executed a batch, and in what time."""
-        ahead = self._ahead
+        ahead = self.ahead
         ahead.mean_ns += (execution_ns - ahead.mean_ns) // 8 if ahead.mean_ns else execution_ns
-        is_idle = instance.state is InstanceState.IDLE
-        if is_idle and instance.membership is None and not self._has_sequences:
+        if (
+            instance.state is InstanceState.IDLE
+            and instance.membership is None
+            and not self._has_sequences
+        ):
             self._idle.append(instance)
 
     def take_instance(self, waiting: int, now_ns: int) -> Instance | None:
@@ -60,9 +60,7 @@ class Placement:
             instance = idle.pop()
             if instance.state is InstanceState.IDLE:
                 return instance
-        return self._instance_with_free_slot() or self._ahead.target(
-            self._instances, waiting, now_ns
-        )
+        return self._instance_with_free_slot() or self.ahead.target(self.instances, waiting, now_ns)
 
     def give_back(self, instance: Instance) -> None:
         """Take back what take_instance() has returned: there is no batch for it yet."""
@@ -73,5 +71,5 @@ class Placement:
         """The instance that can begin most batches beside those that it executes."""
         if not (self._has_concurrent_batches or self.is_limited):
             return None
-        best = max(self._instances.values(), key=lambda one: one.startable_batches, default=None)
+        best = max(self.instances.values(), key=lambda one: one.startable_batches, default=None)
         return best if best is not None and best.startable_batches > 0 else None

@@ -104,6 +104,12 @@ class PriorityLevel(Place):
         self.size -= 1
         return request
 
+    def take(self, request: InflightRequest) -> None:
+        """Take a waiting request that is not the next."""
+        (self._late if request.is_late else self._in_time).remove(request)
+        request.place = None
+        self.size -= 1
+
     def _waiting_in_time(self) -> Iterator[InflightRequest]:
         return (r for r in self._in_time if r.place is self and not r.is_late)
 

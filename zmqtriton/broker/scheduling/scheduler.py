@@ -27,14 +27,13 @@ class Scheduler:
         self.sequences: SequenceBatcher | None = None
         if generation.has_sequences:
             self.sequences = SequenceBatcher(generation.model, config)
-        self._queue = queue_of(config)
-        self._ahead = SendingAhead(
-            is_batching="dynamic_batching" in config,
-            has_queue_rules=self._queue.levels.has_rules,
-        )
+        self.queue = queue_of(config)
         self.placement = Placement(
             self.instances,
-            ahead=self._ahead,
+            ahead=SendingAhead(
+                is_batching="dynamic_batching" in config,
+                has_queue_rules=self.queue.levels.has_rules,
+            ),
             has_concurrent_batches="MAX_INFLIGHT" in config.get("parameters", {}),
             has_sequences=generation.has_sequences,
         )
@@ -73,14 +72,14 @@ class Scheduler:
         """Queue a request; return True if the queue limits its time or the number of such."""
         if self.generation.order is not None:
             self.generation.order.add(request.peer, request.row)
-        level = self._queue.levels.of(request)
+        level = self.queue.levels.of(request)
         level.add(request)
         self.pending += 1
         return level.is_limited
 
     def is_crowded(self, request: InflightRequest) -> bool:
         """True if a request is in the queue, and more like it are than may be."""
-        return request.place is not None and self._queue.levels.of(request).is_crowded
+        return request.place is not None and self.queue.levels.of(request).is_crowded
 
     def reschedule(self, request: InflightRequest, now_ns: int) -> bool:
         """Queue a request for its next step, which the same stub executes.
@@ -104,7 +103,7 @@ class Scheduler:
         if self.sequences is not None:
             self.sequences.begin_steps(request)
         else:
-            self._queue.levels.of(request).add(request)
+            self.queue.levels.of(request).add(request)
 
     @property
     def waiting(self) -> int:
@@ -121,11 +120,11 @@ class Scheduler:
         """Return when a request has waited in the queue for as long as it may; 0 is never."""
         if request.place is None or request.is_late:
             return 0
-        return self._queue.levels.of(request).policy.expiry_ns(request)
+        return self.queue.levels.of(request).policy.expiry_ns(request)
 
     def delay(self, request: InflightRequest) -> bool:
         """Act on a queue timeout: True if the request may wait on behind the others."""
-        level = self._queue.levels.of(request)
+        level = self.queue.levels.of(request)
         if request.place is not level or not level.policy.delays:
             return False
         level.demote(request)
@@ -142,7 +141,7 @@ class Scheduler:
         for request in requests:
             request.recall()
         if self.sequences is None:  # otherwise they are queued already
-            self._queue.put_back(requests)
+            self.queue.put_back(requests)
         self.pending += len(requests)
 
     def has_ready(self, instance: Instance, now_ns: int) -> bool:
@@ -154,7 +153,7 @@ class Scheduler:
             return False
         if self.sequences is not None:
             return self.sequences.assignment.has_ready(instance)
-        return self._queue.is_ready(now_ns)
+        return self.queue.is_ready(now_ns)
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
         """Return the next batch and its stub; None while nobody is idle or nothing is due."""
@@ -175,10 +174,10 @@ class Scheduler:
             return chosen
         instance = self.placement.take_instance(self.pending, now_ns)
         if instance is None:
-            self._due_ns = self._ahead.due_ns
+            self._due_ns = self.placement.ahead.due_ns
             return None
-        batch = self._queue.pop_batch(now_ns)
-        self._due_ns = self._queue.due_ns
+        batch = self.queue.pop_batch(now_ns)
+        self._due_ns = self.queue.due_ns
         if not batch:
             self.placement.give_back(instance)
             return None
@@ -195,4 +194,4 @@ class Scheduler:
 
     def queued(self) -> list[InflightRequest]:
         """Return all queued requests, in the order in which they will be executed."""
-        return self._queue.waiting() if self.sequences is None else self.sequences.waiting()
+        return self.queue.waiting() if self.sequences is None else self.sequences.waiting()

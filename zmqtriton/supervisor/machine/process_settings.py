@@ -81,7 +81,7 @@ class Machine(NamedTuple):
     http_addons: tuple[str, ...] = ()
     #: References to the steps of requests.
     steps: tuple[str, ...] = ()
-    #: References to parts of processes that add-ons have.
+    #: References to parts of processes that add-ons have, by name.
     parts: Mapping[str, str] = {}
 
 
@@ -141,6 +141,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
             storage_directory=machine.storage_directory,
             named_directory=machine.named_directory,
             serving_roles=tuple(sorted(SERVING_ROLES)),
+            affinity=machine.parts.get("affinity", ""),
         ),
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
         frontend=_frontend(options, machine, log, memory, metrics, on_demand),
@@ -210,7 +211,8 @@ def _frontend(
             options.model_control_mode,
             options.strict_readiness,
             on_demand,
-            machine.parts.get("division", ""),
+            division=machine.parts.get("division", ""),
+            steps=machine.parts.get("steps_of_models", ""),
         ),
         http=_http(options, machine),
         grpc=_grpc(options, machine),

@@ -157,7 +157,7 @@ class Generation:
             return
         if self.final_config is None:
             # What else they need is known when the first one has completed the configuration.
-            if self._is_allowed(lambda claims: claims.claim_processes(self.number, len(slots))):
+            if self._is_allowed(lambda claims: limit.claim(self.number, len(slots))):
                 self.add_instances(slots)
             return
         if self._is_allowed(lambda claims: claims.claim(self.number, slots)):

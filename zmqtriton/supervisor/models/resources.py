@@ -44,10 +44,6 @@ class ResourceClaims:
         self.gpu_limits.check(generation, places)
         self.instance_limit.claim(generation, len(places))
 
-    def claim_processes(self, generation: int, instances: int) -> None:
-        """Claim for instances of which nothing else is known yet. Raises Unavailable."""
-        self.instance_limit.claim(generation, instances)
-
     def leave(self, generation: int) -> None:
         """Take note that a generation ends; what it has claimed is free when it has ended."""
         self.instance_limit.leave(generation)

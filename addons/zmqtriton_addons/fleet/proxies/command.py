@@ -71,6 +71,14 @@ def _option(
     "Requests with an equal value of this header go to one server.",
 )
 @_option(
+    "affinity-header",
+    "",
+    _HEADER,
+    "NAME",
+    "Requests with an equal value of this header go to one server, unless it has half as many "
+    "requests again as others: that of models with AFFINITY header:NAME.",
+)
+@_option(
     "model-header",
     "X-Model",
     _HEADER,

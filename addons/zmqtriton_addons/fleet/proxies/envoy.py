@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zmqtriton.yaml_text import yaml_lines
-from zmqtriton_addons.fleet.proxies.layout import Group, Layout, split_address
+from zmqtriton_addons.fleet.proxies.layout import BALANCE_FACTOR, Group, Layout, split_address
 from zmqtriton_addons.fleet.servers.nodes import Node
 
 _NOTE = """\
@@ -23,7 +23,7 @@ _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _LONGEST = "600s"
 #: Nothing that a server has begun with is sent again.
 _RETRY_UNSENT = "connect-failure,refused-stream,reset-before-request"
-_SEQUENCES = "_sequences"
+_SEQUENCES, _AFFINITY = "_sequences", "_affinity"
 
 
 def render(layout: Layout) -> str:
@@ -98,7 +98,7 @@ def _grpc_routes(layout: Layout) -> Iterator[dict[str, Any]]:
 def _dealt(
     layout: Layout, group: Group, where: dict[str, Any], host: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the routes of what matches: those of sequences, and all others."""
+    """Yield the routes of what matches: those of sequences, of affinities, and all others."""
     action = {
         "timeout": "0s",
         "idle_timeout": _LONGEST,
@@ -106,17 +106,19 @@ def _dealt(
     }
     if host:
         action["host_rewrite_literal"] = host
-    if header := layout.sequence_header:
+    for header, kind in ((layout.sequence_header, _SEQUENCES), (layout.affinity_header, _AFFINITY)):
+        if not header:
+            continue
         is_there = {"name": header, "present_match": True}
-        of_sequence = {
-            "cluster": group.name + _SEQUENCES,
+        hashed = {
+            "cluster": group.name + kind,
             "hash_policy": [{"header": {"header_name": header}}],
             **action,
-            "retry_policy": _retries(False),
+            "retry_policy": _retries(layout.may_repeat and kind == _AFFINITY),
         }
         yield {
             "match": {**where, "headers": [*where.get("headers", ()), is_there]},
-            "route": of_sequence,
+            "route": hashed,
         }
     yield {"match": where, "route": {"cluster": group.name, **action}}
 
@@ -136,6 +138,11 @@ def _clusters(layout: Layout, group: Group, service: str) -> Iterator[dict[str, 
     yield _cluster(layout, group, service, group.name, "LEAST_REQUEST")
     if layout.sequence_header:
         yield _cluster(layout, group, service, group.name + _SEQUENCES, "RING_HASH")
+    if layout.affinity_header:
+        cluster = _cluster(layout, group, service, group.name + _AFFINITY, "RING_HASH")
+        bounds = {"hash_balance_factor": BALANCE_FACTOR}
+        cluster["common_lb_config"]["consistent_hashing_lb_config"] = bounds
+        yield cluster
 
 
 def _cluster(layout: Layout, group: Group, service: str, name: str, policy: str) -> dict[str, Any]:

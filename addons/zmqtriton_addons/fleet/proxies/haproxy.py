@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton_addons.fleet.proxies.layout import AUTHORITY, Group, Layout, split_address
+from zmqtriton_addons.fleet.proxies.layout import (
+    AUTHORITY,
+    BALANCE_FACTOR,
+    Group,
+    Layout,
+    split_address,
+)
 from zmqtriton_addons.fleet.servers.nodes import Node
 
 #: How servers are checked; one that is added by a command has no defaults.
@@ -134,7 +140,13 @@ def _backend_name(group: Group, service: str = "") -> str:
 
 
 def _backend(layout: Layout, group: Group) -> Iterator[str]:
-    yield "    balance leastconn"
+    if layout.affinity_header:
+        yield "    # Requests without it are dealt by turns."
+        yield f"    balance hdr({layout.affinity_header})"
+        yield "    hash-type consistent sdbm avalanche"
+        yield f"    hash-balance-factor {BALANCE_FACTOR}"
+    else:
+        yield "    balance leastconn"
     yield f"    option httpchk GET {group.probe_path}"
     if layout.probe_headers:
         headers = "".join(f" hdr {name} {_quote(value)}" for name, value in layout.probe_headers)

@@ -11,6 +11,8 @@ from zmqtriton_floor.access.hosts import is_loopback
 from zmqtriton_floor.errors import InvalidArgument
 
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
+#: A server gets no more by affinity than this share of the mean, in percent.
+BALANCE_FACTOR = 150
 #: The header that has the host of a call over gRPC, perhaps with a port.
 AUTHORITY = ":authority"
 
@@ -64,6 +66,8 @@ class Layout(NamedTuple):
     statistics: str
     #: Requests with an equal value of this header go to the same server.
     sequence_header: str
+    #: Others with an equal value of this one do while that server is not too busy; "" for none.
+    affinity_header: str = ""
     #: Requests over gRPC that have a model's name in this header go to servers with that model.
     model_header: str = ""
     #: Likewise those whose authority is MODEL.DOMAIN.

@@ -42,6 +42,7 @@ from zmqtriton.repository import (
     misnamed_config_warnings,
 )
 from zmqtriton_addons import table
+from zmqtriton_addons.affinity.problems import affinity_warnings
 from zmqtriton_addons.tools.checking.configurations import (
     CheckOptions,
     configuration_problems,
@@ -120,7 +121,8 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         here = to_warning(problem) if problem.is_host_specific else problem
         problems.append(locate(here, path, positions))
     problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
-    problems += [locate(p, path, positions) for p in route_problems(config)]
+    for problem in (*route_problems(config), *affinity_warnings(config)):
+        problems.append(locate(problem, path, positions))
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)
     findings.has_auto_completion = completes

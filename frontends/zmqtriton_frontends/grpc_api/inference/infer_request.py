@@ -34,10 +34,6 @@ def header_of(call: Call, name: bytes) -> str | None:
     return ",".join(values) if values else None
 
 
-def metadata_of(call: Call) -> Sequence[tuple[str, str | bytes]]:
-    return call.metadata
-
-
 def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
     """Return an inference.ModelInferRequest and its raw tensors.
 
@@ -67,6 +63,9 @@ def ask_of(
     """Return what a message asks for, for a client that reads many responses or just one."""
     target = request.model_name, request.model_version
     read = partial(read_content, request, raw, takes_streams)
-    header, metadata = partial(header_of, call), partial(metadata_of, call)
-    parts = target, read, header, metadata, call.grant, call.deadline_ns, now_ns(), steps
+    header = partial(header_of, call)
+    parts = (
+        *(target, read, header, lambda: call.metadata),
+        *(call.grant, call.deadline_ns, now_ns(), steps),
+    )
     return make(Ask, parts)

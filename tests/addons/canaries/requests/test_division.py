@@ -45,7 +45,7 @@ def catalogue() -> Catalogue:
 @cache
 def entrance_of(catalogue: Catalogue) -> Entrance:
     gateway: Any = SimpleNamespace(
-        settings=frontend_settings("http", division=addons.part("division")),
+        settings=frontend_settings("http", parts=addons.own_rows()[addons.PARTS]),
         catalogue=catalogue,
         traces=Traces(),
         entrances=None,

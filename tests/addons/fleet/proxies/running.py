@@ -56,10 +56,10 @@ class RunningProxy:
     def status(self, path: str) -> int:
         return status_of(f"http://127.0.0.1:{self.http_port}{path}")
 
-    def server_of(self, sequence: str) -> str:
-        """The --id of the server that a request of a sequence is sent to."""
+    def server_of(self, value: str, header: str = "X-Sequence") -> str:
+        """The --id of the server that a request with this header is sent to."""
         url = f"http://127.0.0.1:{self.http_port}/v2"
-        request = urllib.request.Request(url, headers={"X-Sequence": sequence})
+        request = urllib.request.Request(url, headers={header: value})
         with urllib.request.urlopen(request, timeout=20) as answer:
             return str(json.load(answer)["name"])
 

@@ -23,6 +23,7 @@ EVERYTHING = (
     "--model=Resnet",
     "--model-domain=models.example",
     "--may-repeat",
+    "--affinity-header=X-Session",
     "--header=Authorization: a \"b' $c",
 )
 
@@ -129,6 +130,7 @@ def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
         (("10.0.0.1:1", "--model=a b"), "its name is not plain"),
         (("10.0.0.1:1", "--sequence-header=a b"), "no name of a header"),
         (("10.0.0.1:1", "--model-header=a b"), "no name of a header"),
+        (("10.0.0.1:1", "--affinity-header=a b"), "no name of a header"),
         (("10.0.0.1:1", "--model-domain=a b"), "'a b' is no domain"),
         (("10.0.0.1:1", "--follow"), "--follow and --write go together"),
         (("10.0.0.1:1", "--receive=0.0.0.0:1"), "--receive needs --follow"),

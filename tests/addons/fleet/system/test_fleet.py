@@ -134,7 +134,12 @@ def test_each_proxy_deals_requests_of_one_connection_to_both_servers(
 ) -> None:
     before = [(answered(s, MODEL), answered(s, "add_sub")) for s in servers]
 
-    with proxy_of(kind, announcements, tmp_path, model=MODEL) as proxy:
+    affinity = "--affinity-header=X-Session"
+    with proxy_of(kind, announcements, tmp_path, affinity, model=MODEL) as proxy:
+        sessions = [f"session-{number}" for number in range(16)]
+        homes = [proxy.server_of(session, "X-Session") for session in sessions]
+        assert 2 == len(set(homes))
+        assert homes == [proxy.server_of(session, "x-session") for session in sessions]
         with SteadyLoad(proxy.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
             eventually(lambda: len(asking.answers) > PER_SECOND // 2, 60)
         infer_over_grpc(proxy)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
@@ -31,14 +30,10 @@ class ModelFiles:
     ) -> None:
         """Set up, in the loop of the selector; `pids` get those of the readers."""
         start = partial(start_reader, ReaderTasks(ModelReader(options, gpus)))
-        self._readers = Readers(selector, start, call_later, pids)
-        self.repositories = Repositories(options, self._readers, call_later)
+        self.readers = Readers(selector, start, call_later, pids)
+        self.repositories = Repositories(options, self.readers, call_later)
         host = host_of(options, gpus)
-        self.lookups = ModelLookups(self.repositories, self._readers, call_later, host)
-
-    def describe_readers(self) -> list[dict[str, Any]]:
-        """Describe the processes that read, for the status."""
-        return self._readers.describe()
+        self.lookups = ModelLookups(self.repositories, self.readers, call_later, host)
 
     def close(self) -> None:
-        self._readers.close(_END_WITHIN_S)
+        self.readers.close(_END_WITHIN_S)

@@ -1,0 +1,70 @@
+"""The rule of a model: what of a request says where it goes, and when that is given up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+AFFINITY, BUSIER_BY = "AFFINITY", "AFFINITY_BUSIER_BY"
+HEADER, PARAMETER, INPUT = "header", "parameter", "input"
+MAX_BUSIER_BY = 1_000_000
+_USUALLY_BUSIER_BY = 4
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_MAX_NAME = 1024
+#: A prefix of an input that is longer is its whole.
+_MAX_BYTES = 1 << 30
+
+
+class Rule(NamedTuple):
+    """The place of the value in a request."""
+
+    source: str
+    name: str
+    #: How many bytes of an input count; 0: all.
+    size: int = 0
+
+
+def parse(text: str) -> Rule | None:
+    """Return the rule of a text; None for any other text."""
+    source, _, name = text.partition(":")
+    size = 0
+    head, colon, tail = name.rpartition(":")
+    if source == INPUT and colon and tail.isascii() and tail.isdigit():
+        name, size = head, int(tail[:_MAX_NAME])
+        if not 0 < size <= _MAX_BYTES:
+            return None
+    if source not in (HEADER, PARAMETER, INPUT) or not 0 < len(name) <= _MAX_NAME:
+        return None
+    if source == HEADER and not _HEADER_NAME.fullmatch(name):
+        return None
+    return Rule(source, name, size)
+
+
+def text_of(config: Mapping[str, Any], name: str) -> str:
+    """Return the text of a parameter; "" without it."""
+    parameters = config.get("parameters") or {}
+    return str((parameters.get(name) or {}).get("string_value", ""))
+
+
+def busier_by(config: Mapping[str, Any]) -> int:
+    """Return by how many requests an instance may be busier than the idlest."""
+    text = text_of(config, BUSIER_BY)
+    if text:
+        return int(text)
+    is_batching = "dynamic_batching" in config
+    return max(_USUALLY_BUSIER_BY, config.get("max_batch_size", 0) if is_batching else 0)
+
+
+def number_of(value: Any) -> int:
+    """Return the number by which bytes travel to the broker; it is never 0."""
+    return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") >> 1 or 1
+
+
+def weight(number: int, instance: str) -> bytes:
+    """Return how much an instance wants a request; the one that wants it most gets it.
+
+    So a number keeps its instance when others come and go (rendezvous hashing).
+    """
+    return blake2b(instance.encode(), digest_size=8, salt=number.to_bytes(8, "big")).digest()

@@ -1,0 +1,199 @@
+"""Which instance gets a request, as the broker decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.broker.world import MILLISECOND, S2, S3, BrokerHarness, F, Page, S, request
+from zmqtriton import addons
+from zmqtriton_addons.affinity.rule import weight
+from zmqtriton_floor.settings.broker import BrokerSettings
+
+_STUBS = (S, S2, S3)
+
+
+def world(*stubs: int, **config: Any) -> BrokerHarness:
+    by = str(config.pop("busier_by", 2))
+    parameters = {
+        "AFFINITY": {"string_value": "header:X"},
+        "AFFINITY_BUSIER_BY": {"string_value": by},
+        **config.pop("parameters", {}),
+    }
+    settings = BrokerSettings(affinity=addons.part("affinity"))
+    config |= {"parameters": parameters}
+    return BrokerHarness.serving(*(stubs or _STUBS), config=config, settings=settings)
+
+
+def numbers_of(stub: int, stubs: tuple[int, ...] = _STUBS) -> Iterator[int]:
+    """Yield numbers of requests that belong to a stub."""
+    for number in range(1, 10_000):
+        if stub == max(stubs, key=lambda one: weight(number, f"m_{one}")):
+            yield number
+
+
+def figures(of: BrokerHarness) -> tuple[int, int]:
+    own = of.figures()
+    return own["affinity_hits"], own["affinity_misses"]
+
+
+def test_equal_requests_go_to_one_instance_whoever_is_idle() -> None:
+    broker = world()
+    for own_id in range(1, 13):
+        stub = _STUBS[own_id % 3]
+        broker.infer(F, request(own_id, affinity=next(numbers_of(stub))))
+        assert [own_id] == broker.executing(stub)
+        broker.finish_batch(stub)
+    assert (12, 0) == figures(broker)
+
+
+def test_a_request_waits_for_its_instance_until_that_is_busier_by_so_many() -> None:
+    broker, number = world(busier_by=2), next(numbers_of(S2))
+
+    broker.infer(F, *(request(own_id, affinity=number) for own_id in (1, 2)))
+    assert ([1], [], []) == tuple(map(broker.executing, (S2, S, S3))), "the second one waits"
+
+    broker.infer(F, request(3, affinity=number))
+    others = broker.executing(S) + broker.executing(S3)
+    assert [3] == others, "two have come before it"
+
+    broker.finish_batch(S2)
+    assert [2] == broker.executing(S2)
+    assert (2, 1) == figures(broker)
+
+
+def test_a_request_without_a_number_goes_to_the_idlest_and_counts_nowhere() -> None:
+    broker = world(busier_by=9)
+    broker.infer(F, *(request(own_id, affinity=next(numbers_of(S))) for own_id in (1, 2, 3)))
+    broker.infer(F, request(4), request(5))
+
+    assert ([1], [4], [5]) == tuple(sorted(map(broker.executing, _STUBS)))
+    assert (1, 0) == figures(broker)
+
+
+def test_one_that_waits_holds_up_nobody_behind_it() -> None:
+    broker = world(busier_by=9)
+    mine, other = next(numbers_of(S)), next(numbers_of(S3))
+    broker.infer(F, *(request(own_id, affinity=mine) for own_id in (1, 2, 3)))
+    broker.infer(F, request(4, affinity=other))
+
+    assert ([1], [4]) == (broker.executing(S), broker.executing(S3))
+    for own_id in (2, 3):
+        broker.finish_batch(S)
+        assert [own_id] == broker.executing(S), "in their order"
+
+
+def test_when_an_instance_dies_its_requests_go_to_another_and_come_back_with_it() -> None:
+    broker, number = world(busier_by=9), next(numbers_of(S))
+    rest = (S2, S3)
+    heir = max(rest, key=lambda one: weight(number, f"m_{one}"))
+    broker.infer(F, *(request(own_id, affinity=number) for own_id in (1, 2)))
+    broker.kill_peer(S)
+
+    assert [2] == broker.executing(heir), "what waited for it"
+    assert ["m_2" in text for text in broker.texts(1)] == [True], "what it had is told"
+    broker.finish_batch(heir)
+
+    broker.add_stub(S)
+    broker.infer(F, request(3, affinity=number))
+    assert [3] == broker.executing(S)
+
+
+def test_batches_are_of_requests_with_the_same_instance() -> None:
+    broker = world(
+        max_batch_size=4,
+        dynamic_batching={"max_queue_delay_microseconds": 5000},
+        busier_by=100,
+    )
+    first, second = next(numbers_of(S)), next(numbers_of(S2))
+    for own_id in range(1, 8):
+        broker.infer(F, request(own_id, affinity=first if own_id % 2 else second))
+    assert [1, 3, 5, 7] == broker.executing(S), "a full batch goes at once"
+    assert [] == broker.executing(S2)
+
+    broker.tick(5 * MILLISECOND)
+    assert [2, 4, 6] == broker.executing(S2), "and what is less when its time is over"
+
+
+def test_a_full_batch_goes_before_others_that_may_still_grow() -> None:
+    broker = world(max_batch_size=2, dynamic_batching={}, busier_by=100)
+    first, second = next(numbers_of(S)), next(numbers_of(S2))
+    rows = [(1, first), (2, second), (3, second), (4, first)]
+    broker.infer(F, *(request(own_id, affinity=number) for own_id, number in rows))
+
+    assert ([1, 4], [2, 3]) == (broker.executing(S), broker.executing(S2))
+
+
+def test_an_instance_that_has_several_batches_gets_more_until_it_is_busier_by_so_many() -> None:
+    broker = world(S, S2, busier_by=3)
+    for serial in (S3,):
+        broker.add_stub(serial, concurrency=8)
+    for serial in (S, S2):
+        broker.kill_peer(serial)
+        broker.add_stub(serial, concurrency=8)
+    number = next(numbers_of(S))
+    broker.infer(F, *(request(own_id, affinity=number) for own_id in range(1, 5)))
+
+    assert [1, 2, 3] == broker.executing(S)
+    assert [4] == broker.executing(S2) + broker.executing(S3)
+
+
+def test_what_was_sent_to_a_stub_that_dies_before_it_begins_is_executed_once() -> None:
+    broker, number = world(S, S2), next(numbers_of(S, (S, S2)))
+    broker.kill_peer(S)
+    broker.add_stub(S, page=Page())
+    broker.infer(F, request(1, affinity=number), request(2, affinity=number))
+    assert [1] == broker.executing(S)
+
+    broker.kill_peer(S)
+    seen = []
+    while broker.executing(S2):
+        seen += [work.id for work in broker.finish_batch(S2)]
+
+    assert [1, 2] == seen
+    assert 2 == len(broker.finals(F, 1) + broker.finals(F, 2))
+
+
+def test_a_cancelled_request_leaves_and_a_single_instance_has_all() -> None:
+    broker, number = world(S), next(numbers_of(S3))
+    broker.infer(F, *(request(own_id, affinity=number) for own_id in (1, 2, 3)))
+    broker.cancel(F, 2)
+    broker.finish_batch(S)
+
+    assert [3] == broker.executing(S)
+    assert (2, 0) == figures(broker)
+
+
+def test_a_long_queue_is_not_read_for_each_batch() -> None:
+    broker, number = world(busier_by=2), next(numbers_of(S))
+    queue = broker.core.generations.schedulers[1].queue
+    read = 0
+
+    class Levels:
+        def __iter__(self) -> Iterator[Any]:
+            nonlocal read
+            for one in levels:
+                read += 1
+                yield one
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(levels, name)
+
+    levels = queue.levels
+    broker.infer(F, *(request(own_id, affinity=number) for own_id in range(1, 501)))
+    queue.levels = Levels()  # type: ignore[assignment]
+    for _ in range(30):
+        for stub in _STUBS:
+            broker.finish_batch(stub)
+
+    assert 90 <= read < 90 * 2 * 10
+
+
+def test_models_without_a_rule_have_the_usual_placement() -> None:
+    settings = BrokerSettings(affinity=addons.part("affinity"))
+    broker = BrokerHarness.serving(S, settings=settings)
+    scheduler = broker.core.generations.schedulers[1]
+
+    assert "Placement" == type(scheduler.placement).__name__
+    assert "Queue" == type(scheduler.queue).__name__
+    assert "affinity_hits" not in broker.figures()
