@@ -46,9 +46,9 @@ FEATURES = "zmqtriton.features"
 #: Parts of processes that only our own add-ons have. In the supervisor `control_groups` has the
 #: kernel limit models, and `stores` knows addresses of repositories; in frontends `division`
 #: divides the requests to a model between two versions, `steps_of_models` returns the steps of
-#: requests to one, and `grpcio` carries RPCs by that library; in the metrics process `history` keeps
-#: samples and answers for them, `agent_check` answers HAProxy, and `open_metrics` chooses the form
-#: of the page; in the broker `affinity` has a scheduler follow its model's, whose errors
+#: requests to one, and `grpcio` carries RPCs by that library; in the metrics process `history`
+#: keeps samples and answers for them, `agent_check` answers HAProxy, and `open_metrics` chooses
+#: the form of the page; in the broker `affinity` has a scheduler follow its model's, whose errors
 #: `affinity_problems` finds.
 PARTS = "zmqtriton.parts"
 #: What other packages may add to.

@@ -40,10 +40,12 @@ TABLES: dict[str, dict[str, str]] = {
         "repository": "zmqtriton_addons.ctl.repositories:repository",
         "restart": "zmqtriton_addons.ctl.reloading:restart",
         "scale": "zmqtriton_addons.ctl.scaling:scale",
+        "sleep": "zmqtriton_addons.sleeping.ctl:sleep",
         "stacks": "zmqtriton_addons.ctl.stacks:stacks",
         "stats": "zmqtriton_addons.ctl.statistics:stats",
         "top": "zmqtriton_addons.ctl.statistics:top",
         "undrain": "zmqtriton_addons.ctl.drains:undrain",
+        "wake": "zmqtriton_addons.sleeping.ctl:wake",
     },
     "zmqtriton.http": {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
@@ -77,6 +79,7 @@ TABLES: dict[str, dict[str, str]] = {
         "reloading": "zmqtriton_addons.reloading.reloading:Reloader",
         "repositories": "zmqtriton_addons.operations.repositories:RepositoryRegistry",
         "scaling": "zmqtriton_addons.scaling.autoscaler:Autoscaler",
+        "sleeping": "zmqtriton_addons.sleeping.sleep:Sleeping",
         "storage": "zmqtriton_addons.storage.object_stores:ObjectStores",
     },
     "zmqtriton.parts": {

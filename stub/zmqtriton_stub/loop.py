@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
@@ -115,6 +115,7 @@ class Stub:
             wire.StreamListener: self._listen,
             wire.LogSettings: _change_logs,
             wire.NewEpoch: self._change_broker,
+            wire.Call: lambda call: self._instance.tell(self._rest(call)),
         }
         #: What closes a fork's copies of the connections.
         self._on_fork = [lifeline.abandon]
@@ -184,6 +185,17 @@ class Stub:
             self._asker.leave()
             self._connect_broker()
             self._asker.follow(self._bootstrap)
+
+    def _rest(self, call: wire.Call) -> wire.CallResult:
+        """Have the model sleep, unless it has requests, or wake up."""
+        try:
+            if self._link.pending:
+                return wire.CallResult(call.id, Unavailable.number, "it has requests", "")
+            self._model.rest(call.verb == "sleep")
+        except Exception as error:  # noqa: BLE001 - the model's code may raise anything
+            return wire.CallResult(call.id, InternalError.number, clip(describe(error)), "")
+        self._process.collect()
+        return wire.CallResult(call.id, 0, "", "")
 
     def _listen(self, _: wire.StreamListener) -> None:
         """Take subscribers of a decoupled model at another listener from now on."""
@@ -414,7 +426,7 @@ class Stub:
             self._watch_lifeline()
         for _ in range(len(self._inbox)):
             message = self._inbox.popleft()
-            if type(message) is wire.Finalize:
+            if type(message) in (wire.Finalize, wire.Call):
                 self._inbox.append(message)  # it has time until the model is back
             else:
                 self._handle_message(message)

@@ -87,7 +87,7 @@ class Model:
         self.is_ready: Callable[[], Any] | None = None
         #: Made for the first coroutine.
         self.event_loop: AbstractEventLoop | None = None
-        self._is_decoupled = False
+        self._is_decoupled = self._is_asleep = False
         #: How many batches it executes at once: more than one only if execute() is a coroutine.
         self.slots = 1
         self._must_return_none = (
@@ -140,8 +140,19 @@ class Model:
             else:
                 instance.log("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
 
+    def rest(self, sleeps: bool) -> None:
+        """Have the model give its memory back, or take it again; a request wakes it up, too."""
+        for name in ("wake_up", "sleep"):
+            if not hasattr(self._instance, name):
+                raise TritonModelException(f"its TritonPythonModel has no {name}()")
+        if sleeps is not self._is_asleep:
+            (self._instance.sleep if sleeps else self._instance.wake_up)()
+            self._is_asleep = sleeps
+
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
         """Return the responses; or a task that goes on in the background, for `result_of`."""
+        if self._is_asleep:
+            self.rest(False)
         if self._execute is None:
             raise TritonModelException(self._lack_of_execute())
         count = len(requests)

@@ -535,6 +535,18 @@ LAYERS = (
         )
     ),
     Layer(
+        "zmqtriton_addons.sleeping",
+        (_FLOOR, "zmqtriton.supervisor", "zmqtriton_addons.sleeping"),
+        (),
+        "is a feature of the supervisor, and decides",
+    ),
+    Layer(
+        "zmqtriton_addons.sleeping.ctl",
+        ("zmqtriton.control_client", "zmqtriton.ctl"),
+        ("click",),
+        "asks a running server",
+    ),
+    Layer(
         "zmqtriton_addons.canaries",
         (
             _FLOOR,

@@ -69,6 +69,11 @@ TESTED = {
     "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
     "servers": "addons/ctl/system/test_ctl_results.py"
     "::test_results_are_documents_where_they_are_asked_for",
+    **dict.fromkeys(
+        ("sleep", "wake"),
+        "addons/sleeping/test_sleeping_models.py"
+        "::test_a_sleeping_model_gives_its_memory_back_and_wakes_up_for_a_request",
+    ),
     "stacks": "operations/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
     "stats": "addons/ctl/system/test_ctl_infer.py::test_statistics_have_rates_and_means",
     "status": "operations/test_ctl.py::test_the_status_is_the_real_processes_and_counts",

@@ -40,7 +40,7 @@ BRAINS = (
         f"zmqtriton_addons.{room}"
         for room in (
             *("affinity", "canaries", "draining", "on_demand", "operations", "reloading"),
-            "scaling",
+            *("scaling", "sleeping"),
         )
     ),
     "zmqtriton_addons.storage.object_stores",

@@ -18,7 +18,7 @@ from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, execution_progress, wire
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import COUNTER
@@ -288,6 +288,95 @@ def test_batches_of_one_message_are_executed_in_their_order(tmp_path: Path) -> N
         assert ids == answered
         assert 0 == stub.finish()
     assert ["initialize", "2", "1", "finalize"] == stub.events
+
+
+class Resting(Same):
+    """A model that sleeps."""
+
+    def sleep(self) -> None:
+        self.events.append("sleep")
+
+    def wake_up(self) -> None:
+        self.events.append("wake_up")
+
+
+def rest(stub: HostedStub, verb: str) -> wire.CallResult:
+    stub.send_message(wire.Call(9, verb, "{}"))
+    answer: wire.CallResult = stub.receive_message(wire.CallResult)
+    assert 9 == answer.id
+    return answer
+
+
+def test_a_model_sleeps_when_it_is_told_and_wakes_up_for_a_request(tmp_path: Path) -> None:
+    with HostedStub(tmp_path, Resting) as stub:
+        stub.begin()
+        for verb in ("wake", "sleep", "sleep"):
+            assert (0, "") == rest(stub, verb)[1:3]
+        assert isinstance(stub.infer(fp32("A")), wire.ResponseBody)
+        assert isinstance(stub.infer(fp32("A")), wire.ResponseBody)
+        for verb in ("sleep", "wake"):
+            assert (0, "") == rest(stub, verb)[1:3]
+
+        assert 0 == stub.finish()
+    slept = ["sleep", "wake_up", "execute", "execute", "sleep", "wake_up"]
+    assert ["initialize", *slept, "finalize"] == stub.events
+    assert stub.surroundings.collected, "what it let go of is free"
+
+
+def test_a_model_without_both_words_is_not_put_to_sleep(tmp_path: Path) -> None:
+    class Sleepless(Same):
+        def sleep(self) -> None:
+            self.events.append("sleep")
+
+    with HostedStub(tmp_path, Sleepless) as stub:
+        stub.begin()
+
+        answer = rest(stub, "sleep")
+
+        assert InternalError.number == answer.code
+        assert "its TritonPythonModel has no wake_up()" in answer.text
+        assert 0 == stub.finish()
+    assert "sleep" not in stub.events
+
+
+def test_a_model_that_cannot_wake_up_fails_its_request_and_tries_again(tmp_path: Path) -> None:
+    class Heavy(Resting):
+        failures = 1
+
+        def wake_up(self) -> None:
+            super().wake_up()
+            if self.failures:
+                self.failures -= 1
+                raise MemoryError("no room for the weights")
+
+    with HostedStub(tmp_path, Heavy) as stub:
+        stub.begin()
+        rest(stub, "sleep")
+
+        outcome = stub.infer(fp32("A"))
+        assert isinstance(outcome, wire.Outcome)
+        assert "no room for the weights" in outcome.text
+        assert isinstance(stub.infer(fp32("A")), wire.ResponseBody)
+        assert 0 == stub.finish()
+    assert ["sleep", "wake_up", "wake_up", "execute"] == stub.events[1:-1]
+
+
+def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> None:
+    class Keeping(Resting):
+        def execute(self, requests: Any) -> None:
+            senders.extend(request.get_response_sender() for request in requests)
+
+    senders: list[Any] = []
+    with HostedStub(tmp_path, Keeping, model_transaction_policy={"decoupled": True}) as stub:
+        stub.begin()
+        stub.send_batches([body()])
+        stub.receive_results()
+
+        assert (Unavailable.number, "it has requests") == rest(stub, "sleep")[1:3]
+        senders.pop().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        stub.receive_results()
+        assert (0, "") == rest(stub, "sleep")[1:3]
+        assert 0 == stub.finish()
 
 
 def test_the_next_broker_is_told_what_is_owed_and_gets_the_answer(tmp_path: Path) -> None:

@@ -383,7 +383,8 @@ class Children:
         If the process is dead it is lost; the death is reported separately.
         """
         child = self._children.get(serial)
-        if child is not None and child.progress_page is not None and type(message) is wire.Call:
+        is_probe = type(message) is wire.Call and message.verb == "is_ready"
+        if child is not None and child.progress_page is not None and is_probe:
             self._probes.send(serial, message)
             return
         if child is not None and type(message) is wire.ReadinessLifeline:

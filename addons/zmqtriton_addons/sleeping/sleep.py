@@ -1,0 +1,152 @@
+"""Has the instances of a model sleep and wake up. Does no I/O.
+
+An instance calls `TritonPythonModel.sleep()` between two executions, and `wake_up()` when it is
+told to or has a request. So a sleeping model is ready, and nothing holds its requests back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from zmqtriton.supervisor import (
+    ControlCall,
+    CoreParts,
+    Feature,
+    HelperOwner,
+    InstanceState,
+    Model,
+    Send,
+    Verb,
+    Verbs,
+    always,
+    required_model_name,
+    serving_generations,
+)
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Reason
+
+SLEEP, WAKE = "sleep", "wake"
+#: The numbers of these calls; below are others that stubs answer.
+_FIRST = 1 << 48
+
+#: Gets the number of instances that have done it, or the first error.
+Done = Callable[[int | ZmqTritonError], None]
+
+
+class _Turn:
+    """A question to several instances at once."""
+
+    def __init__(self, word: str, model: str, at_s: float, done: Done) -> None:
+        self.word, self.model, self.at_s, self.done = word, model, at_s, done
+        self.waiting: dict[tuple[int, int], str] = {}
+        self.count = 0
+        self.error: ZmqTritonError | None = None
+
+
+class Sleeping(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan, self._server = core.plan, core.server
+        self._numbers = itertools.count(_FIRST)
+        self._turns: list[_Turn] = []
+        #: When each model was put to sleep; a request since then has woken up an instance of it.
+        self._since_s: dict[str, float] = {}
+
+    @property
+    def verbs(self) -> Verbs:
+        verb = partial(Verb, needs_repository=True, of_operators=True, changes=always)
+        return {word: verb(partial(self._answer, word)) for word in (SLEEP, WAKE)}
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        return (self,)
+
+    def load_ended(self, name: str) -> None:
+        self._since_s.pop(name, None)  # its instances are new ones, and awake
+
+    # ------------------------------------------------------------- what is asked
+
+    def _answer(self, word: str, call: ControlCall) -> None:
+        name = required_model_name(call.arguments)
+        model = self._server.models.get(name)
+        if model is None:
+            raise NotFound(f"there is no model '{name}'")
+
+        def done(result: int | ZmqTritonError) -> None:
+            count = {"model": name, "instances": result}
+            call.answer(result if isinstance(result, ZmqTritonError) else count)
+
+        self._ask(word, model, done)
+
+    def _ask(self, word: str, model: Model, done: Done) -> None:
+        """Ask all instances of a model; `done` is called when all have answered."""
+        turn = _Turn(word, model.name, self._plan.now_s, done)
+        generations = serving_generations(model.versions)
+        instances = (one for generation in generations for one in generation.instances)
+        for instance in [one for one in instances if one.state is InstanceState.READY]:
+            number = next(self._numbers)
+            turn.waiting[instance.serial, number] = instance.name
+            self._plan.enqueue(Send(instance.serial, wire.Call(number, word, "{}")))
+        if not turn.waiting:
+            raise Unavailable(f"model '{model.name}' has no instance that is ready")
+        self._turns.append(turn)
+
+    # -------------------------------------------------------------- what is heard
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        for turn in self._turns:
+            name = turn.waiting.pop((serial, answer.id), None)
+            if name is None:
+                continue
+            if answer.code:
+                turn.error = turn.error or from_number(answer.code, f"'{name}': {answer.text}")
+            else:
+                turn.count += 1
+            self._look_at(turn)
+            return True
+        return False
+
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+        for turn in list(self._turns):
+            for key in [key for key in turn.waiting if key[0] == serial]:
+                lost = Unavailable(f"'{turn.waiting.pop(key)}': {reason.text}")
+                turn.error = turn.error or lost
+                self._look_at(turn)
+
+    def _look_at(self, turn: _Turn) -> None:
+        if turn.waiting:
+            return
+        self._turns.remove(turn)
+        if turn.word == SLEEP and not turn.error:
+            self._since_s[turn.model] = turn.at_s
+        else:
+            self._since_s.pop(turn.model, None)
+        turn.done(turn.error or turn.count)
+
+    # ---------------------------------------------------------- what is shown
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Describe the models that sleep, for the status."""
+        for entry in counts:
+            since_s = self._since_s.get(entry["model"])
+            if since_s is not None and entry["last_arrival_s"] > since_s:
+                del self._since_s[entry["model"]]
+        now_s = self._plan.now_s
+        return {"asleep_s": {name: now_s - at_s for name, at_s in self._since_s.items()}}
+
+    # ------------------------------------------ helpers have these; it starts none
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        """Take no note: instances are not its own."""
+
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take no note: nothing is prepared."""
+
+    def describe_processes(self) -> list[dict[str, Any]]:
+        return []
+
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        return []
