@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 47_080,
     "tests": 70_540,
-    "tests/addons": 28_250,
+    "tests/addons": 28_280,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 220,
     f"{ADDONS}sleeping": 110,
@@ -51,7 +51,7 @@ STATEMENTS = {
     f"{ADDONS}tools": 5_960,
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 3_100,
-    f"{ADDONS}web_sockets": 480,
+    f"{ADDONS}web_sockets": 500,
     f"{ADDONS}jobs": 1_780,
     f"{ADDONS}batches": 930,
 }

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from contextlib import aclosing
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import falcon.asgi
@@ -48,6 +49,8 @@ _MAX_REQUEST_BYTES = 64 << 20
 _LENGTH_BYTES = 4
 #: A message to cancel is no longer.
 _MAX_CANCEL_BYTES = 1 << 10
+#: When the client goes, these many end in one turn of the loop.
+_CANCELLED_AT_ONCE = 16
 #: Silence of a client after which a server that leaves ends its connection.
 _QUIET_S = 1.0
 _FINAL = "triton_final_response"
@@ -134,10 +137,20 @@ class _Conversation:
         except Unavailable as error:
             await self._socket.close(frames.TRY_AGAIN_LATER, error.text)
         finally:
-            tasks = [watching, *self._requests]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self._socket.end()
+            watching.cancel()
+            try:
+                await self._cancel_all()
+            finally:  # this may be cancelled again
+                for answering in self._requests:
+                    answering.cancel()
+
+    async def _cancel_all(self) -> None:
+        """Cancel all requests, some at a time: many clients may leave at once."""
+        while some := [*islice(self._requests, _CANCELLED_AT_ONCE)]:
+            for answering in some:
+                answering.cancel()
+            await asyncio.wait(some)
 
     async def _read(self) -> None:
         while (message := await self._socket.receive()) is not None:

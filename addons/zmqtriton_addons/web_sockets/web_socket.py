@@ -73,7 +73,7 @@ class WebSocket:
         self._hold = hold
         self._held = 0
         self._turn = turn
-        #: A closing frame was sent.
+        #: Nothing more is sent: a closing frame was, or the client has left.
         self._is_closing = False
         #: When something has come last.
         self.heard_at = asyncio.get_running_loop().time()
@@ -130,6 +130,9 @@ class WebSocket:
         if not self._is_closing:
             self._is_closing = True
             await self._upgraded.write((closing(code, text),))
+
+    def end(self) -> None:
+        self._is_closing = True
 
     async def fail(self, violation: Violation) -> None:
         await self.close(violation.code, violation.text)

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from zmqtriton_addons.web_sockets.stream import _Conversation
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.gateway import StreamItem
@@ -28,6 +30,8 @@ class World:
         self.turns = Turns(later, lambda: self.now, lambda: self.now)
         #: The clients that were sent something, in this order.
         self.sent: list[str] = []
+        #: The number of streams that have ended.
+        self.ended = 0
 
     async def send(self, name: str) -> None:
         self.sent.append(name)
@@ -42,11 +46,20 @@ class World:
         async def responses(*_: object) -> AsyncIterator[StreamItem]:
             for number in range(items):
                 yield StreamItem(None, InternalError("one"), number == items - 1)
+            try:
+                await asyncio.sleep(0 if items else 60)
+            finally:
+                self.ended += 1
 
         async def send(*_: object) -> None:
             await self.send(name)
 
-        socket: Any = SimpleNamespace(send=send, rest=lambda is_resting: None)
+        async def receive() -> None:
+            await asyncio.sleep(60)
+
+        socket: Any = SimpleNamespace(
+            send=send, receive=receive, rest=lambda is_resting: None, end=lambda: None
+        )
         inference: Any = SimpleNamespace(entrance=SimpleNamespace(responses=responses))
         req: Any = SimpleNamespace(
             turn=self.turn(),
@@ -91,5 +104,31 @@ def test_requests_are_sent_in_their_order_however_much_there_is_to_do() -> None:
             await asyncio.sleep(0)
 
         assert names == list(dict.fromkeys(name for name in world.sent if name in names))
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_client_that_goes_ends_its_requests_some_at_a_time(times: int) -> None:
+    async def test() -> None:
+        world = World()
+        conversation = world.conversation("stream", 0)
+        for _ in range(300):
+            await conversation._start(CHECKED, None, 1)
+        running = asyncio.ensure_future(conversation.run())
+        await asyncio.sleep(0.01)
+
+        running.cancel()
+        steps = []
+        while world.ended < 300:
+            before = world.ended
+            await asyncio.sleep(0)
+            steps.append(world.ended - before)
+            if times > 1:
+                running.cancel()
+
+        assert times > 1 or max(steps) < 50
+        with pytest.raises(asyncio.CancelledError):
+            await running
 
     asyncio.run(asyncio.wait_for(test(), 20))
