@@ -1,4 +1,4 @@
-"""The destinations of OpenTelemetry's spans and metrics: options over its own variables.
+"""The destinations of OpenTelemetry's spans, metrics and logs: options over its own variables.
 
 Read at start by the command line, so that errors are reported there, and again by the process that
 exports.
@@ -15,8 +15,12 @@ from urllib.parse import unquote, urlsplit
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _DEFAULT_URL = "http://localhost:4318"
 #: The kinds of what is sent, as paths and variables have them.
-TRACES, METRICS = "traces", "metrics"
-_OPTIONS = {TRACES: "--trace-config opentelemetry,url", METRICS: "--otlp-metrics"}
+TRACES, METRICS, LOGS = "traces", "metrics", "logs"
+_OPTIONS = {
+    TRACES: "--trace-config opentelemetry,url",
+    METRICS: "--otlp-metrics",
+    LOGS: "--otlp-logs",
+}
 _SERVICE = "service.name"
 #: Triton's name for itself.
 _DEFAULT_SERVICE = "triton-inference-server"

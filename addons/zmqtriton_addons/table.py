@@ -64,6 +64,7 @@ TABLES: dict[str, dict[str, str]] = {
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
+        "otlp_logs": "zmqtriton_addons.otlp_logs",
         "otlp_metrics": "zmqtriton_addons.otlp_metrics",
         "routes": "zmqtriton_addons.routes.process",
         "storage": "zmqtriton_addons.storage",
@@ -161,6 +162,12 @@ LOCAL_SERVICES = {
         "options": ("otlp_metrics_interval_secs",),
         "check": "zmqtriton_addons.otlp_metrics.options:problem",
         "metrics": "zmqtriton_addons.otlp_metrics.figures:metrics",
+    },
+    "otlp_logs": {
+        "title": "OtlpLogs",
+        "switch": "otlp_logs",
+        "check": "zmqtriton_addons.otlp_logs.options:problem",
+        "metrics": "zmqtriton_addons.otlp_logs.figures:metrics",
     },
 }
 

@@ -153,6 +153,27 @@ LAYERS = (
         "is a step of requests, and sums",
     ),
     Layer(
+        "zmqtriton_addons.otlp_logs",
+        (
+            _FLOOR,
+            "zmqtriton.otlp_destination",
+            "zmqtriton_addons.otlp_logs",
+            "zmqtriton_addons.otlp_metrics.options",
+            "zmqtriton_addons.otlp_metrics.outages",
+            "zmqtriton_addons.otlp_metrics.pusher",
+            "zmqtriton_addons.tracing.otlp",
+            "zmqtriton_addons.tracing.posting",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.metrics_api.model_metrics",
+            "zmqtriton_frontends.metrics_api.services",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.serving",
+            "zmqtriton_protos",
+        ),
+        (),
+        "follows the log, and pushes it",
+    ),
+    Layer(
         "zmqtriton_addons.open_metrics",
         (
             _FLOOR,

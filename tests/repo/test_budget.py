@@ -19,14 +19,15 @@ ADDONS = "addons/zmqtriton_addons/"
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
     "core": 47_080,
-    "tests": 70_540,
-    "tests/addons": 28_280,
+    "tests": 70_580,
+    "tests/addons": 28_420,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 220,
     f"{ADDONS}sleeping": 110,
     f"{ADDONS}token_metrics": 390,
     f"{ADDONS}open_metrics": 100,
-    f"{ADDONS}otlp_metrics": 420,
+    f"{ADDONS}otlp_logs": 170,
+    f"{ADDONS}otlp_metrics": 440,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_360,
     f"{ADDONS}commands": 260,
@@ -56,7 +57,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 930,
 }
 #: The modules of core and add-ons.
-FILES = 1_120
+FILES = 1_130
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -47,7 +47,7 @@ _OWN = frozenset(
 #: Options of the local services of add-ons, which nobody reads without these.
 _OF_ADD_ONS = frozenset(
     "access_log capture capture_byte_size capture_to jobs jobs_keep_secs jobs_max_bytes "
-    "otlp_metrics otlp_metrics_interval_secs routes token_metrics webhook_allow "
+    "otlp_logs otlp_metrics otlp_metrics_interval_secs routes token_metrics webhook_allow "
     "webhook_secret_file zmq_door zmq_door_restricted".split()
 )
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)

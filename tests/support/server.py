@@ -51,6 +51,7 @@ _ROLE_PATTERNS = (
     ("access_log", re.compile(r"zmqtriton_addons[./]access_log")),
     ("capture", re.compile(r"zmqtriton_addons[./]capture")),
     ("token_metrics", re.compile(r"zmqtriton_addons[./]token_metrics")),
+    ("otlp_logs", re.compile(r"zmqtriton_addons[./]otlp_logs")),
     ("otlp_metrics", re.compile(r"zmqtriton_addons[./]otlp_metrics")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),

@@ -193,6 +193,7 @@ class Options:
     #: The URL of a collector; empty: none.
     otlp_metrics: str = ""
     otlp_metrics_interval_secs: int = 0
+    otlp_logs: str = ""
     #: None: nobody checks.
     agent_check_port: int | None = None
 

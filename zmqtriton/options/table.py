@@ -95,6 +95,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             read=read.one_of(("default", "ISO8601", "json"), "invalid argument for --log-format"),
         ),
         a.text("log-file", "File to log to instead of stderr."),
+        a.text(
+            "otlp-logs",
+            "URL of an OpenTelemetry collector to which the log is pushed, too, over OTLP/HTTP.",
+        ),
     ),
     "Model Repository": (
         a.texts(

@@ -31,14 +31,14 @@ def problem(options: Mapping[str, Any]) -> str:
     return ""
 
 
-def complete_url(url: str) -> str:
-    """Return the URL of metrics; the path may be left out."""
+def complete_url(url: str, path: str = _PATH) -> str:
+    """Return the URL, with the path of metrics or logs if it has none."""
     url = url if "://" in url else f"http://{url}"
     try:
         has_path = urlsplit(url).path not in ("", "/")
     except ValueError:
         has_path = True  # it is refused as it is
-    return url if has_path else url.rstrip("/") + _PATH
+    return url if has_path else url.rstrip("/") + path
 
 
 def interval_s(option: int, environment: Mapping[str, str]) -> float:

@@ -1,0 +1,11 @@
+"""The figures of the process that pushes the log, which the page asks for at each scrape."""
+
+from __future__ import annotations
+
+from zmqtriton_addons.otlp_logs.options import SERVICE
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.metrics_api.services import Figures, at_socket
+
+
+def metrics(gateway: Gateway) -> Figures:
+    return at_socket(gateway, SERVICE)
