@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from tests.addons.jobs.asking import ask
+from tests.support.server import Server
+
+FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=b"}
+_FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
+    b'Content-Disposition: form-data; name="file"; filename="f"\r\n\r\n%b\r\n--b--'
+)
 CHAT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 
 
@@ -26,3 +34,15 @@ def text_of(*lines: Any) -> bytes:
     return b"".join(
         (one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in lines
     )
+
+
+def form_of(*lines: Any) -> bytes:
+    """Return the form in which a client sends a file, as FORM_TYPE."""
+    return _FORM % text_of(*lines)
+
+
+def begin(server: Server, *lines: Any) -> str:
+    """Begin a batch of chats, and return its id."""
+    file = ask(server, "/v1/files", form_of(*lines), FORM_TYPE).document["id"]
+    fields = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+    return str(ask(server, "/v1/batches", json.dumps(fields).encode()).document["id"])

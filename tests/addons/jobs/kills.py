@@ -1,6 +1,7 @@
 """Kills under submissions of jobs and batches.
 
-No promised job is lost, none runs twice where none may, and each line of a batch is answered once.
+No promised job is lost, none runs twice where none may, the end of each whose client wants that is
+told by its webhook, and each line of a batch is answered once.
 
     python -m tests.addons.jobs.kills --kills 2000
 
@@ -19,12 +20,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from http.client import HTTPException
 from pathlib import Path
 
-from tests.addons.batches.requests import CHAT, line, text_of
+from tests.addons.batches.requests import CHAT, FORM_TYPE, form_of, line
 from tests.addons.jobs.asking import ENDS, add_journal, ask, submit
+from tests.addons.jobs.webhook_receiver import App, Post, webhook_options
 from tests.support.journal import executions
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -35,18 +37,44 @@ _MODELS = ("journal", "again")
 _WITHIN_S = 300.0
 _BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
 _LINES = 100
-_FORM = (
-    b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
-    b'Content-Disposition: form-data; name="file"; filename="f"\r\n\r\n%b\r\n--b--'
-)
+
+
+class Receiver(App):
+    """The receiver of webhooks; notes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The state and the id of the message of each post, by job.
+        self.by_job: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        self.unsigned: list[Post] = []
+
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        post = Post(path, headers, body)
+        if not post.is_signed:
+            self.unsigned.append(post)
+        data = post.document["data"]
+        self.by_job[data["id"]].append((data["state"], post.message))
+        return 200, b"{}"
+
+    def faults(self, to_tell: set[str], states: dict[str, str]) -> list[str]:
+        """Return what is wrong with the webhooks of jobs that have ended."""
+        eventually(lambda: to_tell <= self.by_job.keys(), _WITHIN_S)
+        wrong = [
+            f"{job} is {states[job]}, its receiver was told {posts}"
+            for job, posts in self.by_job.items()
+            if job in states and set(posts) != {(states[job], posts[0][1])}
+        ]
+        return wrong + [f"not signed: {post}" for post in self.unsigned]
 
 
 class Submitters:
     """Clients that submit jobs one after the other, and note those that were promised."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, receiver: Receiver) -> None:
         self.promised: dict[str, str] = {}
-        self._server = server
+        #: Those with a webhook: half of them.
+        self.to_tell: set[str] = set()
+        self._server, self._receiver = server, receiver
         self._is_over = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(number,)) for number in range(_SUBMITTERS)
@@ -57,13 +85,16 @@ class Submitters:
         while not self._is_over.is_set():
             number += 1
             name, model = f"{worker} {number}", _MODELS[number % 2]
+            headers = {"Webhook": self._receiver.url} if number % 4 < 2 else {}
             try:
-                reply = submit(self._server, name, number % 3, model)
+                reply = submit(self._server, name, number % 3, model, headers)
             except (OSError, HTTPException):
                 time.sleep(0.02)  # nobody is there, or it was killed before it promised anything
                 continue
             if reply.status == 202:
                 self.promised[reply.document["id"]] = name
+                if headers:
+                    self.to_tell.add(reply.document["id"])
             time.sleep(0.01)
 
     def start(self) -> None:
@@ -93,10 +124,9 @@ class Batches:
         self._thread.join()
 
     def _run(self) -> None:
-        form = _FORM % text_of(*(line(f"line {n}", f"word {n}") for n in range(_LINES)))
-        kind = {"Content-Type": "multipart/form-data; boundary=b"}
+        form = form_of(*(line(f"line {n}", f"word {n}") for n in range(_LINES)))
         while not self._is_over.is_set():
-            file = self._insist("/v1/files", form, kind)
+            file = self._insist("/v1/files", form, FORM_TYPE)
             fields = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
             batch = self._insist("/v1/batches", json.dumps(fields).encode(), {})
             if batch:
@@ -199,12 +229,13 @@ def main() -> int:
     parser.add_argument("--until", default="", metavar="HH:MM", help="end then at the latest")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="job-kills-") as place:
-        on = ["--jobs", "--allow-openai"]
+        receiver = Receiver()
+        on = [*webhook_options(Path(place), receiver.authority), "--allow-openai"]
         server = Server(Path(place) / "s", ["parrot"], options=on, frontends=())
         add_journal(server)
         add_journal(server, "again", JOBS_REPEAT="true")
-        with server:
-            submitters, batches = Submitters(server), Batches(server)
+        with receiver, server:
+            submitters, batches = Submitters(server, receiver), Batches(server)
             killer = Killer(server, submitters, options.seed)
             submitters.start()
             batches.start()
@@ -232,9 +263,12 @@ def main() -> int:
                 f"kills {dict(killer.kills)}; jobs {len(states)}: {dict(Counter(states.values()))}"
             )
             _say(f"lost {lost}, succeeded without an execution {unexecuted}, twice {twice}")
+            untold = receiver.faults(submitters.to_tell, states)
+            posts = sum(map(len, receiver.by_job.values()))
+            _say(f"webhooks of {len(submitters.to_tell)} jobs, {posts} posts, wrong {untold}")
             wrong = batches.faults()
             _say(f"batches of {_LINES} lines {len(batches.begun)}, wrong {wrong}")
-    return 1 if lost or unexecuted or twice or wrong else 0
+    return 1 if lost or unexecuted or twice or untold or wrong else 0
 
 
 if __name__ == "__main__":

@@ -7,16 +7,19 @@ import json
 import time
 from typing import Any
 
+from tests.addons.batches.requests import CHAT, FORM_TYPE, form_of, line
 from tests.faults.mixed_clients import RIGHT, HttpClient, HungError, WrongAnswerError
 from tests.support.server import Server
 
 #: Whose jobs run once, and whose may run again when they were lost; one with a route.
 ONCE, AGAIN, ROUTED = "later", "again", "routed"
 #: What is added to a day's server, and the instances that it has then.
-OPTIONS = ("--jobs", "--routes")
+OPTIONS = ("--jobs", "--routes", "--allow-openai")
 INSTANCES = {ONCE: 1, AGAIN: 1, ROUTED: 1, f"{ROUTED}.routes": 1}
 _WITHIN_S, _LOOK_S, _MOST_TIMES = 120.0, 0.05, 100
 _UNDER_WAY = ("queued", "running")
+_BATCH_UNDER_WAY = ("validating", "in_progress", "finalizing")
+_LINES = 20
 _REPEAT = 'parameters { key: "JOBS_REPEAT" value { string_value: "true" } }\n'
 _INTERRUPTED = "while the job ran"
 _ROUTES = """
@@ -40,6 +43,7 @@ def add_models(server: Server) -> None:
         server.add_model("journal", name)
     with (server.repository / AGAIN / "config.pbtxt").open("a") as config:
         config.write(_REPEAT)
+    server.add_model("parrot")
     code = _ROUTES.replace("@JOURNAL@", repr(str(server.journal)))
     (server.repository / ROUTED / "1" / "routes.py").write_text(code)
 
@@ -76,7 +80,7 @@ class JobClient(HttpClient):
         method: str,
         path: str,
         expected: int,
-        body: str = "",
+        body: str | bytes = "",
         headers: dict[str, str] | None = None,
         *,
         may_be_gone: bool = False,
@@ -99,19 +103,49 @@ class JobClient(HttpClient):
             raise HungError(f"no end of {self.own_id}: {what}")
         time.sleep(_LOOK_S)
 
-    def _once(self, method: str, path: str, body: str, headers: dict[str, str]) -> tuple[int, Any]:
+    def _once(
+        self, method: str, path: str, body: str | bytes, headers: dict[str, str]
+    ) -> tuple[int, Any]:
         if self._connection is None:
             port = self.server.http_port
             self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
         self._connection.request(method, path, body or None, headers)
         answer = self._connection.getresponse()
-        return answer.status, json.loads(answer.read() or b"{}")
+        text = answer.read() or b"{}"
+        if path.endswith("/content") and answer.status == 200:
+            return 200, [json.loads(line) for line in text.splitlines()]
+        return answer.status, json.loads(text)
 
 
 class RepeatedJobClient(JobClient):
     """The same of a model whose jobs may run again."""
 
     model = AGAIN
+
+
+class BatchClient(JobClient):
+    """One batch after the other, each of whose lines is answered once, maybe by an error."""
+
+    model = "parrot"
+
+    def ask(self) -> str:
+        ids = [f"line {number}" for number in range(_LINES)]
+        form = form_of(*(line(own_id) for own_id in ids))
+        file = self._insist("POST", "/v1/files", 200, form, {**self.headers, **FORM_TYPE})["id"]
+        fields = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+        batch = self._insist("POST", "/v1/batches", 200, json.dumps(fields))
+        while batch["status"] in _BATCH_UNDER_WAY:
+            self._wait(f"{batch['id']}: {batch['status']}")
+            batch = self._insist("GET", f"/v1/batches/{batch['id']}", 200)
+        outputs = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name]]
+        rows = [
+            row
+            for own_id in outputs
+            for row in self._insist("GET", f"/v1/files/{own_id}/content", 200)
+        ]
+        if batch["status"] != "completed" or sorted(ids) != sorted(r["custom_id"] for r in rows):
+            raise WrongAnswerError(f"{batch} has {rows}")
+        return RIGHT
 
 
 class RouteClient(HttpClient):
@@ -129,4 +163,4 @@ class RouteClient(HttpClient):
         return RIGHT
 
 
-KINDS = ((JobClient, 2), (RepeatedJobClient, 1), (RouteClient, 1))
+KINDS = ((JobClient, 2), (RepeatedJobClient, 1), (BatchClient, 1), (RouteClient, 1))

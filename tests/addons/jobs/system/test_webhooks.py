@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-import json
 import os
 import re
 import signal
@@ -14,55 +11,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
+from tests.addons.jobs.webhook_receiver import KEY, SECRET, App, webhook_options
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
-from tests.support.receivers.post_receiver import PostReceiver
 from tests.support.server import ROOT, Server, free_ports
 from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
-KEY = b"a secret of the test, 32 bytes .."
-SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
 OTHER_SECRET = f"whsec_{base64.b64encode(KEY[::-1]).decode()}"
-
-
-class Post(NamedTuple):
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def message(self) -> str:
-        return self.headers["webhook-id"]
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.body)
-
-
-class App(PostReceiver):
-    """The receiver of webhooks; answers with these statuses first."""
-
-    def __init__(self, *statuses: int) -> None:
-        super().__init__("/done")
-        self.posts: list[Post] = []
-        self.statuses = list(statuses)
-
-    @property
-    def authority(self) -> str:
-        return self.url.split("/")[2]
-
-    def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        self.posts.append(Post(path, headers, body))
-        return (self.statuses.pop(0) if self.statuses else self.status), b"{}"
-
-    def of(self, job: str) -> list[Post]:
-        return [post for post in self.posts if post.document["data"]["id"] == job]
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +39,6 @@ def silent() -> Iterator[socket.socket]:
         yield listener
 
 
-def _options(directory: Path, *allowed: str) -> list[str]:
-    secret = directory / "secret"
-    secret.write_text(SECRET)
-    words = [f"--webhook-allow={entry}" for entry in allowed]
-    return ["--jobs", *words, f"--webhook-secret-file={secret}"]
-
-
 @pytest.fixture(scope="module")
 def guide_port() -> int:
     return free_ports(1)[0]
@@ -98,7 +52,7 @@ def server(
     name = OPTION.replace("@DIRECTORY@", str(directory))
     quiet = f"127.0.0.1:{silent.getsockname()[1]}"
     allowed = (app.authority, quiet, f"127.0.0.1:{guide_port}", "localhost")
-    options = [*_options(directory, *allowed), name]
+    options = [*webhook_options(directory, *allowed), name]
     server = Server(directory / "server", options=options, frontends=())
     add_journal(server)
     with server:
@@ -128,10 +82,7 @@ def test_the_end_of_a_job_is_posted_with_a_signature(server: Server, app: App) -
     assert {"url": app.url, "state": "delivered", "tries": 1} == state.pop("webhook")
     del state["response"]
     assert ("job.succeeded", state) == (post.document["type"], post.document["data"])
-    timestamp = post.headers["webhook-timestamp"]
-    signed = f"{post.message}.{timestamp}.".encode() + post.body
-    digest = hmac.new(KEY, signed, hashlib.sha256).digest()
-    assert f"v1,{base64.b64encode(digest).decode()}" == post.headers["webhook-signature"]
+    assert post.is_signed
     assert "application/json" == post.headers["content-type"]
     assert "zmqtriton/" in post.headers["user-agent"]
 
@@ -262,7 +213,7 @@ def test_no_webhook_is_lost_by_a_death(server: Server, app: App) -> None:
 )
 def test_no_webhook_is_lost_by_a_restart(tmp_path: Path) -> None:
     app = App()
-    server = Server(tmp_path / "s", options=_options(tmp_path, app.authority), frontends=())
+    server = Server(tmp_path / "s", options=webhook_options(tmp_path, app.authority), frontends=())
     add_journal(server)
     with server:
         jobs = [_submit(server, f"{number}", app.url) for number in range(5)]
