@@ -20,6 +20,7 @@ TABLES: dict[str, dict[str, str]] = {
         "simulate": "zmqtriton_addons.tools.simulation.command:run_simulate",
     },
     "zmqtriton.ctl": {
+        "batches": "zmqtriton_addons.batches.ctl:batches",
         "bench": "zmqtriton_addons.tools.benching.command:bench",
         "canary": "zmqtriton_addons.ctl.canaries:canary",
         "capture": "zmqtriton_addons.capture.showing:capture",

@@ -318,6 +318,12 @@ LAYERS = (
         "gives files and batches to the process of jobs, and keeps nothing",
     ),
     Layer(
+        "zmqtriton_addons.batches.ctl",
+        (_FLOOR, "zmqtriton.ctl", "zmqtriton_addons.jobs.ctl"),
+        ("click",),
+        "asks the process of jobs for its batches",
+    ),
+    Layer(
         "zmqtriton_addons.batches.process",
         (
             _FLOOR,

@@ -15,8 +15,12 @@ _CHANGES_A_FLEET = (
     "addons/fleet/system/test_fleet.py::test_each_server_is_shown_changed_and_drained"
 )
 _CHANGES_JOBS = "addons/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
+_CHANGES_BATCHES = (
+    "addons/batches/system/test_batches.py::test_the_operator_sees_and_cancels_batches_of_all"
+)
 #: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
+    "batches cancel": _CHANGES_BATCHES,
     "bench": "addons/ctl/system/test_ctl_results.py"
     "::test_a_benchmark_counts_failures_with_their_text",
     "canary abort": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",

@@ -166,9 +166,9 @@ def _request(body: bytes) -> Document:
     for name in ("input_file_id", "endpoint", "completion_window"):
         if type(fields.get(name)) is not str:
             raise RefusedField(f"'{name}' must be a text", name)
-    if fields.get("output_expires_after") is not None:
-        text = "'output_expires_after' is not supported; --jobs-keep-secs says how long"
-        raise RefusedField(text, "output_expires_after")
+    expiry = fields.get("output_expires_after") or {}
+    if type(expiry) is not dict:
+        raise RefusedField("'output_expires_after' must be an object", "output_expires_after")
     window = fields["completion_window"]
     match = _WINDOW.fullmatch(window)
     if match is None:
@@ -179,6 +179,7 @@ def _request(body: bytes) -> Document:
         "window": window,
         "window_s": int(match[1]) * _SECONDS[match[2]],
         "metadata": _metadata(fields.get("metadata")),
+        "output_expires_after": expiry,
     }
 
 

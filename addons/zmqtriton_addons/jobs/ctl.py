@@ -38,7 +38,7 @@ def jobs(context: click.Context, failed: bool, limit: int, form: str) -> None:
     if context.invoked_subcommand:
         return
     state = "failed" if failed else ""
-    document = _ask(context, {"verb": "list", "state": state, "limit": limit})["jobs"]
+    document = ask_jobs(context, {"verb": "list", "state": state, "limit": limit})["jobs"]
     if form == "table":
         print_table(_HEADER, [_row(job) for job in document])
     else:
@@ -76,7 +76,7 @@ def _change(
         raise click.UsageError("name jobs, or say which by an option", context)
     document = {"verb": verb, "ids": list(ids), "states": list(states)}
     count = 0
-    while some := _ask(context, document)["count"]:
+    while some := ask_jobs(context, document)["count"]:
         count += some
         if ids:
             break
@@ -86,7 +86,9 @@ def _change(
         print_document(form, {"jobs": count})
 
 
-def _ask(context: click.Context, document: dict[str, Any]) -> dict[str, Any]:
+def ask_jobs(context: click.Context, document: dict[str, Any]) -> dict[str, Any]:
+    """Ask the process of jobs of the server that a command is about, and return its answer."""
+
     def question(client: Any) -> dict[str, Any]:
         path = client.identity.addresses.get(SERVICE)
         if path is None:
@@ -99,7 +101,7 @@ def _ask(context: click.Context, document: dict[str, Any]) -> dict[str, Any]:
             raise NotFound(answer["reason"])
         return answer
 
-    is_change = document["verb"] != "list"
+    is_change = document["verb"] not in ("list", "batch list")
     answer: dict[str, Any] = run_with_client(context, question, to_change=is_change)
     return answer
 

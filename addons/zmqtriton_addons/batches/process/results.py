@@ -199,7 +199,7 @@ def submit(store: Store, batch: Batch, lines: Sequence[tuple[str, Line]], positi
             *(own_id, batch.owner, None, b"", model, batch.endpoint, "", _HEADERS),
             *(kept, len(body)),
         )
-        store.submit(row)
+        store.keep(row)
         store.execute("INSERT INTO held VALUES(?,?,?)", (own_id, batch.id, line.custom_id))
     tables.change(store, batch.id, position=position)
     return True
@@ -299,7 +299,7 @@ def end(store: Store, batch: str) -> tuple[Batch, list[str]]:
         if file is None:
             continue
         if tables.find_file(store, file).bytes:
-            tables.show_file(store, file)
+            tables.show_file(store, file, row.keep_s)
         else:
             tables.remove_file(store, file)
             gone.append(file)
@@ -307,7 +307,7 @@ def end(store: Store, batch: str) -> tuple[Batch, list[str]]:
     return tables.enter(store, batch, _AFTER[row.state], **values), gone
 
 
-def cancel(store: Store, batch: str, owner: str) -> Batch:
+def cancel(store: Store, batch: str, owner: str | None) -> Batch:
     """Begin to cancel a batch, unless it has ended. Raises Refused."""
     row = tables.find_batch(store, batch, owner)
     if row.state in (VALIDATING, IN_PROGRESS, FINALIZING):

@@ -11,7 +11,7 @@ from typing import Any
 from zmqtriton_addons.batches.process import documents, results, tables
 from zmqtriton_addons.batches.process.tables import VALIDATING, Batch
 from zmqtriton_addons.batches.process.under_way import UnderWay
-from zmqtriton_addons.batches.process.uploads import Uploads
+from zmqtriton_addons.batches.process.uploads import Uploads, keep_s_of
 from zmqtriton_addons.jobs.messages import Body, Contents, Document
 from zmqtriton_addons.jobs.process.job_ids import new_id
 from zmqtriton_addons.jobs.process.rooms import Handler, RoomKind
@@ -79,6 +79,7 @@ class Batches:
         endpoint, now_s = document["endpoint"], time.time()
         if endpoint not in _ENDPOINTS:
             raise Refused(400, f"'endpoint' must be one of {', '.join(_ENDPOINTS)}")
+        expiry = document["output_expires_after"]
         new: dict[str, Any] = dict.fromkeys(Batch._fields)
         new |= {
             "id": f"batch_{new_id()}",
@@ -90,6 +91,9 @@ class Batches:
             "state": VALIDATING,
             "created": now_s,
             "expires": now_s + document["window_s"],
+            "keep_s": keep_s_of(
+                "output_expires_after", expiry.get("anchor"), expiry.get("seconds")
+            ),
         }
         batch = await self._store.do(partial(tables.add_batch, batch=Batch(**new)))
         self._under_way.wake()
@@ -99,7 +103,7 @@ class Batches:
         names = ("owner", "limit", "after")
         work = partial(tables.list_batches, **{name: document[name] for name in names})
         rows, has_more = await self._store.do(work)
-        return documents.of_list(rows, documents.of_batch, has_more), None
+        return documents.of_list(rows, partial(_describe, document), has_more), None
 
     async def _show_batch(self, document: Document, body: Body) -> _Answer:
         work = partial(tables.find_batch, batch=document["id"], owner=document["owner"])
@@ -109,7 +113,13 @@ class Batches:
         work = partial(results.cancel, batch=document["id"], owner=document["owner"])
         batch = await self._store.do(work)
         self._under_way.cancel(batch.id)
-        return documents.of_batch(batch), None
+        return _describe(document, batch), None
+
+
+def _describe(question: Document, batch: Batch) -> Document:
+    """Describe a batch; the operator, whose question has no owner, sees whose it is."""
+    more = {"token": batch.owner} if question["owner"] is None else {}
+    return documents.of_batch(batch) | more
 
 
 ROOM = RoomKind(tables.prepare, Batches)

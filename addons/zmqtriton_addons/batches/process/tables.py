@@ -37,7 +37,8 @@ _SCHEMA = (
       state TEXT NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, ended REAL,
       times TEXT NOT NULL DEFAULT '{}', position INTEGER NOT NULL DEFAULT 0,
       total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0,
-      failed INTEGER NOT NULL DEFAULT 0, output TEXT, error TEXT, faults TEXT)""",
+      failed INTEGER NOT NULL DEFAULT 0, output TEXT, error TEXT, faults TEXT,
+      keep_s INTEGER NOT NULL DEFAULT 0)""",
     "CREATE INDEX IF NOT EXISTS batch_owners ON batches(owner, number)",
     "CREATE INDEX IF NOT EXISTS batches_under_way ON batches(number) WHERE ended IS NULL",
     "CREATE INDEX IF NOT EXISTS batch_inputs ON batches(input) WHERE ended IS NULL",
@@ -92,6 +93,8 @@ class Batch(NamedTuple):
     error: str | None
     #: The faults of its input.
     faults: str | None
+    #: For how long its outputs are kept; 0 if its client does not say.
+    keep_s: int
     number: int
 
 
@@ -103,6 +106,9 @@ def prepare(store: Store) -> None:
     """Make the tables, and remove files that were never promised."""
     for statement in _SCHEMA:
         store.execute(statement)
+    columns = {row[1] for row in store.execute("PRAGMA table_info(batches)")}
+    if "keep_s" not in columns:  # made by an earlier version
+        store.execute("ALTER TABLE batches ADD COLUMN keep_s INTEGER NOT NULL DEFAULT 0")
     directory = store.directory / _DIRECTORY
     directory.mkdir(mode=0o700, exist_ok=True)
     ids = {row[0] for row in store.execute("SELECT id FROM files")}
@@ -178,9 +184,9 @@ def remove_file(store: Store, file: str) -> None:
     store.execute("DELETE FROM files WHERE id=?", (file,))
 
 
-def show_file(store: Store, file: str) -> None:
+def show_file(store: Store, file: str, keep_s: int) -> None:
     """Show an output that is whole; its time to live begins."""
-    expires = time.time() + store.limits.keep_s
+    expires = time.time() + (keep_s or store.limits.keep_s)
     store.execute("UPDATE files SET is_shown=1, expires=? WHERE id=?", (expires, file))
 
 
@@ -199,8 +205,8 @@ def add_batch(store: Store, batch: Batch) -> Batch:
     store.check_room(_ROW_BYTES)
     store.execute(
         'INSERT INTO batches(id, owner, endpoint, input, "window", metadata, state, created, '
-        "expires) VALUES (?,?,?,?,?,?,?,?,?)",
-        batch[:9],
+        "expires, keep_s) VALUES (?,?,?,?,?,?,?,?,?,?)",
+        (*batch[:9], batch.keep_s),
     )
     return find_batch(store, batch.id)
 
@@ -216,13 +222,15 @@ def find_batch(store: Store, batch: str, owner: str | None = None) -> Batch:
 
 
 def list_batches(
-    store: Store, owner: str, limit: int, after: str | None
+    store: Store, owner: str | None, limit: int, after: str | None
 ) -> tuple[list[Batch], bool]:
-    """Return a part of the batches of an owner, and whether there are more."""
+    """Return a part of the batches of an owner or of all, and whether there are more."""
     start = _start(False, find_batch(store, after, owner).number if after else None)
+    of_owner = "1" if owner is None else "owner=:owner"  # as text, so that each has its index
     rows = store.execute(
-        f"SELECT {_BATCH} FROM batches WHERE owner=? AND number<? ORDER BY number DESC LIMIT ?",
-        (owner, start, limit + 1),
+        f"SELECT {_BATCH} FROM batches WHERE {of_owner} AND number<:start "
+        "ORDER BY number DESC LIMIT :limit",
+        {"owner": owner, "start": start, "limit": limit + 1},
     ).fetchall()
     return [Batch(*row) for row in rows[:limit]], len(rows) > limit
 

@@ -118,22 +118,23 @@ def _read(path: Path, own_id: str, owner: str, content_type: str) -> File:
     name = part.filename or "upload"
     if len(name) > _MAX_NAME:
         raise Refused(400, f"the name of the file has more than {_MAX_NAME} characters")
-    now_s, keep_s = time.time(), _keep_s(fields)
+    anchor, text = (fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
+    seconds = int(text) if text is not None and _SECONDS.fullmatch(text) else text
+    now_s, keep_s = time.time(), keep_s_of("expires_after", anchor, seconds)
     expires = now_s + keep_s if keep_s else 0.0
     size = part.end - part.begin
     return File(own_id, owner, INPUT, name, part.begin, size, now_s, expires, 0)
 
 
-def _keep_s(fields: dict[str, str]) -> int:
-    """Return for how long a client wants its file kept; 0 if it does not say. Raises Refused."""
-    anchor, text = (fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
-    if anchor is None and text is None:
+def keep_s_of(field: str, anchor: Any, seconds: Any) -> int:
+    """Return for how long a client wants files kept; 0 if it does not say. Raises Refused."""
+    if anchor is None and seconds is None:
         return 0
-    seconds = int(text) if text is not None and _SECONDS.fullmatch(text) else 0
-    if anchor != "created_at" or not _MIN_KEEP_S <= seconds <= _MAX_KEEP_S:
+    is_time = type(seconds) is int and _MIN_KEEP_S <= seconds <= _MAX_KEEP_S
+    if anchor != "created_at" or not is_time:
         limits = f"{_MIN_KEEP_S} to {_MAX_KEEP_S}"
-        raise Refused(400, f"'expires_after' must be {limits} seconds from 'created_at'")
-    return seconds
+        raise Refused(400, f"'{field}' must be {limits} seconds from 'created_at'")
+    return int(seconds)
 
 
 def _private(path: str, flags: int) -> int:

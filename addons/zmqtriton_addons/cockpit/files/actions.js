@@ -69,7 +69,7 @@ export class Actions {
 
   async #choose(verb, name) {
     const { question, path, busy } = ACTIONS[verb];
-    if (question && !(await this.#confirm(question(name), this.buttons[verb].textContent))) return;
+    if (question && !(await this.confirm(question(name), this.buttons[verb].textContent))) return;
     this.#asked.set(name, { busy });
     this.#tell();
     try {
@@ -85,7 +85,7 @@ export class Actions {
   }
 
   /** True if the person says yes; Escape is no. */
-  #confirm(question, verb) {
+  confirm(question, verb) {
     this.#answer(false);
     setText(this.dialog.querySelector("p"), question);
     const yes = this.dialog.querySelector("[value=yes]");

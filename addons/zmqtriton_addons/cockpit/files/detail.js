@@ -62,18 +62,18 @@ export class Detail {
   async show(model, found) {
     if (model) this.#showModel(model, found);
     else this.#showServer(found);
-    await this.#showJobs();
+    await this.#showJobs(found.hasOpenAi);
     if (model && this.#part === "try") await this.trials.show(model, found.hasOpenAi);
   }
 
   /** The part for jobs, which is loaded when somebody looks at it. */
-  async #showJobs() {
+  async #showJobs(hasBatches) {
     const isShown = this.#part === "jobs";
     if (isShown && !this.jobs) {
       const { Jobs } = await import("./jobs.js");
-      this.jobs = new Jobs(this.parts.jobs);
+      this.jobs = new Jobs(this.parts.jobs, (...words) => this.actions.confirm(...words));
     }
-    this.jobs?.show(isShown);
+    this.jobs?.show(isShown, hasBatches);
   }
 
   #showServer({ name, version, uptimeS, ready, processes, environments = [] }) {

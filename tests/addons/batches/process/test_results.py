@@ -40,6 +40,7 @@ class World:
         new: dict[str, Any] = dict.fromkeys(Batch._fields)
         new |= {"id": OWN_ID, "owner": "ann", "endpoint": CHAT, "input": INPUT, "window": "24h"}
         new |= {"metadata": "null", "state": VALIDATING, "created": now_s, "expires": now_s + 99}
+        new["keep_s"] = 0
         tables.add_batch(self.store, Batch(**new))
         batch = results.begin(self.store, OWN_ID, lines)
         named = [("m", Line(f"line {n}", "m", b'{"model": "m"}')) for n in range(lines)]

@@ -294,6 +294,51 @@ def test_the_input_of_a_batch_stays_until_that_has_ended(client: openai.OpenAI) 
     assert client.files.delete(begun.input_file_id).deleted
 
 
+def test_outputs_are_kept_for_as_long_as_their_client_says(client: openai.OpenAI) -> None:
+    begun = client.batches.create(
+        input_file_id=upload(client, line("a")),
+        endpoint=CHAT,
+        completion_window="24h",
+        output_expires_after={"anchor": "created_at", "seconds": 7200},
+    )
+
+    output = client.files.retrieve(str(ended(client, begun.id).output_file_id))
+    usual = client.files.retrieve(str(ended(client, begin(client, line("a")).id).output_file_id))
+
+    # its time begins when it is whole
+    assert 7200 <= int(str(output.expires_at)) - output.created_at < 7300
+    assert 7 * 24 * 3600 <= int(str(usual.expires_at)) - usual.created_at
+
+
+def test_the_operator_sees_and_cancels_batches_of_all(
+    server: Server, client: openai.OpenAI
+) -> None:
+    begun = begin(client, line("a"), line("never", "FOREVER"))
+    soon(lambda: counts(client.batches.retrieve(begun.id)) == (2, 1, 0))
+
+    head, row, *_ = (text.split("\t") for text in ctl(server, "batches").output.splitlines())
+    shown = dict(zip(head, row, strict=True))
+    del shown["Age"]
+    assert {
+        "Batch": begun.id,
+        "State": "in_progress",
+        "Answered": "1 of 2",
+        "Failed": "0",
+        "Token": "",
+        "Endpoint": CHAT,
+        "Input": begun.input_file_id,
+    } == shown
+
+    [document] = json.loads(ctl(server, "batches", "cancel", begun.id, "--json").output)
+    assert (begun.id, "cancelling") == (document["id"], document["status"])
+    assert "cancelled" == ended(client, begun.id).status
+    [newest] = json.loads(ctl(server, "batches", "--limit", "1", "--json").output)
+    assert (begun.id, "cancelled") == (newest["id"], newest["status"])
+    unknown = ctl(server, "batches", "cancel", "batch_0")
+    assert 1 == unknown.exit_code
+    assert "No batch found with id 'batch_0'" in unknown.output
+
+
 def test_batches_are_listed_in_pages(client: openai.OpenAI) -> None:
     ids = [begin(client, line("a")).id for _ in range(3)]
 
@@ -311,7 +356,7 @@ def test_batches_are_listed_in_pages(client: openai.OpenAI) -> None:
         {"completion_window": "0h"},
         {"metadata": {"a": "x" * 513}},
         {"metadata": {"a": 1}},
-        {"extra_body": {"output_expires_after": {"anchor": "created_at", "seconds": 9999}}},
+        {"extra_body": {"output_expires_after": {"anchor": "created_at", "seconds": 60}}},
         {"input_file_id": None},
     ],
 )

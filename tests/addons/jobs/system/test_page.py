@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.batches.requests import CHAT, begin, line
 from tests.addons.cockpit.system.front_page import look_at, part
 from tests.addons.jobs.asking import add_journal, ask, ended, soon, submit
 from tests.support.browser import Browser
@@ -18,6 +19,8 @@ LINK = "document.querySelector('[data-part=jobs]')"
 ROWS = "document.querySelectorAll('#job-list tbody tr:not(.reason)')"
 #: What a person reads of the rows.
 TEXTS = f"[...{ROWS}].map((row) => row.innerText.replaceAll(/\\s+/g, ' '))"
+BATCHES = "document.querySelectorAll('#batch-list tbody tr:not(.reason)')"
+BATCH_TEXTS = f"[...{BATCHES}].map((row) => row.innerText)"
 STATES = f"[...{ROWS}].map((row) => row.querySelector('.state').innerText).join()"
 
 
@@ -58,6 +61,36 @@ def test_the_server_s_jobs_are_a_part_of_the_page(
         # they are no model's
         look_at(browser, "journal")
         assert browser.evaluate(f"{LINK}.hidden") is True
+        assert [] == browser.complaints
+
+
+def test_batches_are_listed_and_cancelled_on_the_page(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    options = ["--jobs", "--allow-openai"]
+    server = Server(tmp_path, ["parrot", "add_sub"], options=options, frontends=())
+    with server, Browser(tmp_path_factory.mktemp("browser")) as browser:
+        browser.open(f"{server.url}/")
+        browser.wait_for(f"!{LINK}.hidden")
+        part(browser, "jobs")
+        wrong = begin(server, b"{}")
+        begun = begin(server, line("a"), line("never", "FOREVER"))
+
+        browser.wait_for(f"{BATCHES}.length === 2")
+        browser.wait_for(f"{BATCHES}[0].innerText.includes('1 of 2')")
+        texts = [" ".join(text.split()) for text in browser.evaluate(BATCH_TEXTS)]
+        assert [begun, wrong] == [text.split()[0] for text in texts]
+        assert "in_progress" in texts[0]
+        assert texts[0].endswith(f"{CHAT} Cancel")
+        browser.wait_for(f"{BATCHES}[1].querySelector('.state').innerText === 'failed'")
+        reason = "document.querySelector('#batch-list .reason:not([hidden])').innerText.trim()"
+        assert browser.evaluate(reason).startswith("Line 1: ")
+
+        browser.click(f"[aria-label='Cancel {begun}']")
+        browser.wait_for("document.getElementById('confirm').open")
+        browser.click("#confirm [value=yes]")
+        browser.wait_for(f"{BATCHES}[0].querySelector('.state').innerText === 'cancelled'")
+        assert browser.evaluate(f"{BATCHES}[0].querySelector('button').hidden")
         assert [] == browser.complaints
 
 
