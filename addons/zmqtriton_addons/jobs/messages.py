@@ -21,6 +21,7 @@ _FRAME = struct.Struct("!I")
 LAST_FRAME = _FRAME.pack(0)
 #: The bytes travel in parts of this size at most.
 PART_BYTES = 1 << 20
+_AT_ONCE_BYTES = 64 << 10
 #: The name of the service, and of its socket in the runtime directory.
 SERVICE = "jobs"
 
@@ -115,7 +116,11 @@ async def write(
 ) -> None:
     """Send a message whose bytes are here."""
     pieces = list(parts)
-    writer.write(head(document, sum(map(len, pieces))))
+    size = sum(map(len, pieces))
+    start = head(document, size)
+    if size <= _AT_ONCE_BYTES:  # the other end is woken once
+        start, pieces = b"".join((start, *pieces)), []
+    writer.write(start)
     for piece in pieces:
         for begin in range(0, len(piece), PART_BYTES):
             writer.write(memoryview(piece)[begin : begin + PART_BYTES])

@@ -12,7 +12,7 @@ _NAMES = {
     "client_progress": "Progress",
     "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
-    "own_threads": "in_own_thread settle",
+    "own_threads": "in_own_thread settle settle_here",
     "peer_user": "Place",
     "tls": "Certificates",
     "turns": "TaskTurn",
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
-    from zmqtriton_frontends.process.own_threads import in_own_thread, settle
+    from zmqtriton_frontends.process.own_threads import in_own_thread, settle, settle_here
     from zmqtriton_frontends.process.peer_user import Place
     from zmqtriton_frontends.process.tls import Certificates
     from zmqtriton_frontends.process.turns import TaskTurn

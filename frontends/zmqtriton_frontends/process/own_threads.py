@@ -29,14 +29,15 @@ async def in_own_thread(call: Callable[[], _T], name: str) -> _T:
 
 def settle(future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
     """Settle a future of a loop from another thread, if somebody still waits for it."""
-
-    def act() -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
     with suppress(RuntimeError):  # the loop has ended
-        future.get_loop().call_soon_threadsafe(act)
+        future.get_loop().call_soon_threadsafe(settle_here, future, result, error)
+
+
+def settle_here(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    """Settle a future in its loop's thread, if somebody still waits for it."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,16 +1,31 @@
-"""The jobs that run: for each model as many at a time as it says, the oldest first."""
+"""The jobs that run: for each model as many at a time as it says.
+
+Disks are slow beside small jobs. So the next short jobs of a model begin on disk while others are
+executed, and an execution does not wait until the answer before it is on disk.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
 from zmqtriton_addons.jobs.process.execution import AnswerTooLarge, Execution, Reply, judge
-from zmqtriton_addons.jobs.process.store import FAILED, SUCCEEDED, Job, Outcome, Refused, Store
+from zmqtriton_addons.jobs.process.store import (
+    FAILED,
+    FILE_BYTES,
+    QUEUED,
+    SUCCEEDED,
+    Job,
+    Outcome,
+    Refused,
+    Store,
+    Submission,
+)
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_floor.errors import ZmqTritonError
@@ -28,6 +43,30 @@ _LIMIT = 4
 _MAX_LIMIT = 1024
 _SAVE_AGAIN_S = 1.0
 _SWEEP_EVERY_S = 10.0
+#: While a model's last job took no longer, this many for each task begin on disk ahead.
+_SHORT_S, _AHEAD = 0.05, 4
+#: The small answers that are not on disk yet, while more jobs are executed.
+_MAX_UNSAVED = 64
+_AGAIN_S = 1.0
+
+
+class _Line:
+    """The work for one model."""
+
+    def __init__(self) -> None:
+        #: How many tasks work for it, and how many of them wait for a job.
+        self.workers = self.waiting = 0
+        #: The jobs that have begun on disk, and are not executed yet.
+        self.ahead: dict[str, Job] = {}
+        #: The task that begins more of them.
+        self.filling: asyncio.Task[None] | None = None
+        #: The last question found all jobs that there were; one has come since.
+        self.is_empty = self.is_woken = False
+        self.is_short = False
+
+    @property
+    def may_have_more(self) -> bool:
+        return self.is_woken or not self.is_empty
 
 
 class Running:
@@ -36,10 +75,9 @@ class Running:
         self._store = store
         self._execution = Execution(gateway)
         self._news = asyncio.Event()
-        #: How many tasks work for a model.
-        self._workers: Counter[str] = Counter()
-        #: Models that have got a job while as many tasks worked as may.
-        self._woken: set[str] = set()
+        #: The work, by model.
+        self._lines: defaultdict[str, _Line] = defaultdict(_Line)
+        self._unsaved = 0
         #: The tasks that execute, by job.
         self._executing: dict[str, asyncio.Task[Any]] = {}
         self._stages: dict[str, Stages] = {}
@@ -83,7 +121,9 @@ class Running:
         return self._replies.get(job)
 
     def cancel(self, job: str) -> None:
-        """Cancel the request of a job that runs here."""
+        """Cancel the request of a job that runs here, or is to run."""
+        for line in self._lines.values():
+            line.ahead.pop(job, None)
         if job in self._executing:
             self._executing[job].cancel()
 
@@ -135,13 +175,37 @@ class Running:
             has_more = await self._try(Store.sweep, "old jobs")
             await asyncio.sleep(0 if has_more else _SWEEP_EVERY_S)
 
+    async def submit(self, submission: Submission) -> Job:
+        """Keep a job, in one transaction with its begin if its model has time for it.
+
+        Returns it as queued. Raises Refused.
+        """
+        model = submission.model
+        line = self._lines[model]
+        limit, may_repeat = self._rules_of(model)
+        if self.is_leaving or line.workers >= limit:
+            job = await self._store.do(partial(Store.submit, job=submission))
+            self.begin_worker(model)
+            return job
+        line.workers += 1
+        try:
+            work = partial(Store.submit_and_begin, job=submission, may_repeat=may_repeat)
+            job, begun = await self._store.do(work)
+        except BaseException:
+            line.workers -= 1
+            raise
+        line.is_woken |= begun is not job  # others wait, too
+        self._spawn(self._work(model, may_repeat, begun))
+        return job
+
     def begin_worker(self, model: str) -> bool:
         """Begin one more task for a model that has a new job; False if enough of them work."""
+        line = self._lines[model]
+        line.is_woken = True
         limit, may_repeat = self._rules_of(model)
-        if self.is_leaving or self._workers[model] >= limit:
-            self._woken.add(model)
+        if self.is_leaving or line.workers >= limit:
             return False
-        self._workers[model] += 1
+        line.workers += 1
         self._spawn(self._work(model, may_repeat))
         return True
 
@@ -159,29 +223,64 @@ class Running:
         repeats = config_parameter(version.config, "JOBS_REPEAT").lower() == "true"
         return min(number, _MAX_LIMIT), repeats
 
-    async def _work(self, model: str, may_repeat: bool) -> None:
-        claim = partial(Store.claim, model=model, may_repeat=may_repeat)
+    async def _work(self, model: str, may_repeat: bool, begun: Job | None = None) -> None:
+        """Execute a job that was begun, and all that follow."""
+        line, clock = self._lines[model], asyncio.get_running_loop().time
         try:
-            job = await self._unless_full(claim)
-            while job is not None or (model in self._woken and not self.is_leaving):
-                if job is None:  # one may have come after the question
-                    self._woken.discard(model)
-                    job = await self._unless_full(claim)
-                    continue
-                saving = self._save(job, await self._outcome(job, may_repeat))
-                # in one transaction with the end of this one
-                claiming = None if self.is_leaving else self._unless_full(claim)
-                next_job = None if claiming is None else asyncio.ensure_future(claiming)
-                outcome = await saving
-                if outcome.state == SUCCEEDED and job.body is None:  # others may run again
-                    self._store.do(partial(Store.forget_request, job=job.id))
-                job = None if next_job is None else await next_job
+            job = begun or await self._next(line, model, may_repeat)
+            while job is not None:
+                started_s = clock()
+                outcome = await self._outcome(job, may_repeat)
+                is_over = outcome.state != QUEUED
+                line.is_short = is_over and clock() - started_s < _SHORT_S
+                saving = self._spawn(self._save(job, outcome))
+                if self._unsaved >= _MAX_UNSAVED or len(outcome.reply) > FILE_BYTES:
+                    await saving
+                job = await self._next(line, model, may_repeat)
         finally:
-            self._workers[model] -= 1
+            line.workers -= 1
+
+    async def _next(self, line: _Line, model: str, may_repeat: bool) -> Job | None:
+        """Return the next job, which has begun on disk; None without any."""
+        while not line.ahead:
+            if self.is_leaving or (line.filling is None and not line.may_have_more):
+                return None
+            line.waiting += 1
+            await self._fill(line, model, may_repeat)
+            line.waiting -= 1
+        job = line.ahead.pop(next(iter(line.ahead)))
+        is_low = line.is_short and len(line.ahead) <= line.workers * _AHEAD // 2
+        if is_low and line.may_have_more and not self.is_leaving:
+            self._fill(line, model, may_repeat)
+        return job
+
+    def _fill(self, line: _Line, model: str, may_repeat: bool) -> asyncio.Task[None]:
+        """Begin more jobs of a model on disk; done when that is durable."""
+
+        async def begin(limit: int) -> None:
+            claim = partial(Store.claim_some, model=model, may_repeat=may_repeat, limit=limit)
+            jobs = await self._try(claim, model) or ()
+            line.is_empty = len(jobs) < limit
+            line.ahead |= {job.id: job for job in jobs}
+            line.filling = None
+
+        if line.filling is None:
+            line.is_woken = False  # a job that comes from now on may not be found
+            ahead = line.workers * _AHEAD - len(line.ahead) if line.is_short else 0
+            line.filling = self._spawn(begin(max(line.waiting, ahead)))
+        return line.filling
 
     async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
-        while (body := await self._unless_full(partial(Store.read_request, job=job))) is None:
-            await asyncio.sleep(_SAVE_AGAIN_S)
+        body = job.body
+        while body is None:
+            body = await self._unless_full(partial(Store.read_request, job=job))
+            if body is None:
+                await asyncio.sleep(_SAVE_AGAIN_S)
+        try:
+            self._store.marks.begin(job.id)
+        except OSError as error:
+            _log.error("a job cannot begin yet: %s", error)
+            return Outcome(QUEUED, not_before=time.time() + _AGAIN_S)
         stages = self._stages[job.id] = Stages(0)
         reply = self._replies[job.id] = Reply(partial(self._fault_of, job.id))
         task = asyncio.ensure_future(self._execution.answer(job, body, stages, reply))
@@ -210,16 +309,18 @@ class Running:
         task = asyncio.current_task()
         return task is not None and getattr(task, "cancelling", lambda: 0)() > 0
 
-    def _save(self, job: Job, outcome: Outcome) -> asyncio.Future[Outcome]:
-        return asyncio.ensure_future(self._save_until_kept(job, outcome))
-
-    async def _save_until_kept(self, job: Job, outcome: Outcome) -> Outcome:
+    async def _save(self, job: Job, outcome: Outcome) -> None:
         """Save an outcome, again and again while the disk is full: it is not lost."""
+        self._unsaved += 1
         while True:
             try:
                 outcome = await self._store.do(partial(Store.end, job=job.id, outcome=outcome))
                 self._keeping.ends(job.id)
-                return outcome
+                break
             except Exception as error:  # noqa: BLE001 - whatever it is, the answer is here
                 self._keeping.goes_on(error, job.id)
                 await asyncio.sleep(_SAVE_AGAIN_S)
+        self._unsaved -= 1
+        self._store.marks.end(job.id)
+        if outcome.state == SUCCEEDED and job.body is None:  # others may run again
+            self._store.do(partial(Store.forget_request, job=job.id))

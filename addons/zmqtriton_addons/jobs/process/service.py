@@ -167,11 +167,11 @@ class JobsService(Service):
         own_id, size = new_id(), body.left
         hashed = sha256(f"{document['path']}{webhook}".encode())
         kept: bytes | None = None
-        await self._store.do(partial(Store.check_room, size=size))
         if size <= FILE_BYTES:
             kept = b"".join([part async for part in body.parts()])
             hashed.update(kept)
         else:
+            await self._store.do(partial(Store.check_room, size=size))
             await self._receive_file(own_id, body, hashed)
         return Submission(
             *(own_id, document["owner"], document["key"], hashed.digest(), document["model"]),
@@ -203,8 +203,7 @@ class JobsService(Service):
             file.close()
 
     async def _submit(self, submission: Submission) -> Document:
-        job = await self._store.do(partial(Store.submit, job=submission))
-        self._running.begin_worker(job.model)
+        job = await self._running.submit(submission)
         return {"id": job.id, "state": job.state, "url": f"/v2/jobs/{job.id}"}
 
     async def _perform(self, document: Document) -> tuple[Document, Job | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,8 @@ CREATE TABLE IF NOT EXISTS jobs(
   status INTEGER, reply_headers TEXT, reply BLOB, reply_bytes INTEGER NOT NULL DEFAULT 0,
   reason TEXT);
 CREATE UNIQUE INDEX IF NOT EXISTS keys ON jobs(owner, key) WHERE key IS NOT NULL;
-CREATE INDEX IF NOT EXISTS queue ON jobs(model, number) WHERE state = 'queued';
+DROP INDEX IF EXISTS queue;
+CREATE INDEX IF NOT EXISTS turns ON jobs(model, owner, number) WHERE state = 'queued';
 CREATE INDEX IF NOT EXISTS owners ON jobs(owner, number);
 CREATE INDEX IF NOT EXISTS ends ON jobs(ended) WHERE ended IS NOT NULL;
 CREATE INDEX IF NOT EXISTS underway ON jobs(number) WHERE state = 'running';
@@ -77,6 +78,7 @@ _ROW_BYTES = 1024
 _SWEPT_AT_ONCE = 200
 #: The places in a queue that are told apart; each costs a step.
 MAX_PLACE = 10_000
+_ANY_NUMBER = 1 << 62
 _ROW = (
     "id, owner, model, path, query, headers, body, body_bytes, state, tries, submitted, started, "
     "ended, status, reply_headers, reply, reply_bytes, reason, number"
@@ -168,6 +170,8 @@ class Store:
         synchronise(directory)
         #: Performs a statement of another room, on its own tables.
         self.execute = database.execute
+        #: Whose job was begun last, by model.
+        self._turns: dict[str, str] = {}
 
     def close(self) -> None:
         self._database.close()
@@ -209,6 +213,8 @@ class Store:
 
     def fault_of(self, job: str, size: int, *, is_failure: bool = False) -> str:
         """Return why an answer of this size has no room; "" if it has."""
+        if size <= _ROW_BYTES:
+            return ""
         free, own = self._free_bytes(), _ROW_BYTES
         if not is_failure:  # the request of one that has not failed makes room
             statement = "SELECT IFNULL(SUM(body_bytes), 0) FROM jobs WHERE id=?"
@@ -256,9 +262,16 @@ class Store:
 
     # ------------------------------------------------------------------- jobs
 
-    def recover(self) -> int:
-        """Judge the jobs that ran when an earlier process ended; return how many failed."""
+    def recover(self, executed: Collection[str] | None = None) -> int:
+        """Judge the jobs that ran when an earlier process ended; return how many failed.
+
+        Only those that were `executed` may have had effects; all of them, if that is not known.
+        """
         change = self._database.execute
+        if executed is not None:
+            for (job,) in change("SELECT id FROM jobs WHERE state='running'").fetchall():
+                if job not in executed:
+                    change("UPDATE jobs SET state='queued', tries=tries-1 WHERE id=?", (job,))
         change("UPDATE jobs SET state='queued' WHERE state='running' AND may_repeat")
         lost = change(
             "UPDATE jobs SET state='failed', ended=?, status=503, reason=?, reply_headers='[]' "
@@ -274,23 +287,57 @@ class Store:
 
     def submit(self, job: Submission) -> Job:
         """Keep a job; return it, or the earlier one with its key. Raises Refused."""
-        if job.key is not None:
-            row = self._database.execute(
-                "SELECT id, digest FROM jobs WHERE owner=? AND key=?", (job.owner, job.key)
-            ).fetchone()
-            if row is not None:
-                self._remove_files(job.id, "request")
-                if row[1] != job.digest:
-                    raise Refused(422, "the idempotency key was used for another request")
-                return self.find(row[0], job.owner)
-        self._database.execute(
+        return self._earlier(job) or self._admit(job, QUEUED)
+
+    def submit_and_begin(self, job: Submission, may_repeat: bool) -> tuple[Job, Job | None]:
+        """Keep a job and begin the next one of its model, which is the same if none waits.
+
+        Returns both, as they were before. Raises Refused.
+        """
+        earlier = self._earlier(job)
+        if earlier is None and not self._has_queued(job.model):
+            begun = self._admit(job, RUNNING, may_repeat)
+            self._turns[job.model] = job.owner
+            return begun, begun
+        kept = earlier or self._admit(job, QUEUED)
+        return kept, self.claim(job.model, may_repeat)
+
+    def _earlier(self, job: Submission) -> Job | None:
+        """Return the job that was submitted with the same key. Raises Refused for another one."""
+        if job.key is None:
+            return None
+        row = self._database.execute(
+            "SELECT id, digest FROM jobs WHERE owner=? AND key=?", (job.owner, job.key)
+        ).fetchone()
+        if row is None:
+            return None
+        self._remove_files(job.id, "request")
+        if row[1] != job.digest:
+            raise Refused(422, "the idempotency key was used for another request")
+        return self.find(row[0], job.owner)
+
+    def _admit(self, job: Submission, state: str, may_repeat: bool = False) -> Job:
+        """Keep a job if there is room; return it as queued. Raises Refused."""
+        if job.body is not None:  # for the file of a larger one the room was checked before
+            self.check_room(job.body_bytes)
+        return self.keep(job, state, may_repeat)
+
+    def keep(self, job: Submission, state: str = QUEUED, may_repeat: bool = False) -> Job:
+        """Keep a job that has no key, or the first one with it; return it as queued."""
+        now_s, is_running = self._clock(), state == RUNNING
+        row = job[: Submission._fields.index("webhook")]
+        number = self._database.execute(
             "INSERT INTO jobs(id, owner, key, digest, model, path, query, headers, body, "
-            "body_bytes, state, submitted) VALUES (?,?,?,?,?,?,?,?,?,?,'queued',?)",
-            (*job[: Submission._fields.index("webhook")], self._clock()),
-        )
+            "body_bytes, state, submitted, started, may_repeat, tries) "
+            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            (*row, state, now_s, now_s if is_running else None, may_repeat, int(is_running)),
+        ).lastrowid
         if job.webhook:
             self.webhooks.add(job.id, job.webhook, job.receiver)
-        return self.find(job.id, job.owner)
+        assert number is not None, "a row was added"
+        request = (job.id, job.owner, job.model, job.path, job.query, job.headers, job.body)
+        rest = (job.body_bytes, QUEUED, 0, now_s, *[None] * 5, 0, None, number)
+        return Job._make(request + rest)
 
     def find(self, job: str, owner: str | None) -> Job:
         """Return a job, of this owner unless that is None. Raises Refused."""
@@ -318,13 +365,46 @@ class Store:
         return [Job(*row) for row in rows]
 
     def place(self, job: Job) -> int:
-        """Return the place of a queued job among those of its model, from 1, up to a limit."""
+        """Return the place of a queued job of its model, from 1, up to a limit.
+
+        Before it are earlier ones of its owner, and as many of each other owner, who take turns.
+        """
+        own = place = self._count_queued(job, job.owner, job.number, MAX_PLACE)
+        last = self._turns.get(job.model)
+
+        def turn(owner: str) -> tuple[bool, str]:
+            return last is not None and owner <= last, owner
+
+        for owner in self._waiting_owners(job.model):
+            if owner != job.owner and place < MAX_PLACE:
+                limit = own - (turn(owner) > turn(job.owner))
+                place += self._count_queued(job, owner, _ANY_NUMBER, min(limit, MAX_PLACE - place))
+        return place
+
+    def _count_queued(self, job: Job, owner: str, until: int, limit: int) -> int:
+        """Count queued jobs of an owner for the model of a job, up to a number."""
         [count] = self._database.execute(
             "SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE state='queued' AND model=? AND "
-            "number<=? LIMIT ?)",
-            (job.model, job.number, MAX_PLACE),
+            "owner=? AND number<=? LIMIT ?)",
+            (job.model, owner, until, limit),
         ).fetchone()
         return int(count)
+
+    def _waiting_owners(self, model: str) -> list[str]:
+        """Return whose jobs wait for a model."""
+        # steps from one to the next in the index, however many jobs each has
+        rows = self._database.execute(
+            "WITH RECURSIVE o(name) AS (SELECT MIN(owner) FROM jobs WHERE state='queued' AND "
+            "model=:model UNION ALL SELECT (SELECT MIN(owner) FROM jobs WHERE state='queued' AND "
+            "model=:model AND owner>name) FROM o WHERE name IS NOT NULL) SELECT name FROM o "
+            "WHERE name IS NOT NULL",
+            {"model": model},
+        )
+        return [row[0] for row in rows]
+
+    def _has_queued(self, model: str) -> bool:
+        statement = "SELECT 1 FROM jobs WHERE state='queued' AND model=? LIMIT 1"
+        return self._database.execute(statement, (model,)).fetchone() is not None
 
     def queued_models(self) -> list[str]:
         """Return the models that have jobs whose time has come."""
@@ -336,20 +416,33 @@ class Store:
         return [row[0] for row in rows]
 
     def claim(self, model: str, may_repeat: bool) -> Job | None:
-        """Begin the next job of a model; None without any."""
-        row = self._database.execute(
-            f"SELECT {_ROW} FROM jobs WHERE state='queued' AND model=? AND not_before<=? "
-            "ORDER BY number LIMIT 1",
-            (model, self._clock()),
-        ).fetchone()
-        if row is None:
+        """Begin the next job of a model, whose owners take turns; None without any."""
+        values = {"model": model, "now": self._clock(), "last": self._turns.get(model)}
+        for behind in ("owner>:last", "1"):  # the last one's successor, or the first of all
+            row = self._database.execute(
+                f"SELECT {_ROW} FROM jobs WHERE state='queued' AND model=:model AND "
+                f"not_before<=:now AND {behind} ORDER BY owner, number LIMIT 1",
+                values,
+            ).fetchone()
+            if row is not None:
+                break
+        else:
             return None
         job = Job(*row)
+        self._turns[model] = job.owner
         self._database.execute(
-            "UPDATE jobs SET state='running', started=?, may_repeat=?, tries=tries+1 WHERE id=?",
-            (self._clock(), may_repeat, job.id),
+            "UPDATE jobs SET state='running', started=?, may_repeat=?, tries=tries+1 "
+            "WHERE number=?",
+            (values["now"], may_repeat, job.number),
         )
         return job
+
+    def claim_some(self, model: str, may_repeat: bool, limit: int) -> list[Job]:
+        """Begin the next jobs of a model, no more than a limit."""
+        jobs: list[Job] = []
+        while len(jobs) < limit and (job := self.claim(model, may_repeat)) is not None:
+            jobs.append(job)
+        return jobs
 
     def read_request(self, job: Job) -> bytes:
         return self.path_of(job.id, "request").read_bytes() if job.body is None else job.body
@@ -371,16 +464,15 @@ class Store:
             write_file(self.path_of(job, "reply"), outcome.reply)
             self.sync_bodies()
             reply = None
+        body = "" if outcome.state == FAILED else "body=NULL, body_bytes=0, "  # may be retried
         change = self._database.execute(
-            "UPDATE jobs SET state=?, ended=?, status=?, reply_headers=?, reply=?, reply_bytes=?, "
-            "reason=? WHERE id=? AND state='running'",
+            f"UPDATE jobs SET {body}state=?, ended=?, status=?, reply_headers=?, reply=?, "
+            "reply_bytes=?, reason=? WHERE id=? AND state='running'",
             (
                 *(outcome.state, self._clock(), outcome.status, outcome.headers),
                 *(reply, len(outcome.reply), outcome.reason, job),
             ),
         )
-        if outcome.state != FAILED:  # which may be retried
-            self._forget_body(job)
         if not change.rowcount:
             self._remove_files(job, "reply")  # it was cancelled meanwhile
         return outcome
@@ -406,9 +498,6 @@ class Store:
         change("DELETE FROM counts WHERE jobs=0")
         return _SWEPT_AT_ONCE in (len(late), len(over))
 
-    def _forget_body(self, job: str) -> None:
-        self._database.execute("UPDATE jobs SET body=NULL, body_bytes=0 WHERE id=?", (job,))
-
     def forget_request(self, job: str) -> None:
         """Remove the file of a request; its job has ended, and that is durable."""
         self._remove_files(job, "request")
@@ -418,9 +507,9 @@ class Store:
         row = self.find(job, owner)
         if row.state in (QUEUED, RUNNING):
             self._database.execute(
-                "UPDATE jobs SET state='cancelled', ended=? WHERE id=?", (self._clock(), job)
+                "UPDATE jobs SET state='cancelled', ended=?, body=NULL, body_bytes=0 WHERE id=?",
+                (self._clock(), job),
             )
-            self._forget_body(job)
             self._remove_files(job, "request")
             return self.find(job, owner)
         self._remove(job)

@@ -12,12 +12,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from zmqtriton_addons.jobs.process.marks import Marks
 from zmqtriton_addons.jobs.process.store import FULL, Limits, Refused, Store
 from zmqtriton_addons.jobs.process.troubles import Trouble
-from zmqtriton_frontends.process import settle
+from zmqtriton_frontends.process import settle, settle_here
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class StoreThread:
         #: Why it is not open yet; it is tried again.
         self.problem: Exception | None = None
         self._writing = Trouble("jobs cannot be written", "jobs can be written again")
+        #: Marks of the jobs that this process executes; there once the store is open.
+        self.marks: Marks
         self._thread = threading.Thread(target=self._run, name="jobs-store", daemon=True)
         self._thread.start()
 
@@ -67,6 +71,7 @@ class StoreThread:
         while self._work_off(store):
             pass
         store.close()
+        self.marks.close()
         os.close(lock)
 
     def _lock(self) -> int:
@@ -87,14 +92,17 @@ class StoreThread:
             return None
         try:
             store = Store(self._directory, self._limits)
+            marks = Marks(self._directory / "executed")
             store.begin()
-            lost = store.recover()
+            lost = store.recover(marks.earlier)
             for prepare in self._rooms:
                 prepare(store)
             store.commit()
+            marks.reset()
         except (OSError, sqlite3.Error) as error:
             self._note_problem(error)
             return None
+        self.marks = marks
         if lost:
             _log.warning("%d jobs ran when the server ended, and have failed", lost)
         return store
@@ -138,8 +146,14 @@ class StoreThread:
             store.roll_back()
             self._writing.goes_on(error)
             results = [(None, refusal_of(error))] * len(waiting)
-        for (_, future), (result, problem) in zip(waiting, results, strict=True):
-            settle(future, result, problem)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(_settle_all, waiting, results)
+
+
+def _settle_all(waiting: list[_Waiting], results: list[tuple[Any, Exception | None]]) -> None:
+    """Tell all whose work was in a transaction, at one wake-up of their loop."""
+    for (_, future), (result, problem) in zip(waiting, results, strict=True):
+        settle_here(future, result, problem)
 
 
 def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:

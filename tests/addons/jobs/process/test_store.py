@@ -44,15 +44,26 @@ class Jobs:
         self.clock = Clock()
         self.store = Store(directory, Limits(KEEP_S, MAX_BYTES), self.clock)
 
-    def submit(self, model: str = "m", body: bytes = b"{}", key: str | None = None) -> Job:
+    def submission(
+        self, model: str = "m", body: bytes = b"{}", key: str | None = None, owner: str = ""
+    ) -> Submission:
         own_id = new_id()
         kept: bytes | None = body
         if len(body) > FILE_BYTES:
             write_file(self.store.path_of(own_id, "request"), body)
             kept = None
         digest, path = body[:8], f"/v2/models/{model}/infer"
-        row = Submission(own_id, "", key, digest, model, path, "", "[]", kept, len(body))
-        return self.store.submit(row)
+        return Submission(own_id, owner, key, digest, model, path, "", "[]", kept, len(body))
+
+    def submit(
+        self, model: str = "m", body: bytes = b"{}", key: str | None = None, owner: str = ""
+    ) -> Job:
+        return self.store.submit(self.submission(model, body, key, owner))
+
+    def begun(self, count: int, model: str = "m") -> list[str]:
+        """Begin this many jobs; return whose they are."""
+        jobs = [self.store.claim(model, False) for _ in range(count)]
+        return [job.owner for job in jobs if job is not None]
 
     def run(self, model: str = "m", reply: bytes = b"[]") -> Job | None:
         """Execute the next job."""
@@ -210,12 +221,82 @@ def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
     assert bodies + 1024 * len(rows) == jobs.store.taken_bytes()
 
 
+def test_owners_take_turns_however_many_jobs_one_has(jobs: Jobs) -> None:
+    jobs.store.begin()  # all of it is one transaction, which is quicker
+    for _ in range(300):
+        jobs.submit(owner="many")
+    jobs.begun(100)
+    single = jobs.submit(owner="single")
+    for _ in range(3):
+        jobs.submit(owner="few")
+
+    assert 1 == jobs.store.place(single)
+    assert ["single", "few", "many", "few", "many", "few", "many", "many"] == jobs.begun(8)
+    assert 196 == len(jobs.begun(1000))
+
+
+def test_a_turn_goes_to_who_has_a_job_whose_time_has_come(jobs: Jobs) -> None:
+    for owner in "aabb":
+        jobs.submit(owner=owner)
+    first = jobs.store.claim("m", False)
+    assert first is not None
+    jobs.store.end(first.id, Outcome(QUEUED, not_before=jobs.clock.now_s + 1))
+
+    assert [*"bab"] == jobs.begun(4)
+    jobs.clock.now_s += 1
+    assert ["a"] == jobs.begun(4)
+
+
+def test_the_place_of_a_job_is_when_its_turn_comes(jobs: Jobs) -> None:
+    jobs.store.begin()
+    chance = random.Random(7)
+    for _ in range(10):
+        waiting = [jobs.submit(owner=chance.choice("abcd")) for _ in range(30)]
+        jobs.begun(chance.randrange(20))
+        rows = [jobs.store.find(job.id, None) for job in waiting]
+        expected = {row.id: jobs.store.place(row) for row in rows if row.state == QUEUED}
+
+        begun = [job.id for _ in expected if (job := jobs.store.claim("m", False)) is not None]
+
+        assert begun == sorted(expected, key=lambda job: expected[job])
+        assert [*range(1, len(begun) + 1)] == sorted(expected.values())
+
+
+def test_a_job_begins_in_the_transaction_that_keeps_it_unless_another_waits(jobs: Jobs) -> None:
+    kept, begun = jobs.store.submit_and_begin(jobs.submission(key="k", owner="a"), True)
+    assert kept == begun
+    assert QUEUED == kept.state
+    assert ("running", 1) == jobs.store.find(kept.id, "a")[8:10]
+    jobs.store.recover()
+    assert (QUEUED, 1) == jobs.store.find(kept.id, "a")[8:10]
+
+    other, begun = jobs.store.submit_and_begin(jobs.submission(owner="a"), False)
+    assert begun is not None
+    assert [kept.id, "running", QUEUED] == [begun.id, *jobs.states(kept, other)]
+    again, begun = jobs.store.submit_and_begin(jobs.submission(key="k", owner="a"), False)
+    assert begun is not None
+    assert [kept.id, other.id] == [again.id, begun.id]
+    assert (again.id, None) == (kept.id, jobs.store.claim("m", False))
+
+
+def test_jobs_that_were_not_executed_are_queued_again(jobs: Jobs) -> None:
+    executed, claimed, repeated = (jobs.submit() for _ in range(3))
+    jobs.begun(2)
+    jobs.store.claim("m", True)
+
+    assert 1 == jobs.store.recover([executed.id, repeated.id])
+
+    assert [FAILED, QUEUED, QUEUED] == jobs.states(executed, claimed, repeated)
+    assert [0, 1] == [jobs.store.find(job.id, None).tries for job in (claimed, repeated)]
+
+
 def test_no_step_reads_all_jobs(jobs: Jobs) -> None:
     """However many wait: each statement of the steps has an index."""
     job = jobs.submit()
     statements: list[str] = []
     database = jobs.store._database
     database.set_trace_callback(statements.append)
+    jobs.store.submit_and_begin(jobs.submission(), False)
     for owner in (None, "ann"):
         jobs.store.newest(owner)
     jobs.store.newest(None, FAILED)

@@ -85,6 +85,30 @@ def test_a_job_that_ran_runs_again_if_its_model_says_so(server: Server, role: st
     assert (1, 2) == (counts["journal"], counts["again"])
 
 
+def test_jobs_that_had_only_begun_on_disk_are_executed_later(server: Server) -> None:
+    names = ["hold", "short", "stuck", *(f"later {n}" for n in range(5))]
+    held = {"hold", "stuck"}
+    jobs = {
+        name: submit(server, name, UNTIL_RELEASED if name in held else 0).document["id"]
+        for name in names
+    }
+    soon(lambda: "hold" in executions(server.journal))
+    release_execution(server.journal, "hold")
+    soon(lambda: "stuck" in executions(server.journal))
+    # the one before was short: the next ones do not wait for the disk
+    soon(lambda: state_of(server, jobs["later 0"])["state"] == "running")
+    assert "later 0" not in executions(server.journal)
+
+    kill(server, "jobs")
+    release_execution(server.journal, "stuck")
+    soon(lambda: ask(server, "/v2/jobs").status == 200)
+
+    states = {name: ended(server, job)["state"] for name, job in jobs.items()}
+    assert "failed" == states.pop("stuck")
+    assert {"succeeded"} == {*states.values()}
+    assert {1} == {*executions(server.journal).values()}
+
+
 def test_a_death_of_the_model_s_process_fails_the_job_or_repeats_it(server: Server) -> None:
     # one request is a file, which must still be there
     large = journal_body("again", UNTIL_RELEASED).ljust(FILE_BYTES + 1)
