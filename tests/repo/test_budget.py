@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 47_080,
     "tests": 70_600,
-    "tests/addons": 28_620,
+    "tests/addons": 28_630,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 220,
     f"{ADDONS}sleeping": 110,
@@ -57,7 +57,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 970,
 }
 #: The modules of core and add-ons.
-FILES = 1_130
+FILES = 1_140
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -64,6 +64,7 @@ def double(server: Server, number: int) -> int:
 
 
 def test_a_sleeping_model_gives_its_memory_back_and_wakes_up_for_a_request(server: Server) -> None:
+    ctl(server, "wake", "heavy")
     pids, awake = set(server.stub_pids("heavy")), memory(server)
 
     done = ctl(server, "sleep", "heavy")

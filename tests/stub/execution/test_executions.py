@@ -25,8 +25,8 @@ class _Batches:
 
     def __init__(self, execute: Any, is_decoupled: bool = False) -> None:
         self.link = FakeLink(is_decoupled)
-        model = Model.__new__(Model)
-        model._load, model._execute, model._is_decoupled = LOAD, execute, is_decoupled
+        model = Model(LOAD, None)
+        model._execute, model._is_decoupled = execute, is_decoupled
         self.model = model
         link: Any = self.link
         self.executions = Executions(self.link.instance, model, link, Mock(Progress))

@@ -59,8 +59,8 @@ class Warming:
         return [pb_utils.InferenceResponse() for _ in requests]
 
     def run(self) -> None:
-        model = Model.__new__(Model)
-        model._load, model._execute = LOAD, lambda requests: self.execute(requests)
+        model = Model(LOAD, None)
+        model._execute = lambda requests: self.execute(requests)
         model._is_decoupled = self.link.instance.is_decoupled
         link: Any = self.link
         progress = Mock(Progress)

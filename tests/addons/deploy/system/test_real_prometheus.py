@@ -37,7 +37,7 @@ FILES = ROOT / "deploy" / "prometheus"
 #: need not have yet.
 _ABSENT = re.compile(
     r"nv_gpu_|nv_energy_|gen_ai_|zmqtriton_(on_demand|evictions|models_memory|canary|client_memory)_"
-    r"|zmqtriton_(token|access|model_refused|model_trouble|webhook|otlp)_|zmqtriton_(oldest_)?jobs?(_|$)"
+    r"|zmqtriton_(affinity|token|access|model_refused|model_trouble|webhook|otlp)_|zmqtriton_(oldest_)?jobs?(_|$)"
 )
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 
