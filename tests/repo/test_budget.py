@@ -27,7 +27,7 @@ STATEMENTS = {
     f"{ADDONS}token_metrics": 390,
     f"{ADDONS}open_metrics": 100,
     f"{ADDONS}otlp_logs": 170,
-    f"{ADDONS}otlp_metrics": 440,
+    f"{ADDONS}otlp_metrics": 450,
     f"{ADDONS}backends": 1_540,
     f"{ADDONS}capture": 1_360,
     f"{ADDONS}commands": 260,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from zmqtriton_floor.signature import config_parameter
+
 AFFINITY, BUSIER_BY = "AFFINITY", "AFFINITY_BUSIER_BY"
 HEADER, PARAMETER, INPUT = "header", "parameter", "input"
 MAX_BUSIER_BY = 1_000_000
@@ -42,15 +44,9 @@ def parse(text: str) -> Rule | None:
     return Rule(source, name, size)
 
 
-def text_of(config: Mapping[str, Any], name: str) -> str:
-    """Return the text of a parameter; "" without it."""
-    parameters = config.get("parameters") or {}
-    return str((parameters.get(name) or {}).get("string_value", ""))
-
-
 def busier_by(config: Mapping[str, Any]) -> int:
     """Return by how many requests an instance may be busier than the idlest."""
-    text = text_of(config, BUSIER_BY)
+    text = config_parameter(config, BUSIER_BY)
     if text:
         return int(text)
     is_batching = "dynamic_batching" in config

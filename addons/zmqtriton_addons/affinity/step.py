@@ -11,10 +11,9 @@ from zmqtriton_addons.affinity.rule import (
     Rule,
     number_of,
     parse,
-    text_of,
 )
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_floor.signature import READABLE
+from zmqtriton_floor.signature import READABLE, config_parameter
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.inference import CheckedRequest, ModelVersion
@@ -28,7 +27,7 @@ def steps_of(version: ModelVersion) -> tuple[Mark, ...]:
     """Return the steps of requests to one version of a model."""
     if f'"{AFFINITY}"' not in version.config_text:
         return ()
-    rule = parse(text_of(version.config, AFFINITY))
+    rule = parse(config_parameter(version.config, AFFINITY))
     return () if rule is None else (Mark(rule),)
 
 

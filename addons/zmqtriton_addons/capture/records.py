@@ -118,8 +118,7 @@ def describe(tensor: Tensor, file_stem: str, key: bytes = b"") -> Description:
         # the stub has written it to a client's memory
         return Description({**entry, "omitted": True})
     if key:
-        digest = blake2b(data, key=key, digest_size=_HASH_BYTES).hexdigest()
-        return Description({**entry, "hash": digest})
+        return Description({**entry, "hash": hash_of(data, key)})
     if len(data) <= INLINE_BYTES:
         values = json_values(tensor)
         if values is not None:
@@ -129,6 +128,11 @@ def describe(tensor: Tensor, file_stem: str, key: bytes = b"") -> Description:
     file = io.BytesIO()
     np.save(file, to_numpy(tensor.datatype, tensor.shape, data), allow_pickle=False)
     return Description({**entry, "file": f"{file_stem}.npy"}, file.getvalue())
+
+
+def hash_of(data: Any, key: bytes) -> str:
+    """Return the hash that stands in a record in place of a tensor's data."""
+    return blake2b(data, key=key, digest_size=_HASH_BYTES).hexdigest()
 
 
 def omitted(name: str) -> dict[str, Any]:

@@ -18,15 +18,23 @@ _DEFAULT_INTERVAL_S = 60.0
 
 def problem(options: Mapping[str, Any]) -> str:
     """Return the fault of the options; "" without one."""
+    fault = destination_problem(complete_url(options[SERVICE]), "metrics")
+    if not fault:
+        try:
+            interval_s(options[INTERVAL], os.environ)
+        except ValueError as error:
+            return str(error)
+    return fault
+
+
+def destination_problem(url: str, kind: str) -> str:
+    """Return the fault of the destination of metrics or logs; "" without one."""
     # only now, since it costs memory
     from zmqtriton import otlp_destination
 
     try:
-        otlp_destination.read(
-            [("url", complete_url(options[SERVICE]))], os.environ, otlp_destination.METRICS
-        )
-        interval_s(options[INTERVAL], os.environ)
-    except (otlp_destination.DestinationError, ValueError) as error:
+        otlp_destination.read([("url", url)], os.environ, kind)
+    except otlp_destination.DestinationError as error:
         return str(error)
     return ""
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -122,7 +122,7 @@ class BlobCache:
         was_begun = os.fstat(file.fileno()).st_size > 0
         hashed = new_hash(kind, size)
         file.seek(0)
-        for piece in iter(lambda: file.read(_CHUNK_BYTES), b""):
+        for piece in _pieces(file):
             hashed.update(piece)
             add(len(piece))
         failure = "it ends too early"
@@ -155,7 +155,7 @@ class BlobCache:
         kind, _, expected = digest.partition(":")
         hashed = new_hash(kind, size)
         with open(path, "rb") as file:
-            for piece in iter(lambda: file.read(_CHUNK_BYTES), b""):
+            for piece in _pieces(file):
                 hashed.update(piece)
         if hashed.hexdigest() != expected:
             return None
@@ -179,7 +179,7 @@ class BlobCache:
         hashed = hashlib.sha256()
         draft.unlink(missing_ok=True)
         with open(draft, "wb") as file:
-            while piece := source.read(_CHUNK_BYTES):
+            for piece in _pieces(source):
                 _check_stop(stop)
                 hashed.update(piece)
                 file.write(piece)
@@ -215,6 +215,10 @@ class BlobCache:
         draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
         draft.write_text(json.dumps(content))
         os.rename(draft, path)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
 def _append(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from huggingface_hub import errors
 from zmqtriton_addons.storage.blobs import GIT, SHA256, AddBytes, BlobCache
 from zmqtriton_addons.storage.file_stores import FileStore, RemoteFile
 from zmqtriton_addons.storage.places import HubPath
-from zmqtriton_addons.storage.web import Unreachable, content_from
+from zmqtriton_addons.storage.web import Unreachable, ask, content_from
 from zmqtriton_floor.errors import InternalError
 
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -125,8 +126,9 @@ class HubStore(FileStore):
         )
         token = huggingface_hub.get_token()
         authorization = f"Bearer {token}" if token else ""
+        ask_with = partial(ask, url, authorization=authorization)
         return self._cache.fetch(
-            file.digest, file.size, lambda at: content_from(at, url, {}, authorization), add, stop
+            file.digest, file.size, lambda at: content_from(at, ask_with), add, stop
         )
 
 

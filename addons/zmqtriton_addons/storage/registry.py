@@ -15,6 +15,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -23,7 +24,7 @@ from zmqtriton_addons.storage.blobs import SHA256, AddBytes, BlobCache, lock
 from zmqtriton_addons.storage.file_stores import FileStore, RemoteFile
 from zmqtriton_addons.storage.layers import FILE, LayerEntry, clean, merge, unpack
 from zmqtriton_addons.storage.places import ArtifactPath
-from zmqtriton_addons.storage.web import Answer, Refused, Unreachable, ask, read_all
+from zmqtriton_addons.storage.web import Answer, Refused, Unreachable, ask, content_from, read_all
 from zmqtriton_floor.errors import InternalError
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
@@ -112,12 +113,8 @@ class RegistryStore(FileStore):
         return entries
 
     def _blob(self, digest: str, size: int, add: AddBytes, stop: threading.Event) -> Path:
-        def open_content(start: int) -> tuple[Answer, int]:
-            headers = {"Range": f"bytes={start}-"} if start else {}
-            answer = self._client.open(f"blobs/{digest}", headers)
-            return answer, start if answer.status == 206 else 0
-
-        return self._cache.fetch(digest, size, open_content, add, stop)
+        ask_with = partial(self._client.open, f"blobs/{digest}")
+        return self._cache.fetch(digest, size, lambda at: content_from(at, ask_with), add, stop)
 
     def _fetch(self, file: RemoteFile, add: AddBytes, stop: threading.Event) -> Path:
         return self._blob(file.digest, file.size, add, stop)

@@ -106,10 +106,7 @@ def read_all(answer: Answer, limit: int) -> bytes:
 OpenContent = Callable[[int], tuple[Answer, int]]
 
 
-def content_from(
-    start: int, url: str, headers: Mapping[str, str], authorization: str = ""
-) -> tuple[Answer, int]:
-    """Open a content from a byte on, if the server can; returns the answer and where it begins."""
-    ranged = {**headers, "Range": f"bytes={start}-"} if start else dict(headers)
-    answer = ask(url, ranged, authorization=authorization)
+def content_from(start: int, ask_with: Callable[[Mapping[str, str]], Answer]) -> tuple[Answer, int]:
+    """Ask with headers for a content from a byte on; return the answer and where it begins."""
+    answer = ask_with({"Range": f"bytes={start}-"} if start else {})
     return answer, start if answer.status == http.client.PARTIAL_CONTENT else 0

@@ -9,21 +9,19 @@ import json
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from hashlib import blake2b
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton_addons.capture.frames import timestamp
 from zmqtriton_addons.capture.process.assembly import Capture
 from zmqtriton_addons.capture.process.writer import Lost
-from zmqtriton_addons.capture.records import json_values
+from zmqtriton_addons.capture.records import hash_of, json_values
 from zmqtriton_addons.tracing.posting import Poster, PostError
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.wire import Tensor
 
 _TYPE = "org.kubeflow.serving.inference."
 _WITHIN_S = 10.0
-_HASH_BYTES = 16
 
 
 class Posted:
@@ -90,14 +88,14 @@ class Posted:
         document: Mapping[str, Any],
         part: str = "",
         tensors: Iterable[Tensor] = (),
-        hashed: Iterable[str] = (),
+        hashed: Collection[str] = (),
     ) -> tuple[dict[str, str], bytes]:
         content = {key: value for key, value in document.items() if value}
         parts = []
         if part:
             content[part] = rows = []
             for tensor in tensors:
-                entry, data = self._entry(tensor, is_hashed=tensor.name in set(hashed))
+                entry, data = self._entry(tensor, is_hashed=tensor.name in hashed)
                 rows.append(entry)
                 parts.append(data)
         head = json.dumps(content).encode()
@@ -117,8 +115,7 @@ class Posted:
         if tensor.data is None:
             return {**entry, "parameters": {"omitted": True}}, b""
         if is_hashed:
-            digest = blake2b(tensor.data, key=self._key, digest_size=_HASH_BYTES).hexdigest()
-            return {**entry, "parameters": {"hash": digest}}, b""
+            return {**entry, "parameters": {"hash": hash_of(tensor.data, self._key)}}, b""
         values = json_values(tensor)
         if values is not None:
             return {**entry, "data": values}, b""

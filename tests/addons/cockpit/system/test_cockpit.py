@@ -66,20 +66,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
-    chromium.complaints.clear()
-    chromium.set_viewport(1280, 900)
-    chromium.open("about:blank")
-    chromium.open(f"{server.url}/")
-    chromium.wait_for(f"{state('add_sub')} === 'READY'")
-
-    yield chromium
-
-    chromium.open("about:blank")
-    assert [] == chromium.complaints
-
-
 def press(browser: Browser, label: str) -> None:
     browser.wait_for(f"{_button(label)}.checkVisibility() && !{_button(label)}.disabled")
     browser.evaluate(f"{_button(label)}.click()")

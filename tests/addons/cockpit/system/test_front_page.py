@@ -38,20 +38,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
-    chromium.complaints.clear()
-    chromium.set_viewport(1280, 900)
-    chromium.open("about:blank")
-    chromium.open(f"{server.url}/")
-    chromium.wait_for(f"{state('add_sub')} === 'READY'")
-
-    yield chromium
-
-    chromium.open("about:blank")
-    assert [] == chromium.complaints
-
-
 def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
     # Given a model that fails, though it is ready
     change_status(
