@@ -31,7 +31,7 @@ LIMITS = {
 SLACK = 2
 
 #: A machine that is busy elsewhere wakes a process more often than a request needs.
-ATTEMPTS = 3
+ATTEMPTS = 8
 
 
 def count(kind: str = "") -> dict[str, list[float]]:
