@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 47_080,
     "tests": 70_610,
-    "tests/addons": 28_650,
+    "tests/addons": 28_660,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 220,
     f"{ADDONS}sleeping": 110,
