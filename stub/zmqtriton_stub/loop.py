@@ -215,6 +215,7 @@ class Stub:
         self._instance = Instance(load, self._lifeline.send)
         self._process.adopt(self._instance, self._bootstrap, self._memory)
         try:
+            load = self._process.see_own_gpu(load)
             self._model = Model(load, self._process.model_class(load, self._instance))
             config = load.config
             if load.auto_complete != wire.CONFIG_IS_FINAL:

@@ -13,7 +13,7 @@ from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub import model_code
+from zmqtriton_stub import model_code, own_gpu
 from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import Instance
@@ -36,6 +36,10 @@ class OwnProcess:
         # a fork has a copy of the arena's accounts, and none of its memory
         set_memory(lambda size: None if this_process.is_forked else memory.outputs.make(size))
         Forks(instance, bootstrap, memory).begin()
+
+    def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
+        """Hide other instances' GPUs, if the model asks for it and shares the process with none."""
+        return own_gpu.see_own_gpu(load) if self.has_own_memory else load
 
     def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
         """Return the model's class. Raises whatever its code does."""

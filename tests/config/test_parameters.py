@@ -38,3 +38,17 @@ def test_a_limit_on_executions_is_a_number_of_seconds(value: str) -> None:
 )
 def test_other_limits_are_taken(name: str, value: str) -> None:
     assert [] == problems(name, value)
+
+
+def test_instances_that_are_threads_have_no_variables_of_their_own() -> None:
+    def texts(instances: str, value: str) -> list[str]:
+        parameters = (("INSTANCES", instances), ("CUDA_VISIBLE_DEVICES", value))
+        text = "\n".join(string_parameter(name, one) for name, one in parameters)
+        config = parse_text(f'name: "m"\n{text}')
+        return [problem.text for problem in parameter_problems(config)]
+
+    assert [
+        "CUDA_VISIBLE_DEVICES is 'instance', and INSTANCES are threads: these share the variables "
+        "of one process"
+    ] == texts("threads", "instance")
+    assert [] == texts("forks", "instance") + texts("threads", "0") + texts("processes", "instance")

@@ -125,7 +125,7 @@ def _is_about_models(line: str) -> bool:
 
 
 def test_a_table_without_rows_is_left_out(server: FakeServer) -> None:
-    on_demand = {"waiting": {}, "models": [], "budget_bytes": 0}
+    on_demand = {"waiting": {}, "models": [], "budget_bytes": 0, "gpus": []}
     server.answers["status"] = {**STATUS, "on_demand": on_demand}
 
     assert "On demand" not in run("status").stdout

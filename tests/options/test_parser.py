@@ -625,11 +625,15 @@ _EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
 
 
 def test_they_are_read() -> None:
-    limits = ("--unload-idle-after=1.5", "--model-memory-budget=1048576")
+    limits = ["--unload-idle-after=1.5", "--model-memory-budget=1048576"]
+    limits += ["--gpu-memory-budget=0:70G", "--gpu-memory-budget=3:512m"]
     options = parse([*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=5", *limits])
 
     assert (True, 5.0) == (options.load_on_demand, options.load_on_demand_timeout)
     assert (1.5, 1 << 20) == (options.unload_idle_after, options.model_memory_budget)
+    assert ((0, 70 << 30), (3, 512 << 20)) == options.gpu_memory_budget
+    sizes = ["--load-on-demand", "--model-memory-budget=2G"]
+    assert 2 << 30 == parse([*_EXPLICIT, *sizes]).model_memory_budget
 
 
 @pytest.mark.parametrize(
@@ -639,6 +643,11 @@ def test_they_are_read() -> None:
         (["--model-repository=/m", "--one-by-one"], "requires setting '--take-over' as well"),
         ([*_EXPLICIT, "--unload-idle-after=5"], "requires setting '--load-on-demand' as well"),
         ([*_EXPLICIT, "--model-memory-budget=5"], "requires setting '--load-on-demand' as well"),
+        ([*_EXPLICIT, "--gpu-memory-budget=0:5"], "requires setting '--load-on-demand' as well"),
+        ([*_EXPLICIT, "--model-memory-budget=-5"], "no number of bytes, such as .* Got -5"),
+        ([*_EXPLICIT, "--gpu-memory-budget=0:5X"], "no number of bytes, such as .* Got 5X"),
+        ([*_EXPLICIT, "--gpu-memory-budget=70G"], "requires format <first>:<second>"),
+        ([*_EXPLICIT, "--gpu-memory-budget=-1:70G"], "Must not be negative. Got -1"),
         (
             [*_EXPLICIT, "--load-on-demand", "--unload-idle-after=-1"],
             "--unload-idle-after must not be negative",

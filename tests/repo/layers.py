@@ -555,10 +555,11 @@ LAYERS = (
         )
         for name, core in (
             ("draining", ()),
-            ("on_demand", ()),
+            ("memory", ()),
+            ("on_demand", ("zmqtriton_addons.memory",)),
             ("operations", ()),
             ("reloading", ()),
-            ("scaling", ("zmqtriton.config",)),
+            ("scaling", ("zmqtriton.config", "zmqtriton_addons.memory")),
         )
     ),
     Layer(

@@ -32,6 +32,7 @@ HANDS = (
     "zmqtriton.supervisor.machine",
     "zmqtriton.supervisor.service",
     "zmqtriton_addons.canaries.requests",
+    "zmqtriton_addons.memory.readings",
 )
 #: The packages that decide, with the features of the supervisor that are add-ons.
 BRAINS = (
@@ -39,8 +40,8 @@ BRAINS = (
     *(
         f"zmqtriton_addons.{room}"
         for room in (
-            *("affinity", "canaries", "draining", "on_demand", "operations", "reloading"),
-            *("scaling", "sleeping"),
+            *("affinity", "canaries", "draining", "memory", "on_demand", "operations"),
+            *("reloading", "scaling", "sleeping"),
         )
     ),
     "zmqtriton_addons.storage.object_stores",

@@ -29,7 +29,6 @@ from zmqtriton.supervisor.models.blueprint import (
 )
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
-from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
@@ -150,10 +149,8 @@ class SupervisorHarness:
         #: What the broker has counted.
         self.model_stats: list[dict[str, Any]] = []
         self.broker_stats: dict[str, Any] = {}
-        #: Memory of a stub, by model.
-        self.memory_by_model: dict[str, int] = {}
-        #: What the machine has left.
-        self.available_bytes = 1 << 40
+        #: Answers what a thread would be asked.
+        self.answer_in_background: Callable[[Any], Any] = lambda call: call()
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
         #: Whether a client has a sequence to go on with.
@@ -330,10 +327,9 @@ class SupervisorHarness:
             case actions.CloseRegion(number, ticket):
                 self.open_regions.discard(number)
                 self._schedule(lambda: self.core.plan.answer(ticket, self.region_readers))
-            case actions.MeasureMemory(ticket, processes):
-                sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
-                report = MemoryReport(sizes, self.available_bytes)
-                self._schedule(lambda: self.core.plan.answer(ticket, report))
+            case actions.InBackground(ticket, call):
+                answer = self.answer_in_background(call)
+                self._schedule(lambda: self.core.plan.answer(ticket, answer))
             case actions.ReadModel(ticket, model, override, _, selection):
                 self._schedule(
                     lambda: self.core.plan.answer(ticket, self._read(model, override, selection))

@@ -22,6 +22,7 @@ from zmqtriton.config.parameters import (
     BLS_MODELS,
     CANARY_PARAMETERS,
     CPU_WEIGHT,
+    CUDA_VISIBLE_DEVICES,
     DETACHED_CALLS,
     FORCE_CPU_ONLY,
     INSTANCES,
@@ -31,6 +32,7 @@ from zmqtriton.config.parameters import (
     MAX_SEGMENT_BYTES,
     STUB_USER,
     parameter_problems,
+    parameter_text,
 )
 from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS, quota_problems
 from zmqtriton.findings import Severity
@@ -114,6 +116,13 @@ _OF_EXECUTION = (
         "processes",
         "Forks: `model.py` is imported once, and instances are forks that share what it and "
         "`preload` have made. Threads: they are threads of one process.",
+    ),
+    Parameter(
+        CUDA_VISIBLE_DEVICES,
+        "`instance`",
+        "",
+        "Each instance sees its own GPU alone, which CUDA and `model_instance_device_id` call 0; "
+        "one on the CPU sees none. Other values are the model's own.",
     ),
     Parameter(
         "AFFINITY",
@@ -358,6 +367,12 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return unknown names that are similar to ones with a meaning."""
     upper = {one.name.upper(): one.name for one in _ALL}
     for name in sorted(config.parameters):
+        if name == CUDA_VISIBLE_DEVICES and parameter_text(config, name) != "instance":
+            yield Problem(
+                f"the server reads the parameter '{name}' only if it is 'instance'",
+                ("parameters", name),
+                severity=Severity.WARNING,
+            )
         if name in _NAMES or name.lower() in _NAMES_IN_ANY_CASE:
             continue
         matches = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)

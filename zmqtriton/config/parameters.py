@@ -23,6 +23,8 @@ FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 DETACHED_CALLS = "DETACHED_CALLS"
 #: Says whether each instance loads the model, or all are forks of a process that has.
 INSTANCES = "INSTANCES"
+#: "instance": each instance sees its own GPU alone.
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: Limits the shared memory for large tensors of all its instances together, in bytes.
 MAX_SEGMENT_BYTES = "max_segment_bytes"
 #: Limits the memory of each instance's processes, in bytes.
@@ -103,6 +105,12 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
     if value not in ("", "processes", *instances.INSTANCE_KINDS):
         text = f"{INSTANCES} is '{value}', which is neither processes, forks nor threads"
         yield Problem(text, ("parameters", INSTANCES))
+    if value == instances.THREADS and parameter_text(config, CUDA_VISIBLE_DEVICES) == "instance":
+        yield Problem(
+            f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads: these share the "
+            "variables of one process",
+            ("parameters", CUDA_VISIBLE_DEVICES),
+        )
     if "AFFINITY" in config.parameters and (reference := addons.part("affinity_problems")):
         yield from references.load(reference)(config)
     yield from _limit_problems(config)

@@ -39,6 +39,7 @@ ON_DEMAND_HEADER = (
     "Failed",
     "Idle",
     "Made room",
+    "Slept",
     "Waiting",
     "Last",
     "Ago",
@@ -186,22 +187,24 @@ def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
 
 
 def on_demand_rows(status: dict[str, Any]) -> list[Sequence[str]]:
-    """Return a row for each model; the last one has the sum and the limit."""
+    """Return a row for each model; the last ones have the sums and the limits."""
     waiting = status["waiting"]
     shown: list[Sequence[str]] = [
         (
             row["model"],
             _mib(row["bytes"]),
-            *(str(row[key]) for key in ("loads", "failures", "idle", "memory")),
+            *(str(row[key]) for key in ("loads", "failures", "idle", "memory", "sleeps")),
             str(waiting.get(row["model"], 0)),
             row["event"],
             f"{row['seconds_ago']:.0f}s",
         )
         for row in status["models"]
     ]
-    if status["budget_bytes"]:
-        used = f"{_mib(status['used_bytes'])} of {_mib(status['budget_bytes'])}"
-        shown.append(("all models", used, *[""] * (len(ON_DEMAND_HEADER) - 2)))
+    for budget in (status, *status["gpus"]):
+        if budget["budget_bytes"]:
+            where = f"all models on GPU {budget['gpu']}" if "gpu" in budget else "all models"
+            used = f"{_mib(budget['used_bytes'])} of {_mib(budget['budget_bytes'])}"
+            shown.append((where, used, *[""] * (len(ON_DEMAND_HEADER) - 2)))
     return shown
 
 

@@ -295,9 +295,10 @@ def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
             "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
             "well."
         )
-    for name in ("unload_idle_after", "model_memory_budget", "load_on_demand_timeout"):
+    numbers = ("unload_idle_after", "load_on_demand_timeout")
+    for name in (*numbers, "model_memory_budget", "gpu_memory_budget"):
         option = name.replace("_", "-")
-        if values[name] < 0:
+        if name in numbers and values[name] < 0:
             raise OptionError(f"Error: --{option} must not be negative.")
         if values[name] and values[name] != _DEFAULTS[name] and not values["load_on_demand"]:
             raise OptionError(

@@ -76,6 +76,8 @@ class Options:
     unload_idle_after: float = 0.0
     #: 0: no limit.
     model_memory_budget: int = 0
+    #: Numbers of GPUs and bytes.
+    gpu_memory_budget: tuple[tuple[int, int], ...] = ()
     model_config_name: str = ""
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0

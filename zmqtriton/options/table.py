@@ -143,10 +143,15 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "unload-idle-after",
             "Idle seconds after which models loaded on demand are unloaded; 0 means never.",
         ),
-        a.long_integer(
+        a.custom("size", read.size, shape=Arity.LAST_WINS)(
             "model-memory-budget",
-            "Bytes of memory of all model processes, beyond which models loaded on "
-            "demand are evicted; 0 means no limit.",
+            "Memory of all model processes, such as 32G, beyond which models loaded on demand "
+            "sleep or are evicted; 0 means no limit.",
+        ),
+        a.custom("gpu:size", read.pair(read.count, read.size, ":"))(
+            "gpu-memory-budget",
+            "Memory of all models on one GPU, such as 0:70G, beyond which models loaded on demand "
+            "sleep or are evicted. May be repeated.",
         ),
         a.text(
             "model-config-name",

@@ -24,6 +24,7 @@ _MAX_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
+_SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt]?)")
 _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 
 
@@ -102,6 +103,13 @@ def long_count(value: str) -> int:
     if amount < 0:
         raise BadValue(f"Must not be negative. Got {value}")
     return amount
+
+
+def size(value: str) -> int:
+    """Return the bytes that a text such as 512M means."""
+    if not (match := _SIZE.fullmatch(value)):
+        raise BadValue(f"It is no number of bytes, such as 1048576, 512M or 70G. Got {value}")
+    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
 
 
 def integer_or_bool(value: str) -> int:

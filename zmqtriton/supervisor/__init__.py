@@ -11,13 +11,15 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "actions": "ChangeRepositories FileReport KeepDecisions LocalCopy LookAtFiles RemoteListing "
-    "RepositoriesInUse RepositoryListing Send Signal Spawn",
+    "actions": "ChangeRepositories FileReport InBackground KeepDecisions LocalCopy LookAtFiles "
+    "RemoteListing RepositoriesInUse RepositoryListing Send Signal Spawn",
     "control.arguments": "check_names optional_model_name required_model_name",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": "OWN_CALLER ControlCall RepeatedCall Verb Verbs always at_once the_same",
     "features.feature": "CoreParts Feature Server",
-    "machine.gpus": "NvmlError list_nvml_gpus visible_gpus",
+    "machine.capacity": "available_bytes",
+    "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
+    "used_nvml_memory visible_gpus",
     "machine.fitness.judging": "lacks",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
@@ -27,7 +29,6 @@ _NAMES = {
     "models.call_graph": "LoadCallback reaches",
     "models.generation": "Generation",
     "models.instance": "Instance",
-    "models.memory_measurements": "MemoryReport measure_memory",
     "models.model": "Model",
     "models.model_report": "describe_instances is_silent",
     "models.preparations": "ModelSource PreparationStatus",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.actions import (
         ChangeRepositories,
         FileReport,
+        InBackground,
         KeepDecisions,
         LocalCopy,
         LookAtFiles,
@@ -74,9 +76,18 @@ if TYPE_CHECKING:
         the_same,
     )
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, Server
+    from zmqtriton.supervisor.machine.capacity import available_bytes
     from zmqtriton.supervisor.machine.fitness.judging import lacks
     from zmqtriton.supervisor.machine.fitness.start_checks import find_problems
-    from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
+    from zmqtriton.supervisor.machine.gpus import (
+        NvmlError,
+        chosen_gpus,
+        list_nvml_gpus,
+        nvml_device,
+        nvml_library,
+        used_nvml_memory,
+        visible_gpus,
+    )
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
     from zmqtriton.supervisor.machine.quotas import NoControlGroups
@@ -84,7 +95,6 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
     from zmqtriton.supervisor.models.generation import Generation
     from zmqtriton.supervisor.models.instance import Instance
-    from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
     from zmqtriton.supervisor.models.model import Model
     from zmqtriton.supervisor.models.model_report import describe_instances, is_silent
     from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus

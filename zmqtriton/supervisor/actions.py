@@ -6,7 +6,7 @@ it has a ticket.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -171,11 +171,11 @@ class KeepDecisions(NamedTuple):
     undecided: tuple[int, ...] = ()
 
 
-class MeasureMemory(NamedTuple):
-    """Measure the memory of these processes, by the given names; the answer is a MemoryReport."""
+class InBackground(NamedTuple):
+    """Call a function that may be slow, and raises nothing, in a thread; it returns the answer."""
 
     ticket: int
-    model_by_pid: dict[int, str]
+    call: Callable[[], Any]
 
 
 class RemoveDirectory(NamedTuple):
@@ -342,7 +342,7 @@ Action = (
     | ReadModel
     | CancelReading
     | KeepDecisions
-    | MeasureMemory
+    | InBackground
     | RemoveDirectory
     | ListRepository
     | LookAtFiles

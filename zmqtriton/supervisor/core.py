@@ -187,6 +187,7 @@ class Core:
         ]
         tables += [feature.verbs for feature in self._features]
         calls = ControlCallHandler(self.plan, self, tables, succession)
+        self.perform = calls.perform
         self._peers.opening.prepare = partial(succession.inherit, calls.perform)
         if self._policy.one_by_one:
             succession.leaves_later = lambda verb: not verb.startswith(_WITHOUT_MODELS)

@@ -50,3 +50,5 @@ class Policy:
     unload_idle_after_s: float = 0.0
     #: What models' processes may take when such a model is loaded; 0 is what there is.
     memory_budget_bytes: int = 0
+    #: The same of GPUs, by number.
+    gpu_memory_budgets: tuple[tuple[int, int], ...] = ()

@@ -29,7 +29,7 @@ from zmqtriton.supervisor.machine import (
     tables,
 )
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
-from zmqtriton.supervisor.machine.background import Background
+from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
@@ -137,7 +137,7 @@ class Service:
             regions=self._region_files,
         )
         self._children.quotas.prepare_groups()
-        self._background = Background(self._selector, self._core.plan.answer)
+        self._background = Worker(self._selector, "background")
         self._model_files = ModelFiles(
             options, gpus, self._selector, self._core.plan.call_later, self._children.pids
         )

@@ -1,9 +1,9 @@
-"""Evicts models that were loaded on demand.
+"""Evicts models that were loaded on demand, or chooses those that are to sleep.
 
-A model goes if it was idle for too long; and where memory has a budget, the models that were not
-used for longest go until another one fits. The memory counted is that of the models' processes,
-without GPUs. Keeps what was done when and why. Called by `on_demand.py`, which keeps its data
-fresh. Does no I/O.
+A model goes if it was idle for too long; and where memory of the machine or of a GPU has a budget,
+the models that were not used for longest make room until another one fits: those that can sleep do
+so, and if that is too little, the others go. Keeps what was done when and why. Called by
+`on_demand.py`, which keeps its data fresh and has models sleep. Does no I/O.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import Model, Plan, Policy, reaches
+from zmqtriton_addons.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
+from zmqtriton_addons.on_demand.sleepers import Sleepers
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: After a load on demand, the requests that caused it get this long to arrive.
 GRACE_S = 5.0
+TOO_MUCH = "models took more than their memory budget"
 #: The model parameter that limits its idle time, in seconds; 0 is no limit.
 IDLE_PARAMETER = "unload_idle_after_seconds"
 
@@ -141,7 +144,8 @@ def _own_limit_s(config: str, otherwise_s: float) -> float:
         return otherwise_s
 
 
-IDLE, MEMORY = "idle", "memory"
+IDLE, MEMORY, SLEEPS = "idle", "memory", "sleeps"
+_COUNTED = ("loads", "failures", IDLE, MEMORY, SLEEPS)
 
 
 class _ModelHistory:
@@ -153,22 +157,35 @@ class _ModelHistory:
         self.event, self.at_s = "", 0.0
 
 
+class Room(NamedTuple):
+    """The models that make room, by sleep, or by an unload that has begun."""
+
+    sleepers: Collection[str] = ()
+    leaving: Collection[str] = ()
+
+
 class Evictor:
     def __init__(self, plan: Plan, models: Mapping[str, Model], policy: Policy) -> None:
         self._plan = plan
         self._models = models
-        self._budget = policy.memory_budget_bytes
+        self._budgets = budgets_of(policy)
         self.usage = ModelUsage(plan, models, policy.unload_idle_after_s)
+        self.sleepers = Sleepers(plan, self.usage.last_used_s)
         #: The memory of models that have processes, and what others took when they last had some.
-        self._bytes: dict[str, int] = {}
-        self._sizes: dict[str, int] = {}
+        self._sizes_now: dict[str, Sizes] = {}
+        self._sizes: dict[str, Sizes] = {}
         #: The estimated memory of models that are being loaded.
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[str, Sizes] = {}
         self._history: dict[str, _ModelHistory] = {}
 
     @property
     def has_budget(self) -> bool:
-        return self._budget > 0
+        return bool(self._budgets)
+
+    @property
+    def gpus(self) -> list[int]:
+        """Return the numbers of the GPUs that have a budget."""
+        return budgeted_gpus(self._budgets)
 
     @property
     def has_candidates(self) -> bool:
@@ -186,7 +203,7 @@ class Evictor:
 
     def reserve(self, name: str) -> None:
         """Reserve memory for a model that is being loaded."""
-        self._reserved[name] = self._estimate_bytes(name)[0]
+        self._reserved[name] = self._estimate(name)[0]
 
     def load_ended(self, name: str, error: ZmqTritonError | None) -> None:
         """Note that its load is over."""
@@ -198,73 +215,112 @@ class Evictor:
         for each in self._with_needs(name):
             self.usage.record_load(each)
 
-    def record_memory(self, bytes_by_model: Mapping[str, int]) -> None:
-        """Record the memory of each model's processes."""
-        self._bytes = dict(bytes_by_model)
-        for name, size in bytes_by_model.items():
+    def sleep_ended(self, name: str, why: str, error: ZmqTritonError | None) -> None:
+        """Note that it sleeps, or why it does not."""
+        if error is None:
+            self._note(name, SLEEPS, f"put to sleep {why}")
+        self.sleepers.sleep_ended(name, error)
+
+    def record_memory(self, by_model: Mapping[str, Sizes]) -> None:
+        """Record the memory of each model's processes; that of one asleep is not all of it."""
+        self._sizes_now = dict(by_model)
+        for name, sizes in by_model.items():
             if (
                 name not in self._reserved
                 and name in self._models
                 and self._models[name].serving_configs
+                and not self.sleepers.is_asleep(name)
             ):
-                self._sizes[name] = size
+                self._sizes[name] = sizes
 
     # ----------------------------------------------------------- what follows
 
-    def make_room(self, name: str) -> list[str]:
-        """Return the models that must go to make room; none if it fits.
+    def make_room(self, name: str) -> Room:
+        """Return the models that must sleep or go to make room; none if it fits.
 
         Raises Unavailable if it would not fit even then.
         """
-        needed, is_known = self._estimate_bytes(name)
-        used, budget = self._used_bytes, self._budget
-        kept = self._with_needs(name)
-        names, freed = self._choose_victims(used + needed - budget, kept)
-        if used + needed - freed > budget and not is_known:
+        needed, is_known = self._estimate(name)
+        used, kept = self._used, self._with_needs(name)
+        groups = self._candidates(kept)
+        lacking = self._excess(used + needed)
+        leaving, freed = self._choose(groups, lacking)
+        if lacking - freed and not is_known:
             # Nobody knows how much it takes; anything may fit while something is left.
-            names, freed = self._choose_victims(used - budget + 1, kept)
-            needed = 1
-        if used + needed - freed > budget:
-            wants = f" and it takes about {_mib(needed)}" if is_known else ""
-            raise Unavailable(
-                f"model '{name}' is not loaded: models take {_mib(used)} of the "
-                f"{_mib(budget)} that --model-memory-budget allows{wants}, and nothing that "
-                "could be unloaded is idle"
-            )
-        self._evict_for_memory(names, f"to make room for '{name}'")
-        return names
+            lacking = self._excess(used + Sizes(dict.fromkeys(self._budgets, 1)))
+            leaving, freed = self._choose(groups, lacking)
+        if left := lacking - freed:
+            raise self._refusal(name, min(left), used, needed if is_known else Sizes())
+        return self._make_room(leaving, f"to make room for '{name}'")
 
-    def enforce_limits(self) -> None:
-        """Evict models that were idle for too long, and those beyond the budget."""
+    def enforce_limits(self) -> Room:
+        """Evict models that were idle for too long, and those beyond the budgets."""
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
             why = f"after {idle_s:.0f} s without requests"
             self._evict(name, IDLE, why, Reason.of(Kind.IDLE, _text(why), idle_s=round(idle_s)))
-        if self.has_budget:
-            names, _ = self._choose_victims(self._used_bytes - self._budget, ())
-            self._evict_for_memory(names, "models took more than their memory budget")
+        leaving, _ = self._choose(self._candidates(()), self._excess(self._used))
+        return self._make_room(leaving, TOO_MUCH)
+
+    def _candidates(self, kept: Collection[str]) -> list[list[str]]:
+        """Return evictable models, least recently used first, and those asleep, with little, last.
+
+        If all that can sleep came first, one in use would sleep for an idle one.
+        """
+        groups = self.usage.eviction_candidates(kept)
+        return sorted(groups, key=lambda group: self.sleepers.is_asleep(group[-1]))
+
+    def _make_room(self, leaving: list[str], why: str) -> Room:
+        """Name the models that can sleep; without any, evict all."""
+        sleepers = [
+            name for name in leaving if self._sizes_now.get(name) and self.sleepers.can_sleep(name)
+        ]
+        if sleepers:
+            return Room(sleepers=sleepers)
+        reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
+        for name in leaving:
+            self._evict(name, MEMORY, why, reason)
+        return Room(leaving=leaving)
+
+    def _refusal(self, name: str, place: int, used: Sizes, needed: Sizes) -> Unavailable:
+        where = "" if place == HOST else f" on GPU {place}"
+        option = "--model-memory-budget" if place == HOST else "--gpu-memory-budget"
+        wants = f" and it takes about {_mib(needed[place])}" if needed else ""
+        return Unavailable(
+            f"model '{name}' is not loaded: models take {_mib(used[place])}{where} of the "
+            f"{_mib(self._budgets[place])} that {option} allows{wants}, and nothing that "
+            "could be unloaded is idle"
+        )
 
     @property
-    def _used_bytes(self) -> int:
-        names = {*self._bytes, *self._reserved}
-        return sum(max(self._bytes.get(n, 0), self._reserved.get(n, 0)) for n in names)
+    def _used(self) -> Sizes:
+        none, total = Sizes(), Sizes()
+        for name in {*self._sizes_now, *self._reserved}:
+            # of two counters, the greater number of each place
+            total += self._sizes_now.get(name, none) | self._reserved.get(name, none)
+        return total
 
-    def _choose_victims(self, lacking: int, kept: Collection[str]) -> tuple[list[str], int]:
-        """Choose the models to evict to free this much, or all that can go.
+    def _excess(self, used: Sizes) -> Sizes:
+        """Return the bytes beyond the budgets."""
+        limits = self._budgets.items()
+        return Sizes({place: used[place] - limit for place, limit in limits if used[place] > limit})
 
-        Return also what that frees.
+    def _choose(self, groups: Iterable[list[str]], lacking: Sizes) -> tuple[list[str], Sizes]:
+        """Choose models with enough memory for the lack, or all with a part of it.
+
+        Return also their memory.
         """
         names: list[str] = []
-        freed = 0
-        for group in self.usage.eviction_candidates(kept) if lacking > 0 else ():
+        freed = Sizes()
+        for group in groups if lacking else ():
             new = [name for name in group if name not in names]
-            size = sum(self._bytes.get(name, 0) for name in new)
-            if freed < lacking and size:
+            sizes = sum((self._sizes_now.get(name, Sizes()) for name in new), Sizes())
+            if (lacking - freed) & sizes:
                 names += new
-                freed += size
+                freed += sizes
         return names, freed
 
-    def _estimate_bytes(self, name: str) -> tuple[int, bool]:
+    def _estimate(self, name: str) -> tuple[Sizes, bool]:
         """Return the estimated memory of a load with its further models.
 
         Whether it was ever seen.
@@ -277,8 +333,10 @@ class Evictor:
         ]
         new = [n for n in new if n not in models or not models[n].dependencies.members]
         sizes = self._sizes
-        average = sum(sizes.values()) // len(sizes) if sizes else 0
-        return sum(sizes.get(n, average) for n in new), all(n in sizes for n in new)
+        total = sum(sizes.values(), Sizes())
+        average = Sizes({place: size // len(sizes) for place, size in total.items()})
+        needed = sum((sizes.get(n, average) for n in new), Sizes())
+        return needed, all(n in sizes for n in new)
 
     def _with_needs(self, name: str) -> list[str]:
         names = [name]
@@ -291,15 +349,10 @@ class Evictor:
             )
         return names
 
-    def _evict_for_memory(self, names: Collection[str], why: str) -> None:
-        reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
-        for name in names:
-            self._evict(name, MEMORY, why, reason)
-
     def _evict(self, name: str, kind: str, why: str, reason: Reason) -> None:
         self._plan.log("I", f"unloading '{name}': {why}")
         self._note(name, kind, f"unloaded {why}")
-        self._bytes.pop(name, None)
+        self._sizes_now.pop(name, None)
         self._models[name].evict(reason)
 
     # --------------------------------------------------------------- showing
@@ -310,18 +363,28 @@ class Evictor:
         history.event, history.at_s = event, self._plan.now_s
 
     def describe(self) -> dict[str, Any]:
-        now_s = self._plan.now_s
+        now_s, used = self._plan.now_s, self._used
         rows = [
             {
                 "model": name,
                 "event": history.event,
                 "seconds_ago": round(now_s - history.at_s, 3),
-                "bytes": self._bytes.get(name, 0),
-                **{what: history.counts[what] for what in ("loads", "failures", IDLE, MEMORY)},
+                "bytes": self._sizes_now.get(name, Sizes())[HOST],
+                "gpu_bytes": {
+                    gpu: size
+                    for gpu, size in self._sizes_now.get(name, Sizes()).items()
+                    if gpu != HOST
+                },
+                **{what: history.counts[what] for what in _COUNTED},
             }
             for name, history in sorted(self._history.items())
         ]
-        return {"models": rows, "budget_bytes": self._budget, "used_bytes": self._used_bytes}
+        gpus = [
+            {"gpu": gpu, "budget_bytes": self._budgets[gpu], "used_bytes": used[gpu]}
+            for gpu in self.gpus
+        ]
+        budget, total = self._budgets[HOST], used[HOST]
+        return {"models": rows, "budget_bytes": budget, "used_bytes": total, "gpus": gpus}
 
 
 def _text(why: str) -> str:

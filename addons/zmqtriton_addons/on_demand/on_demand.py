@@ -17,16 +17,16 @@ from zmqtriton.supervisor import (
     CoreParts,
     CountsReport,
     Feature,
-    MemoryReport,
+    HelperOwner,
     RepositoryListing,
     Timer,
     Verb,
     Verbs,
-    measure_memory,
     required_model_name,
 )
-from zmqtriton_addons.on_demand.evictions import Evictor
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_addons.memory.measurements import MemoryReport, ModelProcesses
+from zmqtriton_addons.on_demand.evictions import TOO_MUCH, Evictor
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: The text of the index for a model that was never requested.
@@ -35,6 +35,8 @@ AWAITING_FIRST_REQUEST = Reason.of(Kind.AWAITS_REQUEST, "not loaded: waits for i
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 #: Unknown names are looked up in the repositories no more often than this.
 MIN_LISTING_INTERVAL_S = 1.0
+#: A model that does not sleep within this time does not sleep at all.
+SLEEP_WITHIN_S = 30.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
 #: Gets True when the model is loaded, False if there is none to load, or an error.
@@ -44,6 +46,7 @@ Respond = Callable[[Any], None]
 class LoadPhase(Enum):
     LISTING = "LISTING"  # is there such a model?
     WAITING = "WAITING"  # other models must end first
+    SLEEPING = "SLEEPING"  # others fall asleep
     MEASURING = "LOOKING"  # is there room?
     LOADING = "LOADING"
 
@@ -80,6 +83,10 @@ class OnDemandLoader(Feature):
         self._listed_s = float("-inf")
         self._is_listing = False
         self._evictions = Evictor(plan, core.server.models, policy)
+        self._processes = ModelProcesses(plan)
+        self._gpu_problem = ""
+        #: The models that are asked to sleep, and for how long.
+        self._falling_asleep: dict[str, Timer] = {}
         #: What to call after the current refresh, and after the next one.
         self._refresh_callbacks: list[Callable[[], None]] | None = None
         self._then_look: list[Callable[[], None]] = []
@@ -90,6 +97,13 @@ class OnDemandLoader(Feature):
     @property
     def verbs(self) -> Verbs:
         return {"demand": Verb(self._demand, needs_repository=True)}
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        return (self._processes,) if self._evictions.has_budget else ()
+
+    def load_ended(self, name: str) -> None:
+        self._evictions.sleepers.forget(name)  # its instances are new ones, and awake
 
     def _demand(self, call: ControlCall) -> None:
         """Load a model on demand."""
@@ -170,16 +184,50 @@ class OnDemandLoader(Feature):
         load = self._pending_loads.get(name)
         if load is None or load.phase is not LoadPhase.MEASURING:
             return
+        if self._falling_asleep:
+            load.phase = LoadPhase.SLEEPING
+            return
         try:
-            leaving = self._evictions.make_room(name)
+            room = self._evictions.make_room(name)
         except Unavailable as error:
             self._fail(name, error)
             return
-        if leaving:
-            load.evicted_models, load.phase = set(leaving), LoadPhase.WAITING
+        if room.sleepers:
+            load.phase = LoadPhase.SLEEPING
+            self._put_to_sleep(room.sleepers, f"to make room for '{name}'")
+        elif room.leaving:
+            load.evicted_models, load.phase = set(room.leaving), LoadPhase.WAITING
             self._proceed(name)
         else:
             self._load(name)
+
+    def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
+        """Have models sleep; loads that need the room go on when all have, or cannot."""
+        late = DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
+        ended = {name: partial(self._on_sleep_ended, name, why) for name in names}
+        for name, end in ended.items():
+            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
+            self._evictions.sleepers.sleep_asked(name)
+        for name, end in ended.items():
+            self._plan.log("I", f"putting '{name}' to sleep: {why}")
+            self._server.perform("sleep", {"model": name}, end)
+
+    def _on_sleep_ended(self, name: str, why: str, result: Any) -> None:
+        timer = self._falling_asleep.pop(name, None)
+        if timer is None:
+            return  # it was given up
+        timer.cancel()
+        error = result if isinstance(result, ZmqTritonError) else None
+        if error is not None:
+            self._plan.log("V", f"'{name}' does not sleep: {error.text}")
+        self._evictions.sleep_ended(name, why, error)
+        if self._falling_asleep:
+            return
+        loads = self._pending_loads.items()
+        for each in [n for n, load in loads if load.phase is LoadPhase.SLEEPING]:
+            self._go_on(each)
+        if why == TOO_MUCH and error is not None:
+            self._refresh_usage(self._enforce_limits)  # the next one, or this one goes
 
     def _load(self, name: str) -> None:
         self._pending_loads[name].phase = LoadPhase.LOADING
@@ -229,8 +277,8 @@ class OnDemandLoader(Feature):
         self._refresh_usage(self._enforce_limits)
 
     def _enforce_limits(self) -> None:
-        if not self._server.is_stopping:
-            self._evictions.enforce_limits()
+        if not (self._server.is_stopping or self._falling_asleep):
+            self._put_to_sleep(self._evictions.enforce_limits().sleepers, TOO_MUCH)
         self._watch()
 
     def _refresh_usage(self, then: Callable[[], None]) -> None:
@@ -249,11 +297,13 @@ class OnDemandLoader(Feature):
             self._finish_refresh()
             return
         generations = self._server.generations.values()
-        pids = {i.pid: g.blueprint.name for g in generations for i in g.instances if i.is_alive}
-        living = {pid: name for pid, name in pids.items() if pid}
-        measure_memory(self._plan, living, self._on_memory_measured)
+        self._processes.measure(generations, self._evictions.gpus, self._on_memory_measured)
 
     def _on_memory_measured(self, memory: MemoryReport) -> None:
+        if memory.gpu_problem not in ("", self._gpu_problem):
+            text = f"the memory of models on GPUs is not known: {memory.gpu_problem}"
+            self._plan.log("W", f"{text}; --gpu-memory-budget has no effect")
+        self._gpu_problem = memory.gpu_problem
         self._evictions.record_memory(memory.by_model)
         self._finish_refresh()
 

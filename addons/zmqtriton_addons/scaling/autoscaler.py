@@ -20,7 +20,7 @@ from zmqtriton.supervisor import (
     CountsReport,
     Feature,
     Generation,
-    MemoryReport,
+    HelperOwner,
     Model,
     RepeatedCall,
     Scale,
@@ -28,9 +28,16 @@ from zmqtriton.supervisor import (
     Verbs,
     check_names,
     describe_instances,
-    measure_memory,
     required_model_name,
     serving_generations,
+)
+from zmqtriton_addons.memory.measurements import (
+    HOST,
+    MemoryReport,
+    ModelProcesses,
+    Sizes,
+    budgeted_gpus,
+    budgets_of,
 )
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
@@ -138,7 +145,8 @@ class _ScaledModel:
 class Autoscaler(Feature):
     def __init__(self, core: CoreParts) -> None:
         self._plan = core.plan
-        self._budget = core.policy.memory_budget_bytes
+        self._budgets = budgets_of(core.policy)
+        self._processes = ModelProcesses(core.plan)
         self._server = core.server
         self._counts = core.counts
         self._scaled: dict[str, _ScaledModel] = {}
@@ -154,6 +162,10 @@ class Autoscaler(Feature):
                 goes_over=lambda call: call.arguments if is_change(call.arguments) else None,
             )
         }
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        return (self._processes,)
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the numbers of instances that somebody has asked for."""
@@ -222,13 +234,10 @@ class Autoscaler(Feature):
         elif instances > present and self._plan.now_s >= scaled.retry_at_s:
             scaled.is_changing = True
             then = partial(self._on_memory_measured, model, scaled, instances, reason)
-            measure_memory(self._plan, self._processes(model), then)
-
-    def _processes(self, model: Model) -> dict[int, str]:
-        """Return the processes of the model; under a budget, those of all models."""
-        generations = self._server.generations.values()
-        counted = [g for g in generations if self._budget or g.blueprint.name == model.name]
-        return {one.pid: g.blueprint.name for g in counted for one in g.instances if one.pid}
+            generations = self._server.generations.values()
+            # under a budget all models share it
+            counted = [g for g in generations if self._budgets or g.blueprint.name == model.name]
+            self._processes.measure(counted, budgeted_gpus(self._budgets), then)
 
     def _on_memory_measured(
         self, model: Model, scaled: _ScaledModel, instances: int, reason: str, memory: MemoryReport
@@ -237,17 +246,29 @@ class Autoscaler(Feature):
         scaled.is_changing, scaled.obstacle = False, ""
         serving = serving_generations(model.versions)
         present = max(map(_count, serving), default=0)
-        of_each = memory.by_model.get(model.name, 0) // max(1, sum(map(_count, serving)))
-        room = int(memory.available_bytes * _MEMORY_SHARE)
-        if self._budget:
-            room = min(room, self._budget - sum(memory.by_model.values()))
-        fitting = max(0, room) // max(1, of_each * len(serving))
+        sizes = memory.by_model.get(model.name, Sizes())
+        count = max(1, sum(map(_count, serving)))
+        of_each = Sizes({place: size // count for place, size in sizes.items()})
+        fitting, place = self._fitting(of_each, len(serving), memory)
         if present + fitting < instances:
             instances = present + fitting
-            mib = of_each >> 20
-            self._postpone(model, scaled, f"each takes {mib} MiB, and too little memory is left")
+            takes, where = of_each[place] >> 20, "" if place == HOST else f" on GPU {place}"
+            why = f"each takes {takes} MiB{where}, and too little memory is left"
+            self._postpone(model, scaled, why)
         if present < instances and not model.is_loading:
             self._scale(model, scaled, instances, reason)
+
+    def _fitting(self, of_each: Sizes, versions: int, memory: MemoryReport) -> tuple[int, int]:
+        """Return for how many more there is room, and the place that has least."""
+        room = {HOST: int(memory.available_bytes * _MEMORY_SHARE)}
+        used = sum(memory.by_model.values(), Sizes())
+        for place, budget in self._budgets.items():
+            room[place] = min(room.get(place, budget), budget - used[place])
+        return min(
+            (max(0, left) // max(1, of_each[place] * versions), place)
+            for place, left in room.items()
+            if of_each[place] or place == HOST
+        )
 
     def _scale(self, model: Model, scaled: _ScaledModel, instances: int, reason: str) -> None:
         scaled.is_changing = True

@@ -47,7 +47,7 @@ class _Turn:
         self.error: ZmqTritonError | None = None
 
 
-class Sleeping(Feature):
+class Sleeping(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         self._plan, self._server = core.plan, core.server
         self._numbers = itertools.count(_FIRST)
@@ -136,17 +136,3 @@ class Sleeping(Feature):
                 del self._since_s[entry["model"]]
         now_s = self._plan.now_s
         return {"asleep_s": {name: now_s - at_s for name, at_s in self._since_s.items()}}
-
-    # ------------------------------------------ helpers have these; it starts none
-
-    def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """Take no note: instances are not its own."""
-
-    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
-        """Take no note: nothing is prepared."""
-
-    def describe_processes(self) -> list[dict[str, Any]]:
-        return []
-
-    def describe_preparations(self) -> list[dict[str, Any]]:
-        return []

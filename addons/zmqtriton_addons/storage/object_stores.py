@@ -39,7 +39,7 @@ _COPIES = "it is copied from the store"
 ResultCallback = Callable[[Any], None]
 
 
-class ObjectStores(Feature):
+class ObjectStores(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         self._plan = core.plan
         self._introductions = core.introductions

@@ -298,6 +298,7 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
             "reason",
             {"idle": "idle", "memory": "memory"},
         ),
+        ("sleeps_total", "Models put to sleep for others", "reason", {"memory": "sleeps"}),
     )
     for name, text, label, keys in families:
         yield from _family(name, text, "counter")
@@ -310,6 +311,10 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
     if status["budget_bytes"]:
         yield from _family("models_memory_bytes", "Memory of the processes of models", "gauge")
         yield f"zmqtriton_models_memory_bytes {status['used_bytes']}"
+    if status["gpus"]:
+        yield from _family("models_gpu_memory_bytes", "Memory of models on a GPU", "gauge")
+    for row in status["gpus"]:
+        yield f'zmqtriton_models_gpu_memory_bytes{{gpu="{row["gpu"]}"}} {row["used_bytes"]}'
 
 
 def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:

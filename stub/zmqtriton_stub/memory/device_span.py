@@ -1,8 +1,20 @@
-"""A piece of GPU memory, and the object that keeps it alive."""
+"""A piece of GPU memory, and the object that keeps it alive; the GPUs that this process sees."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
+
+from zmqtriton_floor.errors import Unavailable
+
+#: The server's number of the only GPU that is visible here, which CUDA calls 0; None: all are.
+only_gpu: Optional[int] = None
+
+
+def number_here(number: int) -> int:
+    """Return CUDA's number of a GPU in this process. Raises Unavailable if it is not visible."""
+    if only_gpu not in (None, number):
+        raise Unavailable(f"memory on GPU {number} is not seen: the instance has GPU {only_gpu}")
+    return number if only_gpu is None else 0
 
 
 class Span:

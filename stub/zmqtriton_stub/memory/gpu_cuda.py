@@ -15,6 +15,7 @@ import cupy
 import numpy as np
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.device_span import Span
 
 _HANDLE_BYTES = 64
@@ -60,7 +61,11 @@ class Cuda:
         with _errors():
             # a client says the number of its GPU, another stub where that one is
             is_number = name.isdigit()
-            gpu: int = int(name) if is_number else _runtime.deviceGetByPCIBusId(name.decode())
+            gpu: int = (
+                device_span.number_here(int(name))
+                if is_number
+                else _runtime.deviceGetByPCIBusId(name.decode())
+            )
         with _on(gpu):
             address: int = _runtime.ipcOpenMemHandle(rest)
             try:

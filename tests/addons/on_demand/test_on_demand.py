@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.addons.memory.world_memory import WorldMemory
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
@@ -18,7 +19,7 @@ from zmqtriton_addons.on_demand.on_demand import (
     MIN_LISTING_INTERVAL_S,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import InternalError, Unavailable
 
 MIB = 1 << 20
 
@@ -283,8 +284,10 @@ def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
 
 
 def budgeted(*names: str, budget: int = 100, **sizes: int) -> SupervisorHarness:
+    """A server whose models cannot sleep."""
     world = demanding(*names, memory_budget_bytes=budget * MIB)
-    world.memory_by_model = {name: sizes.get(name, 40) * MIB for name in names}
+    world.core.perform = lambda verb, arguments, answer: answer(InternalError("no sleep()"))
+    WorldMemory(world).by_model = {name: sizes.get(name, 40) * MIB for name in names}
     return world
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.addons.memory.world_memory import WorldMemory
 from tests.addons.scaling.service_station import ServiceStation
 from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import HANGS, SupervisorHarness
 from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.supervisor.models.memory_measurements import MemoryReport
+from zmqtriton_addons.memory.measurements import HOST, MemoryReport, ModelProcesses, Sizes
 from zmqtriton_addons.scaling import autoscaler
 from zmqtriton_addons.scaling.autoscaler import InstanceTarget, Reading, Workload
 from zmqtriton_floor.errors import InvalidArgument
@@ -37,12 +38,15 @@ class LoadedWorld:
     def __init__(self, path: Path, config: str, **policy: object) -> None:
         self.directory = ModelDirectory(path, config)
         self.world: SupervisorHarness = self.directory.serve(**policy)
+        self.memory = WorldMemory(self.world)
         #: How many requests each version has answered that the broker knows.
         self.answered = {"1": 0}
         #: The version that gets the requests.
         self.busy = "1"
         #: The memory of each instance, and what there is for all of them.
         self.mib_each, self.mib = 10, 1 << 20
+        #: The memory of each on GPU 1.
+        self.gpu_mib_each = 0
 
     def run(self, seconds: float, *, per_second: float = 0.0, waiting: int = 0) -> LoadedWorld:
         """Have requests of 20 ms answered for so long, while so many others wait."""
@@ -53,8 +57,9 @@ class LoadedWorld:
                 for version in self.answered
             ]
             used_mib = self.instances * self.mib_each
-            self.world.memory_by_model = {"m": used_mib << 20}
-            self.world.available_bytes = (self.mib - used_mib) << 20
+            self.memory.by_model = {"m": used_mib << 20}
+            self.memory.on_gpus = {"m": {1: self.instances * self.gpu_mib_each << 20}}
+            self.memory.available_bytes = (self.mib - used_mib) << 20
             self.world.advance(0.25)
         return self
 
@@ -133,6 +138,18 @@ def test_so_does_the_budget_of_all_models(tmp_path: Path) -> None:
     served.run(2, per_second=48, waiting=40)
 
     assert 2 == served.instances
+
+
+def test_so_does_the_budget_of_a_gpu(tmp_path: Path) -> None:
+    served = LoadedWorld(tmp_path, autoscaled(), gpu_memory_budgets=((1, 2500 << 20),))
+    served.gpu_mib_each = 800
+
+    served.run(2, per_second=48, waiting=40)
+
+    assert 3 == served.instances
+    autoscale = served.scale().result["autoscale"]
+    obstacle = "each takes 800 MiB on GPU 1, and too little memory is left"
+    assert obstacle == autoscale["obstacle"]
 
 
 def test_what_cannot_be_started_is_not_tried_again_at_once(served: LoadedWorld) -> None:
@@ -237,10 +254,10 @@ class Measurements:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[Callable[[MemoryReport], None]] = []
-        monkeypatch.setattr(autoscaler, "measure_memory", self._measure)
-
-    def _measure(self, plan: Any, processes: Any, then: Callable[[MemoryReport], None]) -> None:
-        self.begun.append(then)
+        begun = self.begun
+        monkeypatch.setattr(
+            ModelProcesses, "measure", lambda processes, of, gpus, then: begun.append(then)
+        )
 
 
 @pytest.fixture
@@ -258,7 +275,7 @@ def test_memory_is_measured_once_for_each_change(
 
     [measured] = measurements.begun
     assert 1 == served.instances
-    measured(MemoryReport({"m": 1 << 20}, 1 << 40))
+    measured(MemoryReport({"m": Sizes({HOST: 1 << 20})}, 1 << 40))
     served.world.run_until_idle()
     assert 1 < served.instances
 
@@ -267,7 +284,7 @@ def test_after_its_pause_more_instances_are_tried_at_once(
     served: LoadedWorld, measurements: Measurements
 ) -> None:
     served.run(2, per_second=48, waiting=40)
-    measurements.begun.pop()(MemoryReport({"m": 1 << 30}, 0))
+    measurements.begun.pop()(MemoryReport({"m": Sizes({HOST: 1 << 30})}, 0))
 
     served.run(autoscaler.RETRY_PAUSE_S - autoscaler.INTERVAL_S, per_second=48, waiting=40)
     assert [] == measurements.begun

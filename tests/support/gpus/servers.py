@@ -18,6 +18,16 @@ _HOST_NVML = Path(__file__).parent / "host_nvml"
 _IMPORTED = "host_gpu"
 
 
+def nvml_variables(gpus: int, memory: Path) -> dict[str, str]:
+    """Return the variables by which processes find so many GPUs, with memory by files there."""
+    memory.mkdir()
+    return {
+        "PYTHONPATH": str(_HOST_NVML),
+        "HOST_NVML_GPUS": str(gpus),
+        "HOST_NVML_MEMORY": str(memory),
+    }
+
+
 def gpu_server(
     directory: Path, memory: str, models: Sequence[str], frontends: Sequence[str] = ()
 ) -> Server:

@@ -59,6 +59,9 @@ class Server(Protocol):
     def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
         """Unload a model; `done` is called when it can no longer be asked."""
 
+    def perform(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """Perform a control call, of the core or a feature; `answer` gets what its caller would."""
+
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
 

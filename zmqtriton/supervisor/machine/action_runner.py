@@ -13,7 +13,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import listeners, tables
-from zmqtriton.supervisor.machine.background import Background
+from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.log.setup import ServerLog
 from zmqtriton.supervisor.machine.processes.children import Children
@@ -56,7 +56,7 @@ class ActionRunner:
         spawner: Spawner,
         model_files: ModelFiles,
         region_files: RegionFiles,
-        background: Background,
+        background: Worker,
         notifier: systemd.Notifier,
         gpus: Sequence[int],
         log: ServerLog,
@@ -99,7 +99,7 @@ class ActionRunner:
         with guarded(type(action).__name__, lambda error: self._fail(action, error)):
             handler(self, action)
 
-    def _fail(self, action: actions.Action, error: Exception) -> None:
+    def _fail(self, action: Any, error: Exception) -> None:
         """End what an action was for that could not be performed."""
         failure = InternalError(str(error))
         if isinstance(action, actions.Spawn | actions.SpawnStub | actions.PrepareEnvironment):
@@ -107,21 +107,8 @@ class ActionRunner:
             self._core.events.process_ended(action.serial, reason)
         elif isinstance(action, actions.Send | actions.Signal):
             self._children.kill(action.serial, f"it cannot be reached: {error}")
-        elif isinstance(action, actions.ReadModel):
-            self._core.plan.answer(action.ticket, ReadFailure(failure.reason))
-        elif isinstance(action, actions.ListRepository):
-            self._core.plan.answer(action.ticket, failure)
-        elif isinstance(action, actions.LookAtPorts):
-            self._core.plan.answer(action.ticket, True)
-        elif isinstance(action, actions.LookAtFiles):
-            self._core.plan.answer(action.ticket, actions.FileReport({}, 0.0))
-        elif isinstance(action, actions.ChangeRepositories):
-            in_use = actions.RepositoriesInUse(self._repositories.paths, failure)
-            self._core.plan.answer(action.ticket, in_use)
-        elif isinstance(action, actions.OpenRegion):
-            self._core.plan.answer(action.ticket, failure)
-        elif isinstance(action, actions.CloseRegion):
-            self._core.plan.answer(action.ticket, frozenset())
+        elif make_answer := _ANSWERS_OF_FAILURES.get(type(action)):
+            self._core.plan.answer(action.ticket, make_answer(self, failure))
 
     def _send(self, action: actions.Send) -> None:
         message = action.message
@@ -151,8 +138,8 @@ class ActionRunner:
     def _read_model(self, action: actions.ReadModel) -> None:
         self._lookups.read(action, self._answer(action.ticket))
 
-    def _measure_memory(self, action: actions.MeasureMemory) -> None:
-        self._background.gauge.measure(action.ticket, action.model_by_pid)
+    def _call_in_background(self, action: actions.InBackground) -> None:
+        self._background.submit(action.call, self._answer(action.ticket))
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory
@@ -234,6 +221,18 @@ def _warn_of_decision(problem: str) -> None:
         _log.warning("a decision about a canary cannot be kept: %s; %s", problem, _ADVICE)
 
 
+#: The answers to actions that could not be performed.
+_ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, InternalError], Any]] = {
+    actions.ReadModel: lambda runner, failure: ReadFailure(failure.reason),
+    actions.ListRepository: lambda runner, failure: failure,
+    actions.LookAtPorts: lambda runner, failure: True,
+    actions.LookAtFiles: lambda runner, failure: actions.FileReport({}, 0.0),
+    actions.ChangeRepositories: lambda runner, failure: actions.RepositoriesInUse(
+        runner._repositories.paths, failure
+    ),
+    actions.OpenRegion: lambda runner, failure: failure,
+    actions.CloseRegion: lambda runner, failure: frozenset(),
+}
 _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
@@ -247,7 +246,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.KeepDecisions: lambda runner, action: runner._repositories.keep_decisions(
         action, _warn_of_decision
     ),
-    actions.MeasureMemory: ActionRunner._measure_memory,
+    actions.InBackground: ActionRunner._call_in_background,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,
     actions.LookAtFiles: ActionRunner._look_at_files,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 _log = logging.getLogger(__name__)
@@ -40,11 +41,10 @@ def visible_gpus(
     GPUs that are too old are left out.
     """
     try:
-        gpus = (find or list_nvml_gpus)()
+        chosen = chosen_gpus(environment, find)
     except (OSError, NvmlError) as error:
         _log.debug("no GPUs: %s", error)
         return ()
-    chosen = _apply_visible_devices(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
     return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
 
 
@@ -56,24 +56,26 @@ def used_memory_share(
 ) -> float | None:
     """Return the share of a GPU's memory that is in use; None if it is unknown."""
     try:
-        chosen = _apply_visible_devices(
-            (find or list_nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES")
-        )
+        chosen = chosen_gpus(environment, find)
         if not 0 <= number < len(chosen):
             return None
-        used, total = (ask or _nvml_memory)(chosen[number].uuid)
+        used, total = (ask or used_nvml_memory)(chosen[number].uuid)
     except (OSError, NvmlError) as error:
         _log.warning("what GPU %d has in use is not known: %s", number, error)
         return None
     return used / total if total else None
 
 
-def _apply_visible_devices(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
-    """Select and order the GPUs as CUDA_VISIBLE_DEVICES asks, as CUDA does.
+def chosen_gpus(
+    environment: Mapping[str, str] = os.environ,
+    find: Callable[[], Sequence[Gpu]] | None = None,
+) -> list[Gpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order, as CUDA does.
 
     The list ends at the first invalid entry. With GPUs of different kinds a number means the same
-    to both only if CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    to both only if CUDA_DEVICE_ORDER is PCI_BUS_ID. Raises what `list_nvml_gpus` does.
     """
+    gpus, visible = (find or list_nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return list(gpus)
     chosen: list[Gpu] = []
@@ -95,50 +97,59 @@ def _match_device(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def list_nvml_gpus() -> list[Gpu]:
-    """List all GPUs that this process may open.
-
-    Raises OSError without a driver, NvmlError if a call fails.
-    """
+@contextmanager
+def nvml_library() -> Iterator[Any]:
+    """Open the library. Raises OSError without a driver, NvmlError if a call fails."""
     nvml = ctypes.CDLL(_LIBRARY)
-    _call(nvml.nvmlInit_v2)
+    call_nvml(nvml.nvmlInit_v2)
     try:
-        count = ctypes.c_uint()
-        _call(nvml.nvmlDeviceGetCount_v2, ctypes.byref(count))
-        return [_gpu(nvml, index) for index in range(count.value)]
+        yield nvml
     finally:
         nvml.nvmlShutdown()
+
+
+def list_nvml_gpus() -> list[Gpu]:
+    """List all GPUs that this process may open. Raises what `nvml_library` does."""
+    with nvml_library() as nvml:
+        count = ctypes.c_uint()
+        call_nvml(nvml.nvmlDeviceGetCount_v2, ctypes.byref(count))
+        return [_gpu(nvml, index) for index in range(count.value)]
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:
     device = ctypes.c_void_p()
-    _call(nvml.nvmlDeviceGetHandleByIndex_v2, ctypes.c_uint(index), ctypes.byref(device))
+    call_nvml(nvml.nvmlDeviceGetHandleByIndex_v2, ctypes.c_uint(index), ctypes.byref(device))
     uuid = ctypes.create_string_buffer(_UUID_BYTES)
-    _call(nvml.nvmlDeviceGetUUID, device, uuid, ctypes.c_uint(_UUID_BYTES))
+    call_nvml(nvml.nvmlDeviceGetUUID, device, uuid, ctypes.c_uint(_UUID_BYTES))
     major, minor = ctypes.c_int(), ctypes.c_int()
     get = nvml.nvmlDeviceGetCudaComputeCapability
-    _call(get, device, ctypes.byref(major), ctypes.byref(minor))
+    call_nvml(get, device, ctypes.byref(major), ctypes.byref(minor))
     return Gpu(uuid.value.decode("ascii", "replace"), major.value + minor.value / 10)
 
 
 class _NvmlMemory(ctypes.Structure):
+    """The library's struct: bytes in all, free and in use."""
+
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
-def _nvml_memory(uuid: str) -> tuple[int, int]:
-    """The library's struct: bytes in all, free and in use."""
-    nvml = ctypes.CDLL(_LIBRARY)
-    _call(nvml.nvmlInit_v2)
-    try:
-        device, memory = ctypes.c_void_p(), _NvmlMemory()
-        _call(nvml.nvmlDeviceGetHandleByUUID, uuid.encode(), ctypes.byref(device))
-        _call(nvml.nvmlDeviceGetMemoryInfo, device, ctypes.byref(memory))
+def nvml_device(nvml: Any, uuid: str) -> ctypes.c_void_p:
+    """Return the library's handle of a GPU."""
+    device = ctypes.c_void_p()
+    call_nvml(nvml.nvmlDeviceGetHandleByUUID, uuid.encode(), ctypes.byref(device))
+    return device
+
+
+def used_nvml_memory(uuid: str) -> tuple[int, int]:
+    """Return the bytes of a GPU that are in use, and all."""
+    with nvml_library() as nvml:
+        memory = _NvmlMemory()
+        call_nvml(nvml.nvmlDeviceGetMemoryInfo, nvml_device(nvml, uuid), ctypes.byref(memory))
         return memory.total - memory.free, memory.total
-    finally:
-        nvml.nvmlShutdown()
 
 
-def _call(function: Any, *arguments: Any) -> None:
+def call_nvml(function: Any, *arguments: Any) -> None:
+    """Call a function of the library. Raises NvmlError if it fails."""
     code = function(*arguments)
     if code:
         raise NvmlError(f"{function.__name__} returned {code}")

@@ -57,4 +57,5 @@ def read_policy(options: Options) -> Policy:
         one_by_one=options.one_by_one,
         unload_idle_after_s=options.unload_idle_after,
         memory_budget_bytes=options.model_memory_budget,
+        gpu_memory_budgets=options.gpu_memory_budget,
     )

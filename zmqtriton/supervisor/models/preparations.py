@@ -32,6 +32,7 @@ from zmqtriton.supervisor.actions import (
 )
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
@@ -74,7 +75,7 @@ class _Preparation(NamedTuple):
     status: PreparationStatus
 
 
-class EnvironmentPreparations:
+class EnvironmentPreparations(HelperOwner):
     def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
         self._introductions = introductions

@@ -46,7 +46,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_directory_findings(facts),
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
-    findings += _memory_findings(facts)
+    findings += [*_memory_findings(facts), *_budget_findings(facts)]
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += [
@@ -275,6 +275,21 @@ def _memory_findings(facts: Facts) -> Iterator[Finding]:
         text = f"its {count} instances hold {equal} of equal pages; {each}"
         advice = f"The parameter INSTANCES `forks` or `threads` would hold them once: {once}."
         yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
+
+
+def _budget_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell that it sleeps, and what it has on GPUs that have a budget."""
+    asleep_s = facts.status.get("asleep_s", {}).get(facts.model)
+    if asleep_s is not None:
+        text = f"it has slept for {format_duration(asleep_s)}, without most of its memory"
+        yield note(text, "Its next request wakes it up.", f"zmqtriton-ctl wake {facts.word}")
+    on_demand = facts.status.get("on_demand") or {}
+    budgets = {str(row["gpu"]): row for row in on_demand.get("gpus", ())}
+    for row in on_demand.get("models", ()) if budgets else ():
+        for gpu, size in row["gpu_bytes"].items() if row["model"] == facts.model else ():
+            used, all_bytes = (budgets[gpu][key] for key in ("used_bytes", "budget_bytes"))
+            text = f"it has {format_bytes(size)} on GPU {gpu}, where models have "
+            yield note(f"{text}{format_bytes(used)} of {format_bytes(all_bytes)}", "")
 
 
 def _growth_findings(facts: Facts) -> Iterator[Finding]:

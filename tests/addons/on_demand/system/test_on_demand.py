@@ -151,7 +151,7 @@ def test_requests_never_fail_while_their_model_comes_and_goes(server: Server) ->
 
 @pytest.mark.long(
     "addons/on_demand/test_on_demand.py::test_the_one_that_was_not_used_for_longest_makes_room",
-    "supervisor/machine/background/test_memory_gauge.py::test_what_processes_take_is_summed_up_by_name",
+    "addons/memory/test_measurements.py::test_a_model_has_the_memory_of_its_processes_and_their_children",
 )
 def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -> None:
     options = ["--model-control-mode=explicit", "--load-on-demand", "--model-memory-budget=1"]

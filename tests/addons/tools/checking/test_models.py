@@ -135,6 +135,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
             ("cpu_weigth", "200"),
             ("DETACHED_CALLS", "true"),
             ("unload_idle_after_second", "60"),
+            ("CUDA_VISIBLE_DEVICES", "Instance"),
         ]
     )
 
@@ -151,6 +152,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
         (7, "EXECUTION_ENV_PATH"),
         (10, "cpu_weight"),
         (12, "unload_idle_after_seconds"),
+        (13, ""),
     ] == [(p.line, p.suggestion) for p in findings.warnings]
 
 

@@ -559,3 +559,15 @@ def test_instances_of_one_load_name_the_process_that_has_loaded_it(kind: str) ->
     *_, finding = find_all(facts)
 
     assert f"its 1 instance is of the {kind} of process 9" in finding.text
+
+
+def test_a_model_that_sleeps_and_its_memory_on_gpus_are_told() -> None:
+    gpus = [{"gpu": 1, "budget_bytes": 130 << 20, "used_bytes": 120 << 20}]
+    rows = [{"model": "m", "gpu_bytes": {"1": 60 << 20}}, {"model": "n", "gpu_bytes": {"1": 5}}]
+    status = {"asleep_s": {"m": 61.0}, "on_demand": {"models": rows, "gpus": gpus}}
+
+    *_, asleep, on_gpu = find_all(Facts("m", index=[READY], status=status))
+
+    assert "it has slept for 1m01s, without most of its memory" == asleep.text
+    assert ("zmqtriton-ctl wake m",) == asleep.commands
+    assert "it has 60 MiB on GPU 1, where models have 120 MiB of 130 MiB" == on_gpu.text

@@ -1,18 +1,41 @@
-"""Stands for NVIDIA's management library where there is no GPU: one GPU, for processes of a server.
+"""Stands for NVIDIA's management library where there is no GPU, for processes of a server.
 
-Python imports it at its start, since its folder is in PYTHONPATH.
+Python imports it at its start, since its folder is in PYTHONPATH. HOST_NVML_GPUS is the number of
+GPUs, 1 without it. HOST_NVML_MEMORY is a directory with a file for each process that has memory
+there, named by its pid: a JSON object with bytes by the number of the GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+from pathlib import Path
 from typing import Any
 
-_UUID = b"GPU-00000000-0000-0000-0000-000000000000"
+_COUNT = int(os.environ.get("HOST_NVML_GPUS", "1"))
+_TOTAL = 1 << 30
+_TOO_FEW = 7
+
+
+def _uuid(index: int) -> bytes:
+    return b"GPU-%08d-0000-0000-0000-000000000000" % index
+
+
+def _used(device: Any) -> list[tuple[int, int]]:
+    """Return the living processes that have memory on a GPU, with their bytes."""
+    directory = os.environ.get("HOST_NVML_MEMORY", "")
+    files = Path(directory).iterdir() if directory else ()
+    sizes = {
+        int(file.name): json.loads(file.read_text()).get(str(device.value - 1), 0)
+        for file in files
+        if file.name.isdecimal() and Path("/proc", file.name).exists()
+    }
+    return sorted((pid, size) for pid, size in sizes.items() if size)
 
 
 class _Nvml:
-    """The functions that the server calls, over one GPU."""
+    """The functions that the server calls."""
 
     def nvmlInit_v2(self) -> int:
         return 0
@@ -21,19 +44,37 @@ class _Nvml:
         return 0
 
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = 1
+        count._obj.value = _COUNT
         return 0
 
     def nvmlDeviceGetHandleByIndex_v2(self, index: Any, device: Any) -> int:
         device._obj.value = index.value + 1
         return 0
 
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, device: Any) -> int:
+        device._obj.value = list(map(_uuid, range(_COUNT))).index(uuid) + 1
+        return 0
+
     def nvmlDeviceGetUUID(self, device: Any, uuid: Any, size: Any) -> int:
-        uuid.value = _UUID
+        uuid.value = _uuid(device.value - 1)
         return 0
 
     def nvmlDeviceGetCudaComputeCapability(self, device: Any, major: Any, minor: Any) -> int:
         major._obj.value, minor._obj.value = 9, 0
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> int:
+        memory._obj.total = _TOTAL
+        memory._obj.free = _TOTAL - sum(size for _, size in _used(device))
+        return 0
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, device: Any, count: Any, rows: Any) -> int:
+        used, room = _used(device), count._obj.value if rows is not None else 0
+        count._obj.value = len(used)
+        if len(used) > room:
+            return _TOO_FEW
+        for row, (pid, size) in zip(rows or (), used, strict=False):
+            row.pid, row.used = pid, size
         return 0
 
 

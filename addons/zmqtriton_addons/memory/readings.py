@@ -1,0 +1,110 @@
+"""Reads the memory of processes: the machine's from /proc, and a GPU's from NVIDIA's library.
+
+Runs in a thread of the supervisor, since kernel and driver may take long to answer. A model's
+memory is that of its processes and of all that these have started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection, Iterator, Mapping
+
+from zmqtriton.supervisor import chosen_gpus, nvml_device, nvml_library, used_nvml_memory
+
+_KIB = 1024
+#: The library has room for as many processes more than it has just counted.
+_MORE = 16
+_UNKNOWN = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
+
+
+class _Process(ctypes.Structure):
+    """The library's struct nvmlProcessInfo_t."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+def family(model_by_pid: Mapping[int, str]) -> dict[int, str]:
+    """Return the processes with all that they have started, each with its model.
+
+    A guest may have started the server: what this process has started is not the guest's.
+    """
+    parents = {int(name): _parent(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+    parents[os.getpid()] = 0
+    models = dict(model_by_pid)
+    for pid in parents:
+        line = [pid]
+        while line[-1] not in models and (parent := parents.get(line[-1], 0)):
+            line.append(parent)
+        if model := models.get(line[-1]):
+            models.update(dict.fromkeys(line, model))
+    return models
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0  # it has just ended
+
+
+def process_memory_bytes(pid: int) -> int:
+    """Return the memory of a process in bytes; 0 if there is no such process.
+
+    Shared pages count in parts (PSS) where the kernel reports that, else whole.
+    """
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * _KIB
+    except OSError:
+        pass  # a process of another user, or a dead one; the next file tells which
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as words:
+            return int(words.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def gpu_memory(
+    models: Mapping[int, str], models_by_gpu: Mapping[int, Collection[str]]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield model, number of the GPU, and bytes, for each of these GPUs that there is.
+
+    Where the library lists no process, as in many containers, all memory that is in use on the GPU
+    counts, divided evenly between the models that have instances there. Raises OSError or NvmlError
+    if the driver does not answer.
+    """
+    gpus = chosen_gpus() if models_by_gpu else []
+    for number, here in models_by_gpu.items():
+        if number >= len(gpus):
+            continue
+        used = _used_by_process(gpus[number].uuid)
+        for pid, size in used.items():
+            if pid in models:
+                yield models[pid], number, size
+        if here and not used:
+            of_each = used_nvml_memory(gpus[number].uuid)[0] // len(here)
+            yield from ((model, number, of_each) for model in here)
+
+
+def _used_by_process(uuid: str) -> dict[int, int]:
+    """Return the bytes that each process has on a GPU, where the library knows them."""
+    with nvml_library() as nvml:
+        count, device = ctypes.c_uint(), nvml_device(nvml, uuid)
+        ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if ask is None:
+            return {}  # a driver before 510
+        ask(device, ctypes.byref(count), None)
+        count.value += _MORE
+        rows = (_Process * count.value)()
+        if ask(device, ctypes.byref(count), rows):
+            return {}  # no error: not every GPU can tell
+        return {row.pid: row.used for row in rows[: count.value] if row.used != _UNKNOWN}

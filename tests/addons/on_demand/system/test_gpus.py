@@ -1,0 +1,131 @@
+"""Two GPUs of a server, with files in place of their memory: a budget, and who sees which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.gpus.servers import nvml_variables
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_CODE = """
+import json, os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        seen = [os.environ.get("CUDA_VISIBLE_DEVICES"), args["model_instance_device_id"]]
+        self.report = json.dumps([*seen, args["model_instance_kind"]])
+        if args["model_instance_kind"] == "GPU":
+            self.take(60)
+
+    def take(self, mib):
+        path = os.path.join(os.environ["HOST_NVML_MEMORY"], str(os.getpid()))
+        with open(path + ".new", "w") as file:
+            json.dump({"1": mib << 20}, file)
+        os.rename(path + ".new", path)
+
+    SLEEP
+
+    def execute(self, requests):
+        report = pb_utils.Tensor("REPORT", np.array([self.report], object))
+        return [pb_utils.InferenceResponse([report]) for _ in requests]
+"""
+_SLEEP = """
+    def sleep(self):
+        self.take(1)
+
+    def wake_up(self):
+        self.take(60)
+"""
+_CONFIG = """
+backend: "python"
+output { name: "REPORT" data_type: TYPE_STRING dims: 1 }
+"""
+_ALONE = 'parameters { key: "CUDA_VISIBLE_DEVICES" value { string_value: "instance" } }\n'
+_FORKS = 'parameters { key: "INSTANCES" value { string_value: "forks" } }\n'
+_ON_GPU = "instance_group { count: 1 kind: KIND_GPU gpus: 1 }\n"
+_ON_CPU = "instance_group { count: 1 kind: KIND_CPU }\n"
+
+
+def _add(server: Server, name: str, config: str, sleep: str = "") -> None:
+    (server.repository / name / "1").mkdir(parents=True)
+    (server.repository / name / "config.pbtxt").write_text(_CONFIG + config)
+    (server.repository / name / "1" / "model.py").write_text(_CODE.replace("    SLEEP", sleep))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("gpus")
+    options = ("--model-control-mode=explicit", "--load-on-demand", "--gpu-memory-budget=1:130M")
+    variables = nvml_variables(2, directory / "memory")
+    server = Server(
+        directory / "s",
+        options=options,
+        environment={**variables, "CUDA_VISIBLE_DEVICES": "GPU-00000000,GPU-00000001"},
+        frontends=("metrics",),
+    )
+    _add(server, "sleeper", _ON_GPU + _ALONE, _SLEEP)
+    _add(server, "forked", _ON_GPU + _ALONE + _FORKS)
+    _add(server, "on_cpu", _ON_CPU + _ALONE)
+    _add(server, "other", _ON_GPU)
+    with server:
+        yield server
+
+
+def _ask(server: Server, model: str) -> Any:
+    status, answer = server.request_json(f"/v2/models/{model}/infer", {"inputs": []})
+    assert status == 200, answer
+    return json.loads(answer["outputs"][0]["data"][0])
+
+
+def _state(server: Server, model: str) -> tuple[str, str]:
+    _, entries = server.request_json("/v2/repository/index", {})
+    [entry] = [entry for entry in entries if entry["name"] == model]
+    return entry["state"], entry.get("reason", "")
+
+
+@pytest.mark.row("L07", "B22")
+def test_models_share_a_gpu_by_sleep_and_each_sees_its_own(server: Server) -> None:
+    assert ["GPU-00000001", "0", "GPU"] == _ask(server, "sleeper")
+    [pid] = server.stub_pids("sleeper")
+    assert ["GPU-00000001", "0", "GPU"] == _ask(server, "forked")
+
+    # the third makes the first sleep, which stays ready
+    assert ["GPU-00000000,GPU-00000001", "1", "GPU"] == _ask(server, "other")
+    assert {"1": 1 << 20} == json.loads((_memory(server) / str(pid)).read_text())
+    assert "READY" == _state(server, "sleeper")[0]
+    assert [pid] == server.stub_pids("sleeper")
+    metrics = server.metrics_text()
+    assert 'zmqtriton_sleeps_total{model="sleeper",reason="memory"} 1' in metrics
+    assert 'zmqtriton_models_gpu_memory_bytes{gpu="1"}' in metrics
+
+    # woken up by a request, it makes another one go that cannot sleep
+    _ask(server, "sleeper")
+    eventually(lambda: _state(server, "forked")[0] == "UNAVAILABLE", 60, "the third one goes")
+    assert "models took more than their memory budget" in _state(server, "forked")[1]
+
+    # models that were loaded by name stay, and leave nothing for others
+    server.control_model("load", "sleeper")
+    server.control_model("load", "other")
+    status, refused = server.request_json("/v2/models/forked/infer", {"inputs": []})
+    assert status == 503
+    assert "models take 120.0 MiB on GPU 1 of the 130.0 MiB that --gpu-memory-budget" in str(
+        refused
+    )
+
+
+def test_an_instance_on_the_cpu_sees_no_gpu(server: Server) -> None:
+    assert ["", "0", "CPU"] == _ask(server, "on_cpu")
+
+
+def _memory(server: Server) -> Path:
+    return server.directory.parent / "memory"
