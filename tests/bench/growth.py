@@ -3,8 +3,9 @@
     python -m tests.bench.growth [--only models] [--reloads 10000] [--save]
 
 Each figure is measured with requests of 16 floats, eight at a time. Those of reloads, each with
-other code, tell what they leave behind. Measures and prints; asserts nothing. With --save the
-figures are kept in tests/bench/results, and the plot in docs/guides.
+other code, tell what they leave behind, and by how much each process grows with a reload. Measures
+and prints; asserts nothing. With --save the figures are kept in tests/bench/results, and the plot
+in docs/guides.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import multiprocessing
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import linear_regression
 from typing import Any, NamedTuple
 
 import psutil
@@ -35,6 +37,8 @@ _STREAMS_PER_CHANNEL = 100
 _MODEL = "identity_fp32"
 #: So many reloads before each figure, unless the last is another number.
 _RELOADS = (10, 100, 1000)
+#: So many readings of the memory meanwhile.
+_READINGS = 40
 
 
 class Figure(NamedTuple):
@@ -54,6 +58,8 @@ class Figure(NamedTuple):
     stop_s: float = 0.0
     #: The descriptors of all its processes.
     descriptors: int = 0
+    #: By role: the growth of its processes' own memory with each reload, in bytes.
+    growth: Mapping[str, float] = {}
 
 
 def _processes(server: Server) -> list[psutil.Process]:
@@ -63,13 +69,32 @@ def _processes(server: Server) -> list[psutil.Process]:
 
 
 def _memory_mib(processes: list[psutil.Process]) -> float:
-    total = 0
-    for process in processes:
-        match = re.search(
-            r"^Pss:\s+(\d+)", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), re.M
-        )
-        total += int(match[1]) if match else 0
-    return total / 1024
+    return sum(_kib(process.pid, "Pss") for process in processes) / 1024
+
+
+def _kib(pid: int, what: str) -> int:
+    """Return memory of a process as the kernel counts it; 0 of one that has ended."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return sum(map(int, re.findall(rf"^{what}:\s+(\d+)", text, re.M)))
+    return 0
+
+
+def _own_kib(server: Server) -> dict[str, int]:
+    """Return the memory that processes have written to, by their roles, but for those of models."""
+    pids_of = server.pids().items()
+    lasting = {role: pids for role, pids in pids_of if role not in ("stub", "template")}
+    return {role: sum(_kib(pid, "Private_Dirty") for pid in pids) for role, pids in lasting.items()}
+
+
+def _growth(readings: list[tuple[int, dict[str, int]]]) -> dict[str, float]:
+    """Return the slopes, in bytes for each reload, once the first half is over."""
+    later = readings[len(readings) // 2 :]
+    numbers = [number for number, _ in later]
+    return {
+        role: 1024 * linear_regression(numbers, [kib.get(role, 0) for _, kib in later]).slope
+        for role in later[-1][1]
+    }
 
 
 def _hold_streams(pipe: Connection, port: int, streams: int) -> None:
@@ -177,12 +202,15 @@ def _reloads(size: int, of: str) -> Figure:
     options = ["--model-control-mode=explicit", f"--load-model={_MODEL}"]
     with _server(instances=2, of=of, options=options) as (server, ready_s):
         code = server.repository / _MODEL / "1" / "model.py"
-        text = code.read_text()
+        text, readings = code.read_text(), []
         for number in range(size):
             code.write_text(f"{text}# {number}\n")
             if error := server.control_model("load", _MODEL):
                 raise RuntimeError(f"reload {number}: {error}")
-        return _with_stop(_measure("reloads", size, server, ready_s), server)
+            if number % max(1, size // _READINGS) == 0:
+                readings.append((number, _own_kib(server)))
+        figure = _measure("reloads", size, server, ready_s)
+        return _with_stop(figure._replace(growth=_growth(readings)), server)
 
 
 def _connections(size: int) -> Figure:
@@ -236,6 +264,9 @@ def main() -> None:
                 f"{row.descriptors:11}",
                 flush=True,
             )
+            if row.growth:
+                grown = ", ".join(f"{role} {by:.0f}" for role, by in sorted(row.growth.items()))
+                print(f"{'':18} bytes for each reload: {grown}", flush=True)
     if options.save:
         results.save("growth", rows)
         plot.draw([row for row in rows if row["kind"] in _PLOTTED])

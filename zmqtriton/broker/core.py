@@ -224,7 +224,7 @@ class Core:
         if instance is not None:
             scheduler = self.generations.schedulers[instance.generation]
             generation = scheduler.generation
-            scheduler.instances.pop(instance.serial, None)
+            scheduler.placement.remove(instance)
             generation.busy_ns += instance.take_busy_ns(now_ns)
             error = instance.loss(message.reason)
             if not instance.has_arrived:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tests.broker.world import Page
+from weakref import WeakSet
+
+from tests.broker.world import BrokerHarness, Page, S
 from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton.broker.scheduling.ahead import SendingAhead
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.config.resources import ResourceNeed
+from zmqtriton_floor import wire
 
 MS = 1_000_000
 
@@ -51,6 +54,20 @@ def test_the_one_that_became_idle_last_goes_first() -> None:
     world.finish(3, 9 * MS)
 
     assert [3, 2, 0] == [world.take() for _ in range(3)]
+
+
+def test_instances_that_are_replaced_leave_nothing_though_none_was_ever_needed() -> None:
+    broker = BrokerHarness.serving(S)
+    pages = WeakSet[Page]()
+    for serial in range(100, 300):
+        page = Page()
+        pages.add(page)
+        broker.add_stub(serial, page=page)
+        broker.core.retire(wire.Retire(1, serial))
+        broker.kill_peer(serial)
+    del page
+
+    assert 0 == len(pages)
 
 
 def test_one_that_has_gone_meanwhile_is_passed_over() -> None:

@@ -35,6 +35,11 @@ class Placement:
         self.is_limited = True
         self._idle.clear()
 
+    def remove(self, instance: Instance) -> None:
+        """Forget an instance that has ended, which may have been idle below others all the time."""
+        self.instances.pop(instance.serial, None)
+        self._idle = [one for one in self._idle if one is not instance]
+
     def become_idle(self, instance: Instance) -> None:
         if instance.membership is None and not self._has_sequences:
             self._idle.append(instance)
