@@ -199,16 +199,19 @@ class ForkServer:
         return self._become(call, descriptors)
 
     def _become(self, call: wire.Call, descriptors: list[int]) -> list[str]:
-        """Return the stub's arguments; from here on nothing tells it from one that was spawned."""
+        """Return the arguments of a stub, or of a template.
+
+        From here on nothing tells it from one that was spawned.
+        """
         os.setpgid(0, 0)
         for number, handler in _ORDERLY:
             signal.signal(number, handler)
-        lifeline, progress, listener, writing = descriptors
+        *own, writing = descriptors
         for stream in (1, 2):
             os.dup2(writing, stream)
         request = json.loads(call.arguments)
-        arguments = ["--lifeline", str(lifeline), "--progress", str(progress)]
-        arguments += ["--listener", str(listener), request["model"], request["instance"]]
+        arguments = [word for one in zip(request["options"], map(str, own)) for word in one]
+        arguments += request["words"]
         sys.argv[1:] = arguments
         command = [sys.executable, *sys.argv]
         if hasattr(sys, "orig_argv"):

@@ -19,12 +19,8 @@ _ROOM = 24
 
 
 def mark(directory: str, serial: int) -> str:
-    return f"{directory}:{serial}"
-
-
-def placeholder(directory: str) -> str:
-    """Return the variable that keeps room for a mark in the environment of the fork server."""
-    return " " * (len(os.fsencode(directory)) + _ROOM)
+    """Return the variable of a stub, which has room for the marks of those that it forks."""
+    return f"{directory}:{serial}" + " " * _ROOM
 
 
 def overwrite(text: str) -> None:

@@ -28,6 +28,7 @@ class FakeSpawner:
         self.failed: dict[int, tuple[wire.LoadFailed | None, str]] = {}
         self.killed: list[int] = []
         self.finalized: list[int] = []
+        self.loads: list[int] = []
         self.are_there = True
         self.has_descriptors = True
 
@@ -48,8 +49,8 @@ class FakeSpawner:
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         self.killed.append(serial)
 
-    def send(self, serial: int, message: wire.Finalize) -> None:
-        self.finalized.append(serial)
+    def send(self, serial: int, message: wire.LoadModel | wire.Finalize) -> None:
+        (self.loads if isinstance(message, wire.LoadModel) else self.finalized).append(serial)
 
 
 @pytest.fixture
@@ -84,6 +85,29 @@ def test_stubs_wait_for_one_template(templates: Templates, spawner: FakeSpawner)
         templates.answered(NUMBER, serial, serial * 100, "")
         assert pending.pid == serial * 100
     assert not templates.is_under_way
+
+
+def test_a_template_is_told_what_to_load_if_it_is_still_wanted_when_it_runs(
+    templates: Templates, spawner: FakeSpawner
+) -> None:
+    templates.start(spec_of(7))
+    templates.started(NUMBER)
+    assert ([NUMBER], []) == (spawner.loads, spawner.killed)
+    templates.ended(NUMBER, KILLED)
+
+    templates.start(spec_of(8))
+    templates.kill(NUMBER, Reason.of(Kind.OTHER, "too much"))
+    spawner.killed.clear()  # nobody can signal a process that is not known yet
+    templates.started(NUMBER)
+    assert ([NUMBER], [NUMBER]) == (spawner.loads, spawner.killed)
+    templates.ended(NUMBER, KILLED)
+    assert "the template that it is forked from: too much" == spawner.failed[8][1]
+
+    templates.start(spec_of(9))
+    templates.end(NUMBER)
+    spawner.killed.clear()
+    templates.started(NUMBER)
+    assert ([NUMBER], [NUMBER]) == (spawner.loads, spawner.killed)
 
 
 def test_what_a_template_says_is_what_its_stubs_fail_with(

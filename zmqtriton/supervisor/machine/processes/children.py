@@ -90,6 +90,8 @@ def _start(
 
 
 def _stub_child(spec: StubSpec) -> Child:
+    if spec.is_template:
+        return Child(spec.serial, can_fork=True, is_template=True, quota=spec.quota)
     return Child(spec.serial, progress_page=spec.page, cores=spec.cores, quota=spec.quota)
 
 
@@ -203,6 +205,8 @@ class Children:
             self._remove_child(child, processes.ended(f"it cannot be watched: {error}"))
         else:
             self._listener.process_started(child.serial, process.pid, time.time())
+            if child.is_template:
+                self.templates.started(child.serial)
 
     def _watch_process(
         self, child: Child, process: Process, reading: int, stub: StubName | None
@@ -221,7 +225,7 @@ class Children:
             child.output = self._outputs.follow_stub(reading, stub, process.pid)
 
     def spawn_fork_server(self, serial: int) -> None:
-        mark = stub_mark.placeholder(self._directory)
+        mark = stub_mark.mark(self._directory, serial)
         self.spawn(
             serial,
             commands.fork_server_command,
@@ -235,59 +239,45 @@ class Children:
             self.fork_server.started(serial)
 
     def spawn_stub(self, spec: StubSpec) -> None:
-        """Start a stub as a new program."""
-        environment, page = spec.environment, spec.page
+        """Start a stub, or a template, as a new program."""
         try:
-            listener = self.stream_sockets.listen(spec.serial)
+            inherited = self._own_descriptors(spec)
         except OSError as error:
-            os.close(page)
+            os.close(spec.page)
             self._listener.process_ended(spec.serial, processes.not_started(error))
             return
 
         def command(line: int) -> list[str]:
-            words = commands.stub_command(environment, line, page, listener, spec.stub)
+            words = commands.stub_command(spec, (line, *inherited))
             _log.debug("Starting Python backend stub: %s", shlex.join(words))
             return commands.at_leisure(words)
 
         self.spawn(
             spec.serial,
             command,
-            inherited=(page, listener),
+            inherited=inherited,
             environment={
                 **self.model_variables,
-                **variable_overrides(environment, os.environ),
+                **variable_overrides(spec.environment, os.environ),
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },
             stub=spec.stub,
             child=_stub_child(spec),
             user=spec.user,
         )
-        os.close(listener)
+        for listener in inherited[1:]:
+            os.close(listener)
+
+    def _own_descriptors(self, spec: StubSpec) -> list[int]:
+        """Return a stub's page and its new listening socket; of a template nothing."""
+        return [] if spec.is_template else [spec.page, self.stream_sockets.listen(spec.serial)]
 
     def spawn_template(self, spec: StubSpec) -> None:
-        """Start the template of which this stub is a fork or a thread, as a new program."""
-        environment, template = spec.environment, spec.template
-        assert template is not None
-        has_threads = template.has_threads
-        self.spawn(
-            template.serial,
-            lambda line: commands.at_leisure(
-                commands.template_command(
-                    environment, line, spec.stub.model, has_threads=has_threads
-                )
-            ),
-            environment={
-                **self.model_variables,
-                **variable_overrides(environment, os.environ),
-                stub_mark.VARIABLE: stub_mark.mark(self._directory, template.serial)
-                if has_threads
-                else stub_mark.placeholder(self._directory),
-            },
-            stub=spec.stub._replace(instance=THREADS if has_threads else "template"),
-            child=Child(template.serial, can_fork=True, is_template=True, quota=spec.quota),
-            user=spec.user,
-        )
-        self.send(template.serial, template.load)
+        """Start the template of which this stub is a fork or a thread."""
+        assert spec.template is not None
+        name = THREADS if spec.template.has_threads else "template"
+        stub = spec.stub._replace(instance=name)
+        self.fork_server.start(spec._replace(serial=spec.template.serial, stub=stub, cores=()))
 
     def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:
         """Report the end of a stub that was never forked."""
@@ -303,13 +293,15 @@ class Children:
             self._listener.memory_exceeded(serial, reason)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
-        """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
-        mark = stub_mark.mark(self._directory, spec.serial)
+        """Ask for a stub, or for a template. Raises OSError if there are too few descriptors."""
         # a template runs as the model's user already
-        user = None if spec.template is not None else spec.user
+        user = spec.user if spec.template is None or spec.is_template else None
         of_user = user and {**user._asdict(), "variables": user.variables}
-        how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
-        request = json.dumps({**spec.stub._asdict(), **how, "user": of_user, "cores": spec.cores})
+        mark = stub_mark.mark(self._directory, spec.serial)
+        options, words = commands.stub_arguments(spec)
+        what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
+        how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
+        request = json.dumps({**what, **how})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -323,15 +315,16 @@ class Children:
             reading, writing = os.pipe2(os.O_CLOEXEC)
             ends.callback(os.close, writing)
             own.callback(os.close, reading)
-            listener = self.stream_sockets.listen(spec.serial)
-            ends.callback(os.close, listener)
-            passed = (theirs.fileno(), spec.page, listener, writing)
+            inherited = self._own_descriptors(spec)
+            for listener in inherited[1:]:
+                ends.callback(os.close, listener)
+            passed = (theirs.fileno(), *inherited, writing)
             fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", request), *passed)
             own.pop_all()
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
         self._update_write_interest(fork_server_process)
-        if spec.template is not None and spec.template.has_threads:
+        if spec.template is not None and spec.template.has_threads and not spec.is_template:
             child.host = fork_server
             return ForkedStub(
                 child, reading, lambda thread: self._begin_thread(child, thread, reading, spec)

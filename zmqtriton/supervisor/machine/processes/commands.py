@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from zmqtriton import addons
-from zmqtriton.environments.demand import Environment, EnvironmentSpec
-from zmqtriton.supervisor.machine.log.ring import StubName
+from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
+from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SERVICES
 from zmqtriton_floor.errors import InternalError
 
@@ -62,36 +63,28 @@ def fork_server_command(lifeline: int) -> list[str]:
     ]
 
 
-def template_command(
-    environment: Environment, lifeline: int, model: str, *, has_threads: bool
-) -> list[str]:
-    """Return the command of a template, by path as that of a stub."""
-    support = environment.support_directory
-    arguments = ["--threads" if has_threads else "--template", str(lifeline)]
-    arguments += [*(["--support", support] if support else []), model]
-    arguments += [] if has_threads else [_ROOM]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments]
-
-
 #: Runs a program that may be slow to load: who starts this process waits until it has loaded
 #: Python's own, and not until it has become that program.
 _AT_LEISURE = (sys.executable, "-I", "-S", str(STUB_DIRECTORY / "becoming.py"))
 
 
-def stub_command(
-    environment: Environment, lifeline: int, page: int, listener: int, stub: StubName
-) -> list[str]:
-    """Return the command of a stub, by path: the model's interpreter sees nothing else of ours."""
-    arguments = ["--lifeline", str(lifeline), "--progress", str(page), "--listener", str(listener)]
+def stub_arguments(spec: StubSpec) -> tuple[list[str], list[str]]:
+    """Return the options for the descriptors of a stub or a template, and the words after them."""
+    if spec.template is None or not spec.is_template:
+        return ["--lifeline", "--progress", "--listener"], [spec.stub.model, spec.stub.instance]
+    model = spec.stub.model
+    return (
+        (["--threads"], [model]) if spec.template.has_threads else (["--template"], [model, _ROOM])
+    )
+
+
+def stub_command(spec: StubSpec, descriptors: Iterable[int]) -> list[str]:
+    """Return the command, by path: the model's interpreter sees nothing else of ours."""
+    options, words = stub_arguments(spec)
+    environment, pairs = spec.environment, zip(options, map(str, descriptors), strict=True)
     if environment.support_directory:
-        arguments += ["--support", environment.support_directory]
-    return [
-        environment.python,
-        str(STUB_DIRECTORY / "__main__.py"),
-        *arguments,
-        stub.model,
-        stub.instance,
-    ]
+        words = ["--support", environment.support_directory, *words]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *chain(*pairs), *words]
 
 
 def at_leisure(words: list[str]) -> list[str]:

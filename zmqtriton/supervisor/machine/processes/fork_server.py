@@ -1,8 +1,8 @@
-"""The fork server as the supervisor uses it: it forks stubs; the supervisor spawns the others.
+"""The fork server as the supervisor uses it: it forks stubs and templates, others are spawned.
 
 It has loaded what stubs on the server's own interpreter need, so it serves only those. At the
 server's start, stubs wait for it; later they do not, and a stub that it does not fork in time is
-spawned. Decides what to do; a `Spawner` does it.
+spawned. So are the templates of models. Decides what to do; a `Spawner` does it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORK_WITHIN_S = 5.0
 
 
 class StubSpec(NamedTuple):
-    """The parameters of a stub's start."""
+    """The parameters of the start of a stub, or of a template, which has no page."""
 
     serial: int
     environment: Environment
@@ -41,6 +41,11 @@ class StubSpec(NamedTuple):
     quota: Quota = NO_QUOTA
     #: The process that it is a fork of; None for one that loads its model by itself.
     template: Template | None = None
+
+    @property
+    def is_template(self) -> bool:
+        """True for the start of that process itself."""
+        return self.template is not None and self.serial == self.template.serial
 
 
 class PendingStub(Protocol):
@@ -78,7 +83,7 @@ class Spawner(Protocol):
         """Ask the fork server for a stub. Raises OSError if it cannot be reached."""
 
     def spawn_stub(self, spec: StubSpec) -> None:
-        """Start the stub as a new program."""
+        """Start the stub or template as a new program."""
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         """Send a signal to the process with this serial."""
@@ -185,8 +190,9 @@ class ForkServer:
         """Fork nothing any more."""
         for request in self._pending.values():
             request.pending.drop()
-        for spec in (*self._queue, *(request.spec for request in self._pending.values())):
-            os.close(spec.page)
+        specs = (*self._queue, *(request.spec for request in self._pending.values()))
+        for page in (spec.page for spec in specs if not spec.is_template):
+            os.close(page)
         self._pending.clear()
         self._queue.clear()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from zmqtriton.supervisor.actions import Template
 from zmqtriton.supervisor.machine.processes.fork_server import PendingStub, StubSpec
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
@@ -43,7 +44,7 @@ class TemplateSpawner(Protocol):
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         """Send a signal to the process with this serial."""
 
-    def send(self, serial: int, message: wire.Finalize) -> None:
+    def send(self, serial: int, message: wire.LoadModel | wire.Finalize) -> None:
         """Send a message to the process with this serial."""
 
 
@@ -59,9 +60,9 @@ class _Request:
 
 @dataclass
 class _Template:
-    #: The first stub, whose parameters are the template's own.
+    #: The first stub, whose parameters are the template's own, but for these.
     first: StubSpec
-    load_within_s: float
+    own: Template
     #: The stubs to fork by serial, in the order of their requests.
     requests: dict[int, _Request] = field(default_factory=dict)
     is_alive: bool = False
@@ -74,7 +75,7 @@ class _Template:
 
     @property
     def has_threads(self) -> bool:
-        return self.first.template is not None and self.first.template.has_threads
+        return self.own.has_threads
 
     @property
     def name(self) -> str:
@@ -108,7 +109,7 @@ class Templates:
         number = spec.template.serial
         template = self._templates.get(number)
         if template is None:
-            template = self._templates[number] = _Template(spec, spec.template.load_within_s)
+            template = self._templates[number] = _Template(spec, spec.template)
         template.requests[spec.serial] = _Request(spec)
         self._proceed(number, template)
 
@@ -121,7 +122,7 @@ class Templates:
         elif not template.is_alive:
             template.is_alive = True
             template.failure = template.verdict = None
-            within_s = template.load_within_s
+            within_s = template.own.load_within_s
             template.until_s = self._now_s() + within_s if within_s else None
             self._spawner.spawn_template(template.first)
 
@@ -142,6 +143,14 @@ class Templates:
         self._spawner.fail_stub(request.spec.serial, template.failure, reason)
 
     # ------------------------------------------------------------ what happens
+
+    def started(self, number: int) -> None:
+        """Take note that a template runs: tell it what to load, unless it has to end again."""
+        template = self._templates.get(number)
+        if template is None or template.verdict is not None:
+            self._spawner.signal(number, 9, group=True)
+        else:
+            self._spawner.send(number, template.own.load)
 
     def ready(self, number: int) -> None:
         template = self._templates.get(number)
@@ -222,7 +231,7 @@ class Templates:
         for number, template in list(self._templates.items()):
             if template.until_s is not None and template.until_s <= now_s:
                 template.until_s = None
-                limit_s = template.load_within_s
+                limit_s = template.own.load_within_s
                 text = f"loading took longer than max_load_seconds ({limit_s:g})"
                 self.kill(number, Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s))
             elif not template.has_threads and any(
