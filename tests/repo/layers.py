@@ -823,9 +823,11 @@ LAYERS = (
         "zmqtriton_addons.tools.simulation",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.broker",
             "zmqtriton.config",
             "zmqtriton.repository",
+            "zmqtriton_addons.affinity",
             "zmqtriton_addons.tools.simulation",
         ),
         (),

@@ -14,6 +14,7 @@ SURFACE = {
     "zmqtriton.broker.scheduling.instances": "the instances that can take one",
     "zmqtriton.broker.scheduling.placement": "the choice of an instance, and another one",
     "zmqtriton.broker.scheduling.scheduler": "what has both",
+    "zmqtriton.addons": "the parts that a simulated broker has, too",
     "zmqtriton.command_line": "a whole command line, with files of options and the environment",
     "zmqtriton.options": "options of the server, parsed and described",
     "zmqtriton.options.help": "the commands, which a shell completes",

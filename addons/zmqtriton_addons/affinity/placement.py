@@ -11,20 +11,36 @@ from zmqtriton.broker.scheduling.batching import BatchingQueue, Queue
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.broker.scheduling.scheduler import Scheduler
-from zmqtriton_addons.affinity.rule import busier_by, weight
+from zmqtriton_addons.affinity.rule import (
+    AFFINITY,
+    Rule,
+    busier_by,
+    number_of,
+    parse,
+    value_in,
+    weight,
+)
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.signature import config_parameter
+from zmqtriton_floor.wire import UNCHECKED, decode_request
 
 #: The instances of this many numbers are remembered.
 _MAX_HOMES = 10_000
+#: In the place of a request's number: it was looked for, and there is none.
+_NO_NUMBER = -1
 HITS, MISSES = "affinity_hits", "affinity_misses"
 
 
 def follow(scheduler: Scheduler) -> None:
     """Have a scheduler that is still empty follow its model's rule."""
     config = scheduler.generation.config
+    rule = parse(config_parameter(config, AFFINITY))
+    if rule is None:
+        return
     queue = SharedQueue(scheduler.queue)
     scheduler.queue = queue
     scheduler.placement = AffinePlacement(
-        scheduler.placement, queue, busier_by(config), _most_at_once(config)
+        scheduler.placement, queue, rule, busier_by(config), _most_at_once(config)
     )
 
 
@@ -72,13 +88,19 @@ class AffinePlacement(Placement):
     """The instances of one model, chosen by what requests have in common."""
 
     def __init__(
-        self, before: Placement, queue: SharedQueue, busier_by: int, most_at_once: int
+        self,
+        before: Placement,
+        queue: SharedQueue,
+        rule: Rule,
+        busier_by: int,
+        most_at_once: int,
     ) -> None:
         """Take the place of another placement, which has placed nothing."""
         super().__init__(
             before.instances, ahead=before.ahead, has_concurrent_batches=True, has_sequences=False
         )
         self._queue = queue
+        self._rule = rule
         self._busier_by = busier_by
         #: How many requests fit into a batch.
         self._most_at_once = most_at_once
@@ -123,7 +145,8 @@ class AffinePlacement(Placement):
         shares = {one: [] for one in loads if one.startable_batches > 0}
         for request in self._queue.levels if shares else ():
             idlest = min(loads, key=loads.__getitem__)
-            home = self._home(request.row.affinity) if request.row.affinity else idlest
+            number = self._number(request)
+            home = self._home(number) if number > 0 else idlest
             chosen = home if loads[home] - loads[idlest] < self._busier_by else idlest
             loads[chosen] += 1
             if chosen in shares:
@@ -131,6 +154,28 @@ class AffinePlacement(Placement):
                 if len(shares[chosen]) >= self._most_at_once:
                     break
         return shares
+
+    def _number(self, request: InflightRequest) -> int:
+        """Return the number of a request, which no frontend has looked for if a model asks.
+
+        It is that of its own parameter or input, else that of the request that it is asked for.
+        """
+        row = request.row
+        if not row.affinity and row.flags & UNCHECKED:
+            number = self._number_in(request.body)
+            asked_for = row.caller_peer, row.caller_id
+            for one in request.caller.requests if request.caller else ():
+                if one.key == asked_for:
+                    number = number or one.row.affinity
+            request.row = row = row._replace(affinity=number or _NO_NUMBER)
+        return row.affinity
+
+    def _number_in(self, body: bytes) -> int:
+        try:
+            value = value_in(self._rule, decode_request(body))
+        except ProtocolError:
+            return 0  # the stub will refuse it
+        return 0 if value is None else number_of(value)
 
     def _home(self, number: int) -> Instance:
         home = self._homes.get(number)
@@ -143,6 +188,6 @@ class AffinePlacement(Placement):
 
     def _count(self, instance: Instance, batch: list[InflightRequest]) -> None:
         for request in batch:
-            if request.row.affinity:
+            if request.row.affinity > 0:
                 is_hit = self._home(request.row.affinity) is instance
                 self.counts[HITS if is_hit else MISSES] += 1

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.signature import config_parameter
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.signature import READABLE, config_parameter
+from zmqtriton_floor.wire import RequestBody, Tensor
 
 AFFINITY, BUSIER_BY = "AFFINITY", "AFFINITY_BUSIER_BY"
 HEADER, PARAMETER, INPUT = "header", "parameter", "input"
@@ -17,6 +19,9 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _MAX_NAME = 1024
 #: A prefix of an input that is longer is its whole.
 _MAX_BYTES = 1 << 30
+#: The length before an element of BYTES.
+_PREFIX_BYTES = 4
+_STRINGS = BY_CONFIG_NAME["TYPE_STRING"].number
 
 
 class Rule(NamedTuple):
@@ -51,6 +56,29 @@ def busier_by(config: Mapping[str, Any]) -> int:
         return int(text)
     is_batching = "dynamic_batching" in config
     return max(_USUALLY_BUSIER_BY, config.get("max_batch_size", 0) if is_batching else 0)
+
+
+def value_in(rule: Rule, body: RequestBody) -> Any:
+    """Return bytes of a request; None if its body has none of what the rule names."""
+    source, name, size = rule
+    if source == PARAMETER:
+        value = body.parameters.get(name)
+        return None if value is None else str(value).encode()
+    inputs = body.inputs if source == INPUT else ()
+    return next((_bytes(one, size) for one in inputs if one.name == name), None)
+
+
+def _bytes(tensor: Tensor, size: int) -> Any:
+    """Return the first bytes of a tensor, of strings those of the first one; None on a GPU."""
+    if type(tensor.data) not in READABLE:
+        return None
+    data = memoryview(tensor.data).cast("B")
+    if not size:
+        return data
+    if tensor.datatype == _STRINGS:
+        length = int.from_bytes(data[:_PREFIX_BYTES], "little")
+        data = data[_PREFIX_BYTES : _PREFIX_BYTES + length]
+    return data[:size]
 
 
 def number_of(value: Any) -> int:

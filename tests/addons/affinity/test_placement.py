@@ -7,7 +7,9 @@ from typing import Any
 
 from tests.broker.world import MILLISECOND, S2, S3, BrokerHarness, F, Page, S, request
 from zmqtriton import addons
-from zmqtriton_addons.affinity.rule import weight
+from zmqtriton_addons.affinity.rule import number_of, weight
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 _STUBS = (S, S2, S3)
@@ -187,6 +189,56 @@ def test_a_long_queue_is_not_read_for_each_batch() -> None:
             broker.finish_batch(stub)
 
     assert 90 <= read < 90 * 2 * 10
+
+
+def call(own_id: int, **fields: Any) -> wire.Request:
+    """Return a request that a model makes of m, which it knows by its name."""
+    return request(own_id, generation=0, model="m", **fields)
+
+
+def test_what_a_model_asks_goes_by_its_own_parameter_or_input() -> None:
+    strings = [f"adapter-{number}" for number in range(20)]
+    for rule, of_request in (
+        ("parameter:lora", lambda text: wire.RequestBody("", {"lora": text}, [], [])),
+        ("input:TEXT:9", lambda text: wire.RequestBody("", {}, [], [_text("TEXT", text)])),
+    ):
+        broker = world(busier_by=9, parameters={"AFFINITY": {"string_value": rule}})
+        for own_id, text in enumerate(strings, 1):
+            number = number_of(text[:9].encode() if "input" in rule else text.encode())
+            home = max(_STUBS, key=lambda one: weight(number, f"m_{one}"))
+            broker.infer(S, call(own_id), body=wire.encode_body(of_request(text)))
+            assert [own_id] == broker.executing(home)
+            broker.finish_batch(home)
+        assert (20, 0) == figures(broker)
+
+
+def _text(name: str, text: str) -> wire.Tensor:
+    data = len(text).to_bytes(4, "little") + text.encode()
+    return wire.Tensor(name, BY_CONFIG_NAME["TYPE_STRING"].number, [1], data)
+
+
+def test_what_a_model_asks_for_a_request_follows_that_request() -> None:
+    broker = world(busier_by=9)
+    for own_id in range(1, 13):
+        stub = _STUBS[own_id % 3]
+        broker.infer(F, request(own_id, affinity=next(numbers_of(stub))))
+        broker.infer(stub, call(own_id, caller_peer=F, caller_id=own_id))
+        # and so does what that one asks in its turn
+        broker.finish_batch(stub)
+        assert [own_id] == broker.executing(stub)
+        broker.infer(stub, call(100 + own_id, caller_peer=stub, caller_id=own_id))
+        broker.finish_batch(stub)
+        assert [100 + own_id] == broker.executing(stub)
+        broker.finish_batch(stub)
+    assert (36, 0) == figures(broker)
+
+
+def test_what_a_model_asks_for_nobody_goes_to_the_idlest_and_is_read_once() -> None:
+    broker = world(busier_by=9)
+    broker.infer(S, *(call(own_id) for own_id in (1, 2, 3)))
+
+    assert [[1], [2], [3]] == sorted(map(broker.executing, _STUBS))
+    assert (0, 0) == figures(broker)
 
 
 def test_models_without_a_rule_have_the_usual_placement() -> None:

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.config import ConfigError
+from zmqtriton_addons.affinity.placement import HITS
 from zmqtriton_addons.tools.simulation.load import (
     SECOND,
     Arrival,
@@ -26,6 +28,7 @@ from zmqtriton_addons.tools.simulation.load import (
 )
 from zmqtriton_addons.tools.simulation.run import SimulationResult, SimulationRun
 from zmqtriton_addons.tools.simulation.settings import Change, Setting, settings
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 #: In overload the instances never rest, and the queue grows as long as requests come. It is empty
 #: again some time after the last one: this share of the time in which they came.
@@ -79,6 +82,7 @@ _COLUMNS = (
     ("mean_batch", "batch"),
     ("busy", "busy"),
     ("refused", "refused"),
+    ("hits", "hits"),
 )
 
 
@@ -96,7 +100,8 @@ def run_simulate(words: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     is_open_load = arguments.clients is None
-    rows = [_row(setting, outcome, is_open_load=is_open_load) for setting, outcome in outcomes]
+    kinds = {"is_open_load": is_open_load, "has_values": arguments.values > 0}
+    rows = [_row(setting, outcome, **kinds) for setting, outcome in outcomes]
     best = best_row(rows, is_open_load=is_open_load)
     for index, row in enumerate(rows):
         row["best"] = index == best
@@ -150,6 +155,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=1, help="inferences in each request")
     parser.add_argument("--sequence", type=int, default=10, help="requests in each sequence")
     parser.add_argument(
+        "--values",
+        type=int,
+        default=0,
+        help="number of different values of the model's AFFINITY among the requests",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -188,7 +199,11 @@ def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> Si
         raise ValueError("the configuration has no active instance")
     if min(arguments.requests, arguments.batch, arguments.sequence) < 1:
         raise ValueError("--requests, --batch and --sequence must be 1 or more")
-    run = SimulationRun(setting.config, setting.instances, cost, arguments.seed)
+    if arguments.values < 0 or (arguments.values and not setting.has_affinity):
+        raise ValueError("--values must be 0, or more for a model with AFFINITY")
+    of_broker = BrokerSettings(affinity=addons.part("affinity"))
+    seed, values = arguments.seed, arguments.values
+    run = SimulationRun(setting.config, setting.instances, cost, seed, values, of_broker)
     if arguments.clients is not None:
         if arguments.clients < 1:
             raise ValueError("--clients must be 1 or more")
@@ -216,7 +231,9 @@ def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
     return list(pattern.arrivals(random.Random(arguments.seed)))
 
 
-def _row(setting: Setting, outcome: SimulationResult, *, is_open_load: bool) -> dict[str, Any]:
+def _row(
+    setting: Setting, outcome: SimulationResult, *, is_open_load: bool, has_values: bool
+) -> dict[str, Any]:
     latencies = sorted(outcome.latencies_ns) or [0]
     executions = outcome.batches.total()
     seconds = outcome.end_ns / SECOND
@@ -231,6 +248,9 @@ def _row(setting: Setting, outcome: SimulationResult, *, is_open_load: bool) -> 
         "mean_batch": round(outcome.inferences / max(1, executions), 2),
         "busy": round(busy, 3),
         "refused": outcome.refused.total(),
+        "hits": round(outcome.counts.get(HITS, 0) / max(1, outcome.answered), 3)
+        if has_values
+        else None,
         "overload": is_late or bool(outcome.refused),
         "batches": dict(sorted(outcome.batches.items())),
         "refusals": dict(outcome.refused),
@@ -251,8 +271,9 @@ def _mark(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    cells = [[*(title for _, title in _COLUMNS), ""]]
-    cells += [[str(row[key]) for key, _ in _COLUMNS] + [_mark(row, rows)] for row in rows]
+    columns = [column for column in _COLUMNS if rows[0][column[0]] is not None]
+    cells = [[*(title for _, title in columns), ""]]
+    cells += [[str(row[key]) for key, _ in columns] + [_mark(row, rows)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for first, *others in cells:

@@ -10,18 +10,20 @@ import heapq
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zmqtriton.broker.core import Core
 from zmqtriton_addons.tools.simulation.load import Arrival, Clients, Cost
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 _GENERATION = 1
 _FRONTEND = 1
 _FIRST_STUB = 2
 _TOKEN = b"simulated"
 _BODY = wire.encode_body(wire.RequestBody("", {}, [], []))
+_NO_SETTINGS = BrokerSettings()
 _EMPTY = wire.encode_body(wire.ResponseBody({}, []))
 
 
@@ -40,6 +42,8 @@ class SimulationResult:
     busy_ns: int = 0
     last_arrival_ns: int = 0
     end_ns: int = 0
+    #: The counters of the model's placement.
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,18 +85,28 @@ class _Stub:
 class SimulationRun:
     """Runs the requests of one load against one configuration."""
 
-    def __init__(self, config: str, instances: Sequence[str], cost: Cost, seed: int) -> None:
+    def __init__(
+        self,
+        config: str,
+        instances: Sequence[str],
+        cost: Cost,
+        seed: int,
+        values: int = 0,
+        settings: BrokerSettings = _NO_SETTINGS,
+    ) -> None:
+        """Set up; requests have this number of different values of AFFINITY, 0 for none."""
         self._outcome = SimulationResult()
         self._core = Core()
         self._cost = cost
-        self._chance = random.Random(seed)
+        self._chance, self._chance_of_values = random.Random(seed), random.Random(seed)
+        self._values = values
         self._now_ns = 1
         #: (when, order of arrival, what happens)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
         self._open_requests: dict[int, _OpenRequest] = {}
-        self._core.configure(1)
+        self._core.configure(1, settings)
         self._core.add_generation(wire.AddGeneration(_GENERATION, "simulated", 1, config))
         self._core.expect(wire.ExpectPeer(_FRONTEND, _TOKEN, "http", "http", 0))
         self._core.authenticate(wire.Hello(_FRONTEND, _TOKEN, 1))
@@ -134,6 +148,8 @@ class SimulationRun:
                 )
             self._core.tick(self._now_ns)
             self._deliver()
+        placement = self._core.generations.schedulers[_GENERATION].placement
+        self._outcome.counts = placement.counts
         self._outcome.end_ns = self._now_ns
         return self._outcome
 
@@ -162,7 +178,11 @@ class SimulationRun:
         own_id = next(self._ids)
         flags = arrival.is_first * wire.SEQUENCE_START | arrival.is_last * wire.SEQUENCE_END
         fields = (own_id, _GENERATION, "", -1, flags if arrival.sequence else 0)
-        row = wire.Request(*fields, 0, 0, 0, arrival.batch, 0, arrival.sequence)
+        affinity = 0
+        if self._values:
+            affinity = self._chance_of_values.randint(1, self._values)
+        position = arrival.batch, 0, arrival.sequence
+        row = wire.Request(*fields, 0, 0, 0, *position, affinity=affinity)
         self._outcome.last_arrival_ns = self._now_ns
         self._open_requests[own_id] = _OpenRequest(arrival, self._now_ns, client)
         self._core.infer(_FRONTEND, [row], [_BODY], self._now_ns)

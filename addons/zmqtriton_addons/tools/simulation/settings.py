@@ -51,6 +51,7 @@ class Setting:
         self.config = to_json(config)
         self.instances = [one.name for one in instance_specs(config) if not one.passive]
         self.is_sequential = config.HasField("sequence_batching")
+        self.has_affinity = "AFFINITY" in config.parameters
 
 
 def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:

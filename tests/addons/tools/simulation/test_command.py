@@ -157,6 +157,7 @@ def test_sequences_are_simulated_with_clients(
         (["--execution=1", "--rate=1", "--set=name.b=1"], "has no field 'b'"),
         (["--execution=1", "--rate=1", "--set=instance_group.passive=true"], "no active instance"),
         (["--execution=1", "--arrivals=/nowhere"], "/nowhere"),
+        (["--execution=1", "--rate=1", "--values=2"], "for a model with AFFINITY"),
         (["--measured=/nowhere", "--rate=1"], "/nowhere"),
     ],
 )
@@ -167,6 +168,27 @@ def test_what_makes_no_sense_is_refused(
 
     assert text.startswith("error: ")
     assert said in text
+
+
+def test_an_affinity_is_followed_and_given_up_as_its_model_says(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = 'parameters { key: "AFFINITY" value { string_value: "header:X" } }\n'
+    text = CONFIG.replace("dynamic_batching { }", rule + "instance_group { count: 4 }")
+    (model / "config.pbtxt").write_text(text)
+    by = "parameters.AFFINITY_BUSIER_BY.string_value"
+    words = ["--execution=10", "--values=5", "--requests=500", f'--set={by}="1","100"']
+
+    calm = simulated(model, capsys, *words, "--rate=1", "--pattern=even")
+    busy = simulated(model, capsys, *words, "--clients=8")
+
+    assert [1.0, 1.0] == [row["hits"] for row in calm]
+    given_up, kept = busy
+    assert (True, 1.0) == (given_up["hits"] < 0.9, kept["hits"])
+    assert given_up["inferences_per_s"] > kept["inferences_per_s"]
+    assert 0 == main(["simulate", str(model), *words, "--clients=8"])
+    assert "hits" == capsys.readouterr().out.split("\n", 1)[0].split()[-1]
+    assert [None] == [row["hits"] for row in simulated(model, capsys, "--execution=1", "--rate=1")]
 
 
 def test_an_ensemble_is_left_to_its_steps(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
