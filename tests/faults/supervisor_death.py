@@ -51,7 +51,7 @@ def kill_and_measure(folder: Path) -> Death:
         server.kill()
 
         def nothing_left() -> bool:
-            processes = leaks.marked_processes(mark).keys() - before.keys()
+            processes = leaks.marked_processes(mark) - before
             files = runtime.exists() and any(runtime.iterdir())
             return not processes and not files and all(map(_is_free, ports))
 

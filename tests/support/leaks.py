@@ -43,12 +43,44 @@ class _Stat(NamedTuple):
 class ResourceSnapshot:
     """The resources of this session at one moment."""
 
-    #: pid → start time, which tells a process from a later one with its number
-    processes: dict[int, str]
+    #: Of everybody: to tell whose each is costs more than all else here, and few are new later.
+    #: A number that comes again meanwhile, once in 32,768 processes, is not missed for long: the
+    #: session looks at its end, too.
+    processes: frozenset[int]
     #: None where tests run beside others: nobody can tell which of them a new name is of
     shared_memory: frozenset[str] | None
     #: what each is open on
     descriptors: Mapping[str, str]
+
+
+class _Processes:
+    """The processes of one moment; what /proc has of each is read when it is asked for."""
+
+    def __init__(self, mark: str) -> None:
+        self.pids = frozenset(int(name) for name in os.listdir("/proc") if name.isdigit())
+        self._entry = f"{MARK_VARIABLE}={mark}".encode()
+        self._stats: dict[int, _Stat | None] = {}
+
+    def stat(self, pid: int) -> _Stat | None:
+        """Return None of a process that is gone."""
+        if pid not in self._stats:
+            self._stats[pid] = None
+            with contextlib.suppress(OSError):
+                self._stats[pid] = _stat(pid)
+        return self._stats[pid]
+
+    def ancestors(self, pid: int) -> Iterator[int]:
+        while pid > 1 and (stat := self.stat(pid)):
+            pid = stat.parent
+            yield pid
+
+    def is_ours(self, pid: int) -> bool:
+        """True for a living process that has the mark, or descends from this one."""
+        own, stat = os.getpid(), self.stat(pid)
+        if pid == own or stat is None or stat.state in "ZX":
+            return False
+        # A process may overwrite its environment, to change its title for example.
+        return own in self.ancestors(pid) or _has_entry(pid, stat.start, self._entry)
 
 
 def mark_session() -> str:
@@ -60,24 +92,13 @@ def mark_session() -> str:
 
 def take_snapshot(mark: str, *, beside_others: bool = False) -> ResourceSnapshot:
     names = None if beside_others else shared_memory()
-    return ResourceSnapshot(marked_processes(mark), names, _descriptors())
+    return ResourceSnapshot(_Processes(mark).pids, names, _descriptors())
 
 
-def marked_processes(mark: str) -> dict[int, str]:
+def marked_processes(mark: str) -> set[int]:
     """Every living process that has this mark, or descends from this one."""
-    return _marked(mark, _all_stats())
-
-
-def _marked(mark: str, stats: Mapping[int, _Stat]) -> dict[int, str]:
-    entry, own = f"{MARK_VARIABLE}={mark}".encode(), os.getpid()
-    return {
-        pid: stat.start
-        for pid, stat in stats.items()
-        if pid != own
-        and stat.state not in "ZX"
-        # A process may overwrite its environment, to change its title for example.
-        and (own in _ancestors(pid, stats) or _has_entry(pid, stat.start, entry))
-    }
+    processes = _Processes(mark)
+    return set(filter(processes.is_ours, processes.pids))
 
 
 def _has_entry(pid: int, start: str, entry: bytes) -> bool:
@@ -154,32 +175,16 @@ def _new_names(before: frozenset[str], mark: str) -> list[str]:
 
 
 def _new_processes(before: ResourceSnapshot, mark: str) -> list[int]:
-    stats = _all_stats()
-    now = _marked(mark, stats)
+    processes = _Processes(mark)
     return [
         pid
-        for pid in now
-        if not any(
-            before.processes.get(ancestor) == now.get(ancestor, "gone")
-            for ancestor in (pid, *_ancestors(pid, stats))
+        for pid in sorted(processes.pids - before.processes)
+        if processes.is_ours(pid)
+        and not any(
+            ancestor in before.processes and processes.is_ours(ancestor)
+            for ancestor in processes.ancestors(pid)
         )
     ]
-
-
-def _ancestors(pid: int, stats: Mapping[int, _Stat]) -> Iterator[int]:
-    while pid > 1 and pid in stats:
-        pid = stats[pid].parent
-        yield pid
-
-
-def _all_stats() -> dict[int, _Stat]:
-    by_pid = {}
-    for name in os.listdir("/proc"):
-        # Whatever cannot be read is gone.
-        with contextlib.suppress(OSError):
-            if name.isdigit():
-                by_pid[int(name)] = _stat(int(name))
-    return by_pid
 
 
 def _stat(pid: int) -> _Stat:

@@ -66,16 +66,17 @@ def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as parent:
         before = leaks.take_snapshot(session_mark, beside_others=True)
+        ours = leaks.marked_processes(session_mark)
         assert parent.stdin is not None
         parent.stdin.write(b"\n")
         parent.stdin.flush()
-        eventually(lambda: len(leaks.marked_processes(session_mark)) > len(before.processes), 30)
+        eventually(lambda: leaks.marked_processes(session_mark) - ours, 30)
 
         lines = leaks.find_leaks(before, session_mark, within_s=0)
 
         assert [] == lines
         # not what the session had before: the servers that the tests of all files share
-        for pid in leaks.marked_processes(session_mark).keys() - before.processes.keys():
+        for pid in leaks.marked_processes(session_mark) - ours:
             os.kill(pid, 9)
         parent.kill()
 
