@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.conformance.tables import TABLES
 from tests.repo.sources import parsed, tree_of
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -86,9 +87,23 @@ def _all_tests() -> dict[str, MarkedTest]:
     }
 
 
-def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
-    """Return what does not fit together, a line each."""
-    faults = []
+def recorded_cases(*, but: Collection[str] = ()) -> dict[str, MarkedTest]:
+    """Return the cases of conformance/tables, but for those of some repositories."""
+    return {
+        f"{Path(str(table.__file__)).relative_to(TESTS)}::{case.name}": MarkedTest(
+            (case.row,), False
+        )
+        for table in TABLES.values()
+        if table.REPOSITORY not in but
+        for case in table.CASES
+    }
+
+
+def complaints(
+    table: list[Row], tests: dict[str, MarkedTest], cases: Mapping[str, MarkedTest] = {}
+) -> list[str]:
+    """Return what does not fit together, a line each; a row need not name each of its cases."""
+    all_tests, faults = {**tests, **cases}, []
     ids = [row.id for row in table]
     faults += [f"{id}: stands twice" for id in sorted({i for i in ids if ids.count(i) > 1})]
     for row in table:
@@ -97,11 +112,11 @@ def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
         if row.state == "done" and not row.tests:
             faults.append(f"{row.id}: done, and no test named")
         for name in row.tests:
-            if name not in tests:
+            if name not in all_tests:
                 faults.append(f"{row.id}: no test {name}")
-            elif row.id not in tests[name].rows:
+            elif row.id not in all_tests[name].rows:
                 faults.append(f"{row.id}: {name} does not name it")
-            elif row.state == "done" and tests[name].is_skipped:
+            elif row.state == "done" and all_tests[name].is_skipped:
                 faults.append(f"{row.id}: done, and {name} is skipped")
     for name, test in tests.items():
         if len([id for id in test.rows if not id.startswith("--")]) > ROWS_PER_TEST:
@@ -112,7 +127,7 @@ def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
 
 
 def test_the_table_and_the_tests_agree() -> None:
-    assert [] == complaints(rows(PAGE.read_text("utf-8")), _all_tests())
+    assert [] == complaints(rows(PAGE.read_text("utf-8")), _all_tests(), recorded_cases())
 
 
 #: What Triton measures and dashboards ask for.
@@ -180,6 +195,8 @@ def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:
         Row("A03", ("t.py::other",), "done"),
         Row("A04", ("t.py::skipped",), "done"),
         Row("A05", (), "open"),
+        Row("A06", ("t.py::case",), "done"),
+        Row("A07", ("t.py::case",), "done"),
     ]
     tests = {"t.py::other": MarkedTest((), False), "t.py::skipped": MarkedTest(("A04",), True)}
 
@@ -188,7 +205,8 @@ def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:
         "A02: no test t.py::gone",
         "A03: t.py::other does not name it",
         "A04: done, and t.py::skipped is skipped",
-    ] == complaints(table, tests)
+        "A07: t.py::case does not name it",
+    ] == complaints(table, tests, {"t.py::case": MarkedTest(("A06",), False)})
 
 
 def test_marks_are_read_from_the_source_of_a_test() -> None:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.conformance.test_replay import OF_ONE_FEATURE
 from tests.conftest import ROOT
 from tests.repo.sources import nodes_of, parsed, tree_of
-from tests.repo.test_conformance_table import PAGE, marked_in, rows
+from tests.repo.test_conformance_table import PAGE, marked_in, recorded_cases, rows
 from tests.repo.test_tables_of_pages import PAGES, named_tests
 from tests.session import tiers
 
@@ -41,12 +42,15 @@ def long_tests(tree: ast.Module) -> set[str]:
 
 
 def first_tier() -> set[str]:
-    return {
+    """Return the tests, and the cases that real Triton has answered, that `make test` has."""
+    tests = {
         f"{path.relative_to(TESTS)}::{name}"
         for path in TESTS.rglob("test_*.py")
         if tiers.LONG not in tiers.file_marks(path)
         for name in marked_in(path).keys() - _long_in(path)
     }
+    long = {str(case.values[0]) for case in OF_ONE_FEATURE}
+    return tests | recorded_cases(but=long).keys()
 
 
 def _long_in(path: Path) -> set[str]:

@@ -90,6 +90,7 @@ def test_a_frontend_that_comes_later_is_told_of_all_regions(world: SupervisorHar
     assert 2 == len(world.messages_to("http", wire.AddRegion))
 
 
+@pytest.mark.row("C90")
 def test_a_name_is_registered_once(world: SupervisorHarness) -> None:
     register(world)
 
@@ -118,6 +119,7 @@ def test_what_cannot_be_opened_is_not_registered(world: SupervisorHarness) -> No
     assert [] == world.messages_to("grpc", wire.AddRegion)
 
 
+@pytest.mark.row("C92")
 def test_an_unregistration_waits_for_the_requests_that_use_the_region(
     world: SupervisorHarness,
 ) -> None:

@@ -18,11 +18,10 @@ from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = True
 
 _ASKED = ["add_sub", "identity_fp32", "not_found", "raising", "told", "counting"]
 _ASKERS = ["bls_sync", "bls_async", "bls_threads", "bls_report", "bls_large"]
-_WHERE = "Model {0} - Error when running inference: "
 ONE = {"INPUT0": ["float32", [1]]}
 
 
@@ -74,10 +73,6 @@ def _add(server: Server, model: str, first: int = 0) -> None:
     assert [number - 3 for number in left] == outputs["OUTPUT1"]
 
 
-def test_a_model_passes_on_what_another_one_answers(server: Server) -> None:
-    _add(server, "bls_sync")
-
-
 def test_many_clients_of_a_model_that_asks(server: Server) -> None:
     with ThreadPoolExecutor(8) as threads:
         for future in [threads.submit(_add, server, "bls_sync", i) for i in range(64)]:
@@ -116,80 +111,10 @@ def test_what_the_caller_says_reaches_the_other_model(server: Server) -> None:
     } == json.loads(response["outputs"]["TOLD"][0])
 
 
-def test_only_the_requested_outputs_come(server: Server) -> None:
-    inputs = {name: ["float32", [[1] * 16]] for name in ("INPUT0", "INPUT1")}
-
-    [response] = _report(
-        server, model_name="add_sub", inputs=inputs, requested_output_names=["OUTPUT1"]
-    )
-
-    assert {"OUTPUT1": [[0] * 16]} == response["outputs"]
-
-
 def test_tensors_of_no_size(server: Server) -> None:
     [response] = _report(server, model_name="identity_fp32", inputs={"INPUT0": ["float32", []]})
 
     assert {"OUTPUT0": []} == response["outputs"]
-
-
-def _not_ready(model: str) -> str:
-    text = f"Failed for execute the inference request. Model '{model}' is not ready."
-    return _WHERE.format(model) + text
-
-
-def _unknown_input(model: str) -> str:
-    return (
-        f"{_WHERE.format(model)}[request id: <id_unknown>] unexpected inference input 'X' for "
-        f"model '{model}', allowed inputs are: INPUT0"
-    )
-
-
-@pytest.mark.parametrize(
-    ("ask", "code", "text"),
-    [
-        ({"model_name": "nobody"}, "UNAVAILABLE", _not_ready("nobody")),
-        ({"model_name": "told", "model_version": 7}, "UNAVAILABLE", _not_ready("told")),
-        ({"model_name": "not_found"}, "NOT_FOUND", "nothing under that name"),
-        (
-            {"model_name": "told", "inputs": {"X": ["float32", [1]]}},
-            "INVALID_ARG",
-            _unknown_input("told"),
-        ),
-        (
-            {"model_name": "told", "requested_output_names": ["Y"]},
-            "INVALID_ARG",
-            f"{_WHERE.format('told')}[request id: <id_unknown>] unexpected inference output 'Y' "
-            "for model 'told'",
-        ),
-        (
-            {"model_name": "told", "correlation_id": "c" * 2000},
-            "INVALID_ARG",
-            "the request cannot be sent: Request: correlation is out of range",
-        ),
-        (
-            {"model_name": "counting"},
-            "UNSUPPORTED",
-            f"{_WHERE.format('counting')}Model counting is using the decoupled. The current BLS "
-            "request call doesn't support models using the decoupled transaction policy. Please "
-            "use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled "
-            "models.'",
-        ),
-    ],
-)
-@pytest.mark.row("A56", "A58", "A60")
-def test_errors_come_as_responses(
-    server: Server, ask: dict[str, Any], code: str, text: str
-) -> None:
-    [response] = _report(server, **{"inputs": ONE, **ask})
-
-    assert {"error": text, "code": code} == response
-
-
-def test_an_exception_of_the_other_model_comes_as_a_response(server: Server) -> None:
-    [response] = _report(server, model_name="raising", inputs=ONE)
-
-    assert "INTERNAL" == response["code"]
-    assert "message: ValueError: on purpose" in response["error"]
 
 
 def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(shared: SharedServer) -> None:
@@ -245,37 +170,6 @@ def test_a_stream_ends_with_an_empty_response_where_the_model_sends_final_alone(
     assert [*range(count), None] == _numbers(_stream(server, count))
 
 
-def test_a_stream_ends_with_the_last_response_where_final_comes_with_it(server: Server) -> None:
-    assert [0, 1, 2] == _numbers(_stream(server, 3, parameters={"with_last": True}))
-
-
-def test_an_error_amid_a_stream_does_not_end_it(server: Server) -> None:
-    report = _stream(server, 3, parameters={"error_at": 1})
-
-    assert {"error": "left out", "code": "UNSUPPORTED"} == report.pop(1)
-    assert [0, 2, None] == _numbers(report)
-
-
-@pytest.mark.row("A59")
-def test_a_stream_can_be_iterated_again(server: Server) -> None:
-    assert [0, 1, None] == _numbers(_stream(server, 2, again=1))
-
-
-@pytest.mark.row("A59")
-def test_a_stream_of_a_model_that_answers_once(server: Server) -> None:
-    inputs = {"INPUT0": ["float32", [4]]}
-
-    report = _report(server, model_name="identity_fp32", inputs=inputs, stream=True)
-
-    assert [{"OUTPUT0": [4]}] == [response["outputs"] for response in report]
-
-
-def test_a_stream_of_a_model_that_is_not_ready_is_an_error(server: Server) -> None:
-    report = _report(server, model_name="nobody", inputs=ONE, stream=True)
-
-    assert [_not_ready("nobody")] == [response["error"] for response in report]
-
-
 @pytest.mark.row("A65")
 def test_a_stream_can_be_cancelled(server: Server) -> None:
     report = _stream(server, 10_000, parameters={"pause_ms": 5}, take=3)
@@ -284,14 +178,6 @@ def test_a_stream_can_be_cancelled(server: Server) -> None:
 
 
 # -------------------------------------------------------------------- rest
-
-
-def test_a_model_asks_a_model_that_asks(server: Server) -> None:
-    inputs = {"INPUT0": ["float32", [[5] * 16]], "INPUT1": ["float32", [[2] * 16]]}
-
-    [response] = _report(server, model_name="bls_sync", inputs=inputs)
-
-    assert {"OUTPUT0": [[7] * 16], "OUTPUT1": [[3] * 16]} == response["outputs"]
 
 
 def test_inferences_that_models_ask_for_are_counted(server: Server) -> None:
@@ -328,10 +214,9 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
 
 
 def test_the_pipeline_of_the_demonstration(shared: SharedServer) -> None:
-    models = ("string_upper", "add_sub", "pipeline")
-    for name in models:
+    for name in ("string_upper", "pipeline"):
         shared.add_model(DEMO_MODELS / name)
-    shared.load(*models)
+    shared.load("string_upper", "pipeline")
 
     outputs = _infer(
         shared,

@@ -181,13 +181,7 @@ def test_metrics_tell_who_has_how_much(server: Server, keeping: Any) -> None:
 
 def _keep(client: Any, array: np.ndarray, milliseconds: int = 0) -> Any:
     pause = np.array([milliseconds], dtype=np.int32)
-    entries = [
-        http_client.InferInput("INPUT0", list(array.shape), "FP32"),
-        http_client.InferInput("MS", [1], "INT32"),
-    ]
-    for entry, data in zip(entries, (array, pause), strict=True):
-        entry.set_data_from_numpy(data)
-    return client.infer("keeper", entries)
+    return client.infer("keeper", infer_inputs(http_client, INPUT0=array, MS=pause))
 
 
 def test_a_model_may_write_into_its_inputs_and_keep_them(keeping: Any) -> None:

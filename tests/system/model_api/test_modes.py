@@ -51,50 +51,12 @@ def test_a_model_sees_its_name_its_place_and_its_arguments(server: Server) -> No
     } == args
 
 
-@pytest.mark.row("A23")
-@pytest.mark.parametrize(
-    ("script", "text"),
-    [
-        ("return 'x'", "Expected a list in the execute return, found type '<class 'str'>'."),
-        ("return ()", "Expected a list in the execute return, found type '<class 'tuple'>'."),
-        (
-            "return []",
-            "Number of InferenceResponse objects do not match the number of InferenceRequest "
-            "objects. InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n",
-        ),
-        (
-            "return [5]",
-            "Expected an 'InferenceResponse' object in the execute function return list, found "
-            "type '<class 'int'>'.",
-        ),
-    ],
-)
-def test_what_default_mode_must_return(server: Server, script: str, text: str) -> None:
-    assert _PLAIN + text == generate(server, "plain", script)
-
-
 @pytest.mark.row("A23", "A53")
 @pytest.mark.parametrize("returned", ["None", "[None]"])
 def test_default_mode_may_answer_through_the_sender(server: Server, returned: str) -> None:
     script = f"request.get_response_sender().send(reply('sent'), FINAL)\nreturn {returned}"
 
     assert "sent" == generate(server, "plain", script)
-
-
-@pytest.mark.row("A24")
-@pytest.mark.parametrize(("model", "prefix"), [("plain", _PLAIN), ("streams", _STREAMS)])
-def test_an_exception_comes_with_its_frames_and_the_model_lives(
-    server: Server, model: str, prefix: str
-) -> None:
-    [text] = generate_stream(server, model, "def f():\n    raise KeyError('no')\nf()")
-
-    head, frames = text.split("\n\nAt:\n")
-    assert f"{prefix}KeyError: 'no'" == head
-    [*lines, last] = frames.splitlines()
-    assert ["  <script>(3): f", "  <script>(4): body"] == lines
-    assert last.startswith(f"  {server.repository}/{model}/1/model.py(")
-    assert last.endswith("): execute")
-    assert ["again"] == generate_stream(server, model, _SEND_ALL, "again")
 
 
 _SEND_ALL = """
@@ -136,16 +98,6 @@ def test_an_exception_fails_all_of_its_batch(server: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.row("A25")
-def test_decoupled_mode_must_return_nothing(server: Server) -> None:
-    text = (
-        "Python model 'streams_0_0' is using the decoupled mode and the execute function must "
-        "return None."
-    )
-
-    assert [_STREAMS + text] == generate_stream(server, "streams", "return []")
-
-
-@pytest.mark.row("A25")
 def test_an_exception_in_decoupled_mode_closes_what_is_open(server: Server) -> None:
     script = """
         sender = request.get_response_sender()
@@ -162,71 +114,6 @@ def test_an_exception_in_decoupled_mode_closes_what_is_open(server: Server) -> N
     closed += "    request.get_response_sender().send(reply(error), FINAL)"
     text = "Unable to send response. Response sender has been closed."
     assert [text] == generate_stream(server, "streams", closed)
-
-
-@pytest.mark.row("A25", "A72")
-@pytest.mark.parametrize("model", ["plain", "streams"])
-def test_senders_outlive_execute_and_work_from_any_thread(server: Server, model: str) -> None:
-    script = """
-        import threading, time
-        def later(sender=request.get_response_sender()):
-            time.sleep(0.1)
-            sender.send(reply(threading.current_thread().name), FINAL)
-        threading.Thread(target=later, name="mine").start()
-    """
-
-    assert ["mine"] == generate_stream(server, model, script)
-
-
-@pytest.mark.row("A72")
-@pytest.mark.parametrize(
-    ("model", "calls", "text"),
-    [
-        (
-            "streams",
-            "sender.send()",
-            "Inference Response object must be provided when the response flags is set to zero.",
-        ),
-        (
-            "plain",
-            "sender.send(reply(1), 2)",
-            "Unable to send response. Unsupported flag provided.",
-        ),
-        (
-            "streams",
-            "sender.send(flags=FINAL); sender.send(reply(1))",
-            "Unable to send response. Response sender has been closed.",
-        ),
-        (
-            "plain",
-            "sender.send(reply(1)); sender.send(reply(2))",
-            "Unable to send response. Non-decoupled model cannot send more than one response.",
-        ),
-        (
-            "plain",
-            "sender.send(flags=FINAL)",
-            "Unable to send response. Non-decoupled model cannot send complete final before "
-            "sending a response.",
-        ),
-    ],
-)
-def test_what_a_sender_refuses(server: Server, model: str, calls: str, text: str) -> None:
-    script = f"""
-        sender = request.get_response_sender()
-        try:
-            {calls}
-        except Exception as error:
-            self.kept["said"] = str(error)
-        try:
-            sender.send(reply("end"), FINAL)
-        except Exception:
-            pass
-    """
-    generate_stream(server, model, script)
-
-    tell = "request.get_response_sender().send(reply(self.kept.pop('said')), FINAL)"
-
-    assert [text] == generate_stream(server, model, tell)
 
 
 @pytest.mark.row("A74")

@@ -92,13 +92,6 @@ def test_an_exception_among_several_fails_its_own_request(server: Server) -> Non
 
 
 @pytest.mark.row("A26")
-def test_a_wrong_return_of_one_among_several_is_told(server: Server) -> None:
-    text = generate(server, "wide", "return 'x'")
-
-    assert text.endswith("Expected a list in the execute return, found type '<class 'str'>'.")
-
-
-@pytest.mark.row("A26")
 def test_decoupled_mode_begins_the_next_batch_at_once(server: Server) -> None:
     texts = _all(server, "streams", f"{_MEET}\n    {_SEND}", ["12"] * 12)
 

@@ -26,6 +26,7 @@ from tritonclient.utils import InferenceServerException
 from tests.conftest import find_tool
 from tests.faults import frontend_death
 from tests.support import scripted
+from tests.support.clients import infer_inputs
 from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.scraping import cancelled_requests, pending_requests
@@ -94,25 +95,6 @@ def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, 
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read()
-
-
-@pytest.mark.row("C08", "C09", "C65")
-def test_infer_and_generate_answer_with_and_without_a_version(server: Server) -> None:
-    for path in (INFER, INFER.replace("/infer", "/versions/1/infer")):
-        status, body = _post(server, path, ONE)
-        assert (200, "1", [1.0]) == (
-            status,
-            json.loads(body)["model_version"],
-            json.loads(body)["outputs"][0]["data"],
-        )
-    once = {"SCRIPT": 'return [reply("a")]'}
-    sent = {"SCRIPT": 'request.get_response_sender().send(reply("a"), flags=FINAL)'}
-    for model, document in (("plain", once), ("decoupled", sent)):
-        for prefix in (f"/v2/models/{model}", f"/v2/models/{model}/versions/1"):
-            status, body = _post(server, f"{prefix}/generate", json.dumps(document).encode())
-            assert (200, "a") == (status, json.loads(body)["TEXT"])
-            status, body = _post(server, f"{prefix}/generate_stream", json.dumps(document).encode())
-            assert (200, True) == (status, body.startswith(b'data: {"TEXT":"a"'))
 
 
 @pytest.mark.parametrize("size", [0, 1000, 3 << 20])
@@ -313,13 +295,11 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
 
 def _journal_inputs(name: str) -> list[grpc_client.InferInput]:
     """Of an execution that is held."""
-    inputs = [
-        grpc_client.InferInput("ID", [1, 1], "BYTES"),
-        grpc_client.InferInput("MS", [1, 1], "INT32"),
-    ]
-    inputs[0].set_data_from_numpy(np.array([[name.encode()]], np.object_))
-    inputs[1].set_data_from_numpy(np.array([[UNTIL_RELEASED]], np.int32))
-    return inputs
+    identity, pause = (
+        np.array([[name.encode()]], np.object_),
+        np.array([[UNTIL_RELEASED]], np.int32),
+    )
+    return infer_inputs(grpc_client, ID=identity, MS=pause)
 
 
 def test_a_client_that_closes_its_half_gets_its_inference_answered(server: Server) -> None:

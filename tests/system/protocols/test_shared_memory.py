@@ -5,7 +5,6 @@ Whichever of them hears of a region, all know it. And attacks by way of it.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import threading
@@ -24,9 +23,7 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
-from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -129,32 +126,6 @@ def test_a_region_registered_anywhere_is_known_everywhere(
                 infer(other, "in", "out")
 
 
-@pytest.mark.row("C93")
-def test_an_output_that_does_not_fit_into_its_region_is_told_the_size(
-    client: Any, create: Callable[..., Any]
-) -> None:
-    source, target = create(f"{OWN}in"), create(f"{OWN}out")
-    for name in ("in", "out"):
-        client.register_system_shared_memory(name, f"{OWN}{name}", SIZE)
-    shm.set_shared_memory_region(source, [np.ones(SHAPE, np.float32)])
-
-    for places, text in (
-        (
-            {"room": 4},
-            "shared memory size specified with the request for output 'OUTPUT0' (4 bytes) should "
-            f"be at least {SIZE} bytes to hold the results",
-        ),
-        (
-            {"output_offset": 4},
-            "Invalid offset + byte size for shared memory region: 'out'",
-        ),
-    ):
-        with pytest.raises(InferenceServerException) as refused:
-            infer(client, "in", "out", **places)
-        assert text == refused.value.message()
-    assert bytes(SIZE) == shm.get_contents_as_numpy(target, np.float32, SHAPE).tobytes()
-
-
 @pytest.mark.row("C91")
 def test_the_status_names_what_is_registered(
     server: Server, client: Any, create: Callable[..., Any]
@@ -172,15 +143,6 @@ def test_the_status_names_what_is_registered(
             text = "Unable to find system shared memory region: 'b'"
             with pytest.raises(InferenceServerException, match=text):
                 other.get_system_shared_memory_status("b")
-
-
-@pytest.mark.row("C90")
-def test_a_name_is_taken_once(client: Any, create: Callable[..., Any]) -> None:
-    create(f"{OWN}a")
-    client.register_system_shared_memory("a", f"{OWN}a", 64)
-
-    with pytest.raises(InferenceServerException, match="region 'a' already in manager"):
-        client.register_system_shared_memory("a", f"{OWN}a", 64)
 
 
 def test_strings_travel_too(client: Any, create: Callable[..., Any]) -> None:
@@ -201,52 +163,6 @@ def test_strings_travel_too(client: Any, create: Callable[..., Any]) -> None:
     assert [[b"AB", b"", b"C"]] == contents.tolist()
 
 
-def test_clients_that_clean_up_cuda_memory_first_are_not_told_off(client: Any) -> None:
-    client.unregister_cuda_shared_memory()
-
-    with pytest.raises(InferenceServerException, match="GPUs not supported"):
-        client.register_cuda_shared_memory("c", base64.b64encode(b"x" * 64), 0, 64)
-
-
-@pytest.mark.row("C92")
-def test_an_unregistration_waits_for_requests_under_way(
-    server: Server, create: Callable[..., Any]
-) -> None:
-    create(f"{OWN}a")
-    with open_client(server, "grpc") as client:
-        client.register_system_shared_memory("a", f"{OWN}a", SIZE)
-        tensors = []
-        for name, array, kind in (
-            ("ID", np.array([[b"slow"]], np.object_), "BYTES"),
-            ("MS", np.array([[UNTIL_RELEASED]], np.int32), "INT32"),
-        ):
-            tensor = grpc_client.InferInput(name, [1, 1], kind)
-            tensor.set_data_from_numpy(array)
-            tensors.append(tensor)
-        output = grpc_client.InferRequestedOutput("ID")
-        output.set_shared_memory("a", SIZE)
-        answers: list[tuple[Any, Any]] = []
-        client.async_infer(
-            "journal",
-            tensors,
-            outputs=[output],
-            callback=lambda result, error: answers.append((result, error)),
-        )
-        eventually(lambda: "slow" in executions(server.journal), 30)
-
-        letting_go = threading.Thread(target=client.unregister_system_shared_memory)
-        letting_go.start()
-        letting_go.join(0.5)
-        assert letting_go.is_alive()
-        release_execution(server.journal, "slow")
-
-        eventually(lambda: answers, 30)
-        letting_go.join()
-        ((result, error),) = answers
-        assert error is None
-        assert result.get_output("ID").name == "ID"
-
-
 # --------------------------------------------------------------------- attacks
 
 
@@ -259,35 +175,6 @@ def register(server: Server, **changes: Any) -> tuple[int, Any]:
 def region(server: Server, create: Callable[..., Any]) -> Iterator[Any]:
     yield create(f"{OWN}a")
     server.request_json("/v2/systemsharedmemory/unregister", {})
-
-
-RESERVED = "triton_python_backend_shm_region_"
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("/", "///", "x/zmqtriton_@_a", "zmqtriton_@_a/", "../dev/shm/zmqtriton_@_a", "a\0b"),
-        *("/proc/self/fd/3", "memfd:x", "k" * 300, ".", "..", "", "/etc/passwd", "sem.x"),
-        *(f"{'/' * slashes}{RESERVED}@" for slashes in range(4)),
-    ],
-)
-def test_keys_of_others_are_refused_alike_whether_they_exist_or_not(
-    server: Server, region: Any, key: str
-) -> None:
-    key = key.replace("@", str(os.getpid()))
-    name = key.lstrip("/")
-    path = Path("/dev/shm") / name if name.startswith(RESERVED) else None
-    for exists in (False, True):
-        if path is not None and exists:
-            path.write_bytes(b"x" * SIZE)
-        try:
-            expected = f"Unable to open shared memory region: '{key}'"
-            assert (500, {"error": expected}) == register(server, key=key)
-        finally:
-            if path is not None:
-                path.unlink(missing_ok=True)
-    assert (200, []) == server.request_json("/v2/systemsharedmemory/status")
 
 
 def test_no_memory_of_the_server_has_a_name(server: Server, client: Any) -> None:
@@ -314,70 +201,10 @@ def test_links_and_other_files_are_not_opened(server: Server, tmp_path: Path) ->
             assert (500, {"error": expected}) == register(server, key=key)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"byte_size": size} for size in (0, SIZE + 1, -1, 1.5, "12", 2**63, 2**64, None)),
-        *({"offset": offset} for offset in (1, SIZE, -1, 1.5, "12", 2**63, 2**64)),
-        {"offset": 2**64 - 1, "byte_size": 2},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{"byte_size": SIZE + 1}, {"offset": 1}], ids=str)
 def test_a_region_must_lie_in_its_file(server: Server, region: Any, changes: Any) -> None:
     assert 400 == register(server, **changes)[0]
     assert (200, []) == server.request_json("/v2/systemsharedmemory/status")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"shared_memory_offset": n} for n in (1, SIZE, 2**64 - 8, -1, 1.5, "0")),
-        *({"shared_memory_byte_size": n} for n in (0, 12, 17, SIZE + 1, 2**64 - 1, -1, None)),
-        {"shared_memory_offset": 2**64 - 8, "shared_memory_byte_size": 16},
-    ],
-    ids=str,
-)
-def test_a_tensor_must_lie_in_its_region(server: Server, region: Any, changes: Any) -> None:
-    register(server, byte_size=16)
-    place: dict[str, Any] = {"shared_memory_region": "a", "shared_memory_byte_size": 16}
-    good: dict[str, Any] = {"name": "INPUT0", "datatype": "FP32", "shape": [4], "parameters": place}
-    bad = {**good, "parameters": {**place, **changes}}
-
-    url = "/v2/models/identity_fp32/infer"
-    assert 200 == server.request_json(url, {"inputs": [good]})[0]
-    assert 400 == server.request_json(url, {"inputs": [bad]})[0]
-
-
-def test_an_odd_offset_of_region_and_tensor_is_right(server: Server, region: Any) -> None:
-    data = np.arange(8, dtype=np.float32)
-    shm.set_shared_memory_region(region, [np.frombuffer(data.tobytes(), np.uint8)], offset=1000)
-    assert 200 == register(server, offset=997, byte_size=SIZE - 997)[0]
-
-    with open_client(server, "grpc") as client:
-        infer(client, "a", "a", shape=[8], size=32, offset=3, room=40, output_offset=500)
-
-    contents = shm.get_contents_as_numpy(region, np.uint8, [32], offset=997 + 500)
-    assert data.tobytes() == contents.tobytes()
-
-
-def test_memory_cut_short_by_its_client_harms_nobody_else(
-    server: Server, region: Any, create: Callable[..., Any]
-) -> None:
-    path = Path(f"/dev/shm/{OWN}cut")
-    path.write_bytes(b"\0" * SIZE)
-    try:
-        assert 200 == register(server, key=f"/{OWN}cut")[0]
-        os.truncate(path, 0)
-        for protocol in ("http", "grpc"):
-            with (
-                open_client(server, protocol) as client,
-                pytest.raises(InferenceServerException, match="smaller than when"),
-            ):
-                infer(client, "a", "a")
-        assert 0 == path.stat().st_size
-    finally:
-        path.unlink()
-    assert 200 == server.status("/v2/health/ready")
 
 
 class Users:
@@ -428,6 +255,10 @@ class Users:
             raise InferenceServerException(answer["error"])
 
 
+@pytest.mark.long(
+    "system/protocols/test_mapped_regions.py::test_an_unregistration_waits_for_what_a_stub_reads_and_writes",
+    "supervisor/control/test_regions.py::test_an_unregistration_waits_for_the_requests_that_use_the_region",
+)
 def test_what_is_unregistered_in_the_midst_of_requests_is_right_or_not_found(
     server: Server, region: Any
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
+from tests.support.clients import infer_inputs
 from tests.support.journal import read_journal
 from tests.system.shared_server import SharedServer
 
@@ -19,10 +20,8 @@ NAMES = ["a" * 300_000, "b", "c" * 5_000_000, "d", "e"]
 
 
 def _inputs(name: str) -> list[triton.InferInput]:
-    inputs = [triton.InferInput("ID", [1, 1], "BYTES"), triton.InferInput("MS", [1, 1], "INT32")]
-    inputs[0].set_data_from_numpy(np.array([[name.encode()]], dtype=object))
-    inputs[1].set_data_from_numpy(np.array([[0]], np.int32))
-    return inputs
+    identity = np.array([[name.encode()]], dtype=object)
+    return infer_inputs(triton, ID=identity, MS=np.array([[0]], np.int32))
 
 
 @pytest.mark.row("D31", "D38")
