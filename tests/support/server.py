@@ -365,13 +365,13 @@ def _choose_instances(model: Path) -> None:
         config.write_text(text + parameter, "utf-8")
 
 
-def ask_add_sub(server: Server) -> int:
-    """Ask the model `add_sub` once, and return the HTTP status."""
+def ask_add_sub(server: Server, model: str = "add_sub") -> int:
+    """Ask the model `add_sub`, or a copy, once, and return the HTTP status."""
     inputs = [
         {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1.0] * 16}
         for name in ("INPUT0", "INPUT1")
     ]
-    status, _ = server.request_json("/v2/models/add_sub/infer", {"inputs": inputs})
+    status, _ = server.request_json(f"/v2/models/{model}/infer", {"inputs": inputs})
     return status
 
 

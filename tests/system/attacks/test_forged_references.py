@@ -12,6 +12,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -36,14 +37,8 @@ def server(server: Server) -> Iterator[Server]:
 
 
 def _infer(server: Server, model: str, **arrays: Any) -> dict[str, Any]:
-    entries = []
-    for name, array in arrays.items():
-        kind = {np.dtype(np.float32): "FP32", np.dtype(np.int32): "INT32"}.get(array.dtype, "BYTES")
-        entry = triton.InferInput(name, list(array.shape), kind)
-        entry.set_data_from_numpy(array)
-        entries.append(entry)
     with triton.InferenceServerClient(server.grpc_address) as client:
-        answer = client.infer(model, entries, client_timeout=60)
+        answer = client.infer(model, infer_inputs(triton, **arrays), client_timeout=60)
         return {
             output.name: answer.as_numpy(output.name) for output in answer.get_response().outputs
         }

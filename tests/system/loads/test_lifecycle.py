@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,15 +27,12 @@ class TritonPythonModel:
 _PYTHON = 'backend: "python"\n'
 
 
-def _index(server: Server) -> list[dict[str, Any]]:
-    request = urllib.request.Request(f"{server.url}/v2/repository/index", b"{}", method="POST")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        entries: list[dict[str, Any]] = json.loads(answer.read())
-    return entries
-
-
 def _entries(server: Server, model: str) -> list[dict[str, Any]]:
-    return [entry for entry in _index(server) if entry["name"] == model]
+    return [
+        entry
+        for entry in server.request_json("/v2/repository/index", {})[1]
+        if entry["name"] == model
+    ]
 
 
 def _write(folder: Path, source: str, config: str = _PYTHON) -> None:

@@ -10,8 +10,6 @@ import stat
 import sys
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -157,8 +155,7 @@ def test_what_is_on_disk_counts_again_after_a_load_without_a_configuration(
 
 
 def max_batch_size(server: Server, model: str) -> int:
-    with urllib.request.urlopen(f"{server.url}/v2/models/{model}/config", timeout=30) as answer:
-        return int(json.load(answer)["max_batch_size"])
+    return int(server.request_json(f"/v2/models/{model}/config")[1]["max_batch_size"])
 
 
 @pytest.mark.row("C71")

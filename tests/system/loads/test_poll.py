@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -32,9 +30,8 @@ OPTIONS = ("--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbo
 
 
 def _is_known(server: Server, model: str) -> bool:
-    request = urllib.request.Request(f"{server.url}/v2/repository/index", b"{}", method="POST")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return any(entry["name"] == model for entry in json.loads(answer.read()))
+    _, index = server.request_json("/v2/repository/index", {})
+    return any(entry["name"] == model for entry in index)
 
 
 def _stamp(asking: SteadyLoad) -> int:

@@ -23,10 +23,11 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 
-FRONTENDS = ()
+SHARED = KILLS = True
 
 #: Instances of the model that starts; more than one, so that forks overlap.
 INSTANCES = 2
@@ -80,10 +81,6 @@ def add_oracle(server: Server, name: str, more: str = "") -> None:
 
 
 MODELS = ("add_sub",)
-OPTIONS = (
-    "--runtime-directory=@DIRECTORY@/run",
-    *("--model-control-mode=explicit", "--load-model=*"),
-)
 
 
 def prepare(server: Server) -> None:
@@ -145,10 +142,11 @@ def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Se
     assert not any(has_started(pid) for pid in server.stub_pids("spawned"))
 
 
-@pytest.mark.parametrize("what", LOOKS)
-def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server, what: str) -> None:
+def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server) -> None:
+    question = "{" + ",".join(f"{what!r}: {look}" for what, look in LOOKS.items()) + "}"
+
     answers = [
-        json.loads(json.dumps(ask(server, model, LOOKS[what])).replace(model, "MODEL"))
+        json.loads(json.dumps(ask(server, model, question)).replace(model, "MODEL"))
         for model in ("born", "spawned")
     ]
 
@@ -276,17 +274,7 @@ def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> Non
     eventually(lambda: server.pids().get("fork-server") not in (None, [], [fork_server]), 30)
     assert before == sorted(server.pids()["stub"])
     assert ask(server, "born", "1 + 1") == 2
-    described = json.loads(
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "zmqtriton.ctl.main"),
-                *("--runtime-directory", str(server.directory.parent / "run")),
-                *("status", "--json"),
-            ],
-            capture_output=True,
-            check=True,
-        ).stdout
-    )
+    described = json.loads(ctl(server, "status", "--json").stdout)
     (row,) = [p for p in described["processes"] if p["role"] == "fork-server"]
     assert (fork_server_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
 

@@ -43,16 +43,12 @@ def prepare(server: Server) -> None:
     config.write_text(config.read_text().replace("microseconds: 300000", "microseconds: 60000000"))
 
 
-def infer(server: Server, protocol: str, model: str, **tensors: tuple[np.ndarray, str]) -> Any:
+def infer(server: Server, protocol: str, model: str, **arrays: np.ndarray) -> Any:
     """The result, by tritonclient."""
     module: Any = http_client if protocol == "http" else grpc_client
     url = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
-    inputs = []
-    for name, (array, datatype) in tensors.items():
-        inputs.append(module.InferInput(name, list(array.shape), datatype))
-        inputs[-1].set_data_from_numpy(array)
     with module.InferenceServerClient(url) as client:
-        return client.infer(model, inputs)
+        return client.infer(model, infer_inputs(module, **arrays))
 
 
 # ---------------------------------------------------------------- ensembles
@@ -63,7 +59,7 @@ def test_an_ensemble_answers_what_its_steps_have_made(server: Server, protocol: 
     left = np.arange(32, dtype=np.float32).reshape(2, 16)
     right = np.ones((2, 16), np.float32)
 
-    result = infer(server, protocol, "doubled", LEFT=(left, "FP32"), RIGHT=(right, "FP32"))
+    result = infer(server, protocol, "doubled", LEFT=left, RIGHT=right)
 
     assert np.array_equal(2 * left, result.as_numpy("LEFT_TWICE"))
     assert np.array_equal(2 * right, result.as_numpy("RIGHT_TWICE"))
@@ -74,7 +70,7 @@ def test_an_ensemble_answers_what_its_steps_have_made(server: Server, protocol: 
 def test_tensors_of_any_size_pass_through(server: Server, protocol: str, elements: int) -> None:
     array = np.random.default_rng(elements).random(elements, dtype=np.float32)
 
-    result = infer(server, protocol, "relay", X=(array, "FP32"))
+    result = infer(server, protocol, "relay", X=array)
 
     assert np.array_equal(array, result.as_numpy("Y"))
     assert np.array_equal(array, result.as_numpy("Z"))
@@ -114,7 +110,7 @@ def test_an_output_that_is_asked_for_alone_comes_alone(server: Server) -> None:
 @PROTOCOLS
 def test_an_error_in_a_step_names_the_ensemble(server: Server, protocol: str) -> None:
     with pytest.raises(InferenceServerException) as error:
-        infer(server, protocol, "fails_late", X=(np.ones(1, np.float32), "FP32"))
+        infer(server, protocol, "fails_late", X=np.ones(1, np.float32))
 
     message = str(error.value.message())
     assert message.startswith("in ensemble 'fails_late', Failed to process the request(s)")
@@ -124,7 +120,7 @@ def test_an_error_in_a_step_names_the_ensemble(server: Server, protocol: str) ->
 
 
 def test_statistics_count_the_ensemble_and_its_steps(server: Server) -> None:
-    ones = (np.ones((3, 16), np.float32), "FP32")
+    ones = np.ones((3, 16), np.float32)
     before = [server.statistics(model) for model in ("doubled", "add_sub")]
 
     infer(server, "http", "doubled", LEFT=ones, RIGHT=ones)
@@ -160,7 +156,7 @@ def test_what_an_ensemble_is_called_and_takes(server: Server) -> None:
 
 def test_a_request_that_does_not_fit_is_refused_before_any_step(server: Server) -> None:
     with pytest.raises(InferenceServerException, match="expected 2 inputs but got 1 inputs"):
-        infer(server, "http", "doubled", LEFT=(np.ones((1, 16), np.float32), "FP32"))
+        infer(server, "http", "doubled", LEFT=np.ones((1, 16), np.float32))
 
 
 @pytest.mark.row("E55")

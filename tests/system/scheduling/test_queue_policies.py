@@ -14,6 +14,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.scripted import GATE, add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -66,12 +67,9 @@ def infer_grpc(server: Server, model: str, **options: Any) -> str:
 
 
 def _inputs(argument: str) -> list[grpcclient.InferInput]:
-    tensors = []
-    for name, content in (("SCRIPT", SCRIPT), ("ARGUMENT", argument)):
-        tensor = grpcclient.InferInput(name, [1], "BYTES")
-        tensor.set_data_from_numpy(np.array([content.encode()], dtype=np.object_))
-        tensors.append(tensor)
-    return tensors
+    texts = {"SCRIPT": SCRIPT, "ARGUMENT": argument}
+    arrays = {name: np.array([text.encode()], np.object_) for name, text in texts.items()}
+    return infer_inputs(grpcclient, **arrays)
 
 
 _GATES = itertools.count()
