@@ -39,8 +39,8 @@ def log(server: Server) -> str:
 
     def has_it_all() -> bool:
         text = server.log_text()
-        last = (" released 1 requests", "printed by ", '"Started ')
-        return [6, 2, 3] == [text.count(words) for words in last]
+        last = (" released 1 requests", "printed by ", '"Started ', "HTTP request: 2 ")
+        return [6, 2, 3, 2] == [text.count(words) for words in last]
 
     eventually(has_it_all, 30, "each process has said its last line")
     return server.log_text()

@@ -14,9 +14,9 @@ from zmqtriton.embedded.connection import Connection
 from zmqtriton.pytriton.triton import Triton
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def zmq_threads() -> None:
-    """Start libzmq's threads, which stay for the life of the process."""
+    """Start libzmq's threads, which stay, unless the tests of another file have ended them."""
     zmq.Context.instance().socket(zmq.SUB).close()
 
 
