@@ -14,6 +14,7 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_addons.jobs.channel import Answer, Channel
+from zmqtriton_addons.jobs.job_ids import new_id
 from zmqtriton_addons.jobs.messages import Document
 from zmqtriton_addons.jobs.routes import check, owner_of, stream
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
@@ -59,7 +60,7 @@ class _Asking:
 
     async def _ask(self, req: Request, verb: str, **more: Any) -> Answer:
         document = {"verb": verb, "owner": owner_of(req), **more}
-        answer = await self._channel.ask(document, may_repeat=req.method == "GET")
+        answer = await self._channel.ask(document)
         check(answer.document)
         return answer
 
@@ -101,13 +102,15 @@ class FileRoutes(_Asking):
         stream(resp, answer)
 
     async def delete(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
-        await self._answer(req, resp, "file delete", id=_checked(_FILE_ID, file))
+        await self._ask(req, "file show", id=_checked(_FILE_ID, file))
+        await self._answer(req, resp, "file delete", id=file)
 
 
 class BatchRoutes(_Asking):
     async def create(self, req: Request, resp: falcon.asgi.Response) -> None:
         text = await req.read_body(_MAX_BODY_BYTES)
-        await self._answer(req, resp, "batch create", **_request(text))
+        own_id = f"batch_{new_id()}"
+        await self._answer(req, resp, "batch create", id=own_id, **_request(text))
 
     async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
         page = _page(req, _BATCH_ID, _USUAL_BATCHES, _MAX_BATCHES)

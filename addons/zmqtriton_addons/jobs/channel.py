@@ -80,12 +80,11 @@ class Channel:
         else:
             writer.close()
 
-    async def ask(
-        self, document: Document, body: Iterable[bytes] = (), *, may_repeat: bool = False
-    ) -> Answer:
+    async def ask(self, document: Document, body: Iterable[bytes] = ()) -> Answer:
         """Ask, and return the answer. Raises Unavailable without one.
 
-        A question that may be repeated is asked again if the process dies before it answers.
+        If the process dies before it answers, the next one is asked: no question does more when it
+        is asked twice.
         """
         write = partial(messages.write, document=document, parts=list(body))
         loop = asyncio.get_running_loop()
@@ -94,7 +93,7 @@ class Channel:
             try:
                 return await self._converse(write)
             except Unavailable:
-                if not may_repeat or loop.time() >= end_s:
+                if loop.time() >= end_s:
                     raise
             await asyncio.sleep(_AGAIN_S)
 
@@ -128,7 +127,6 @@ class Channel:
             answer, size = await messages.read_head(reader)
         except (OSError, EOFError) as error:
             writer.close()
-            # it may have been kept: who repeats it needs a key, to get the same job
             raise Unavailable(_AWAY) from error
         except BaseException:
             writer.close()

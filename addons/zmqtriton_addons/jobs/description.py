@@ -24,7 +24,7 @@ DESCRIPTIONS = RouteDescriptions(
         "JobRoutes.responses": Operation(
             "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
         ),
-        "JobRoutes.cancel": Operation("Cancel a job, or remove one that has ended"),
+        "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
         "Job": object_of(

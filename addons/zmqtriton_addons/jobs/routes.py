@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -15,6 +15,7 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_addons.jobs.channel import Answer, Channel
+from zmqtriton_addons.jobs.job_ids import new_id
 from zmqtriton_addons.jobs.messages import Document
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_frontends.gateway import Gateway
@@ -33,9 +34,12 @@ _LEFT_OUT = frozenset(
     )
 )
 _MAX_HEADER_BYTES = 32 << 10
+#: Larger documents are not read before they are executed.
+_MAX_DOCUMENT_BYTES = 64 << 10
 _MAX_KEY = 255
 _MAX_PLACE = 1 << 62
 _NONE = "there is no such job"
+_UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
 
 
@@ -46,7 +50,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/v2/jobs/{job:name}", _CATEGORY, jobs.show),
         Route("GET", "/v2/jobs/{job:name}/result", _CATEGORY, jobs.result),
         Route("GET", "/v2/jobs/{job:name}/responses", _CATEGORY, jobs.responses),
-        Route("DELETE", "/v2/jobs/{job:name}", _CATEGORY, jobs.cancel),
+        Route("DELETE", "/v2/jobs/{job:name}", _CATEGORY, jobs.delete),
     ]
 
 
@@ -83,7 +87,7 @@ class Submissions:
     async def _submit(
         self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
-        pieces, _ = await req.read_pieces(self._max_bytes)
+        pieces, size = await req.read_pieces(self._max_bytes)
         if model:
             self._check_model(model, version)
         key = req.header(b"idempotency-key")
@@ -91,16 +95,17 @@ class Submissions:
             raise InvalidArgument(f"the idempotency key must have 1 to {_MAX_KEY} characters")
         document = {
             "verb": "submit",
+            # so it becomes one job, although it may be sent to a process and the next one
+            "id": new_id(),
             "owner": owner_of(req),
             "key": key,
             "path": req.path,
             "query": req.query_string,
             "model": model,
             "headers": _kept_headers(req),
-            "webhook": req.header(b"webhook"),
+            "webhook": req.header(b"webhook") or _webhook_in(req, pieces, size),
         }
-        # with a key it becomes one job, however often it is sent
-        answer = await self._channel.ask(document, pieces, may_repeat=key is not None)
+        answer = await self._channel.ask(document, pieces)
         check(answer.document)
         resp.status = 202
         location = f"/v2/jobs/{answer.document['id']}"
@@ -153,9 +158,18 @@ class JobRoutes:
         responses = ",".join(document.pop("responses")).encode()
         resp.data = _text(document)[:-1] + b',"responses":[' + responses + b"]}"
 
-    async def cancel(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
-        answer = await self._ask(req, "cancel", job)
-        resp.data = _text(answer.document["job"])
+    async def delete(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+        """Cancel a job, or remove one that has ended.
+
+        It is decided here, so that a question that is asked again does not remove what it has
+        cancelled.
+        """
+        status = (await self._ask(req, "describe", job)).document["job"]
+        if status["state"] in _UNDER_WAY:
+            status = (await self._ask(req, "cancel", job)).document["job"]
+        else:
+            await self._ask(req, "remove", job)
+        resp.data = _text(status)
 
     async def _ask(self, req: Request, verb: str, job: str | None = None, **more: Any) -> Answer:
         document: Document = {"verb": verb, "owner": owner_of(req), **more}
@@ -163,7 +177,7 @@ class JobRoutes:
             if not _ID.fullmatch(job):
                 raise falcon.HTTPError(404, description=_NONE)
             document["id"] = job
-        answer = await self._channel.ask(document, may_repeat=req.method == "GET")
+        answer = await self._channel.ask(document)
         check(answer.document)
         return answer
 
@@ -194,6 +208,23 @@ def check(document: Document) -> None:
 def owner_of(req: Request) -> str:
     """Return whose the jobs of a client are: those of the name of its token."""
     return "" if req.grant is None else req.grant.name
+
+
+def _webhook_in(req: Request, pieces: Sequence[bytes], size: int) -> str:
+    """Return the member `webhook` of a document of infer, which no model sees; "" without one."""
+    if size > _MAX_DOCUMENT_BYTES or not req.path.endswith("/infer"):
+        return ""
+    text = b"".join(pieces)
+    if b'"webhook"' not in text:
+        return ""
+    length = req.header(b"inference-header-content-length")
+    try:
+        webhook = json.loads(text[: int(length)] if length else text)["webhook"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return ""  # the route tells what is wrong with it
+    if type(webhook) is not str:
+        raise InvalidArgument("the member 'webhook' must be a URL")
+    return webhook
 
 
 def _kept_headers(req: Request) -> list[tuple[str, str]]:

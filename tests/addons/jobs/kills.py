@@ -74,6 +74,8 @@ class Submitters:
         self.promised: dict[str, str] = {}
         #: Those with a webhook: half of them.
         self.to_tell: set[str] = set()
+        #: Statuses of other answers.
+        self.refused: Counter[int] = Counter()
         self._server, self._receiver = server, receiver
         self._is_over = threading.Event()
         self._threads = [
@@ -95,6 +97,8 @@ class Submitters:
                 self.promised[reply.document["id"]] = name
                 if headers:
                     self.to_tell.add(reply.document["id"])
+            else:
+                self.refused[reply.status] += 1
             time.sleep(0.01)
 
     def start(self) -> None:
@@ -262,6 +266,7 @@ def main() -> int:
             _say(
                 f"kills {dict(killer.kills)}; jobs {len(states)}: {dict(Counter(states.values()))}"
             )
+            _say(f"submissions without a promise: {dict(submitters.refused)}")
             _say(f"lost {lost}, succeeded without an execution {unexecuted}, twice {twice}")
             untold = receiver.faults(submitters.to_tell, states)
             posts = sum(map(len, receiver.by_job.values()))

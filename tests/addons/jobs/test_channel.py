@@ -7,12 +7,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from zmqtriton_addons.jobs import messages
 from zmqtriton_addons.jobs.channel import Channel
 from zmqtriton_addons.jobs.messages import Document
-from zmqtriton_floor.errors import Unavailable
 
 
 class Process:
@@ -56,20 +53,9 @@ def test_a_question_is_asked_again_if_the_process_dies(tmp_path: Path) -> None:
         assert 1 == (await channel.ask({"verb": "show"})).document["number"]
         process.dies = 2
 
-        answer = await channel.ask({"verb": "show"}, [b"key"], may_repeat=True)
+        answer = await channel.ask({"verb": "submit", "id": "1"}, [b"body"])
 
         assert 4 == answer.document["number"]
-
-    run(tmp_path / "socket", test)
-
-
-def test_what_may_have_been_done_is_not_asked_again(tmp_path: Path) -> None:
-    async def test(process: Process, channel: Channel) -> None:
-        process.dies = 1
-
-        with pytest.raises(Unavailable):
-            await channel.ask({"verb": "cancel"})
-
-        assert 1 == len(process.questions)
+        assert [{"verb": "submit", "id": "1"}] * 3 == process.questions[1:]
 
     run(tmp_path / "socket", test)

@@ -29,7 +29,7 @@ from zmqtriton_addons.batches.process.tables import (
     Batch,
     File,
 )
-from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.job_ids import new_id
 from zmqtriton_addons.jobs.process.store import (
     FILE_BYTES,
     QUEUED,
@@ -38,6 +38,7 @@ from zmqtriton_addons.jobs.process.store import (
     Job,
     Store,
     Submission,
+    path_of,
     write_file,
 )
 
@@ -65,8 +66,8 @@ class Progress(NamedTuple):
     batch: Batch
     #: Lines that are jobs now.
     under_way: int
-    #: Jobs whose files may follow their rows.
-    gone: list[str]
+    #: Lines whose answers were written.
+    collected: int
 
 
 class _Appending:
@@ -77,7 +78,7 @@ class _Appending:
         self._at = tables.find_file(store, file).bytes
         self._is_new = self._at == 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        self._descriptor = os.open(tables.path_of(store, file), flags, 0o600)
+        self._descriptor = os.open(tables.path_of(store.directory, file), flags, 0o600)
 
     def write(self, part: bytes) -> None:
         view = memoryview(part)
@@ -150,7 +151,7 @@ class _Answers:
         if job.reply is not None:
             file.write(_on_one_line(job.reply))
         else:
-            with self._store.path_of(job.id, "reply").open("rb") as reply:
+            with path_of(self._store.directory, job.id, "reply").open("rb") as reply:
                 while part := reply.read(_COPIED_BYTES):
                     file.write(_on_one_line(part))
         file.write(b'}, "error": null}\n')
@@ -192,7 +193,7 @@ def submit(store: Store, batch: Batch, lines: Sequence[tuple[str, Line]], positi
         own_id, body = new_id(), line.body
         kept: bytes | None = body
         if len(body) > FILE_BYTES:
-            write_file(store.path_of(own_id, "request"), body)
+            write_file(path_of(store.directory, own_id, "request"), body)
             store.sync_bodies()
             kept = None
         row = Submission(
@@ -228,7 +229,7 @@ def collect(store: Store, batch: str) -> Progress:
     if row.state == IN_PROGRESS and row.expires < time.time():
         row = tables.enter(store, batch, EXPIRING)
     if row.state in ENDS or row.output is None:
-        return Progress(row, 0, [])
+        return Progress(row, 0, 0)
     ended = store.execute(
         f"SELECT {_JOB}, held.label FROM held JOIN jobs ON jobs.id=held.job WHERE held.holder=? "
         "AND jobs.ended IS NOT NULL ORDER BY jobs.number LIMIT ?",
@@ -239,13 +240,12 @@ def collect(store: Store, batch: str) -> Progress:
             for *fields, custom_id in ended:
                 _write(answers, row, custom_id, Job(*fields))
         _count(store, row, answers)
-    gone = [fields[0] for fields in ended]
-    for job in gone:
+    for job, *_ in ended:
         store.execute("DELETE FROM held WHERE job=?", (job,))
-        store.execute("DELETE FROM jobs WHERE id=?", (job,))
+        store.drop(job)
     statement = "SELECT COUNT(*) FROM held WHERE holder=?"
     [under_way] = store.execute(statement, (batch,)).fetchone()
-    return Progress(tables.find_batch(store, batch), under_way, gone)
+    return Progress(tables.find_batch(store, batch), under_way, len(ended))
 
 
 def _write(answers: _Answers, batch: Batch, custom_id: str, job: Job) -> None:
@@ -263,13 +263,6 @@ def _is_json(job: Job) -> bool:
     return str(headers.get("content-type", "")).startswith(_JSON)
 
 
-def forget_files(store: Store, jobs: Sequence[str]) -> None:
-    """Remove the files of jobs whose rows have gone, and that is durable."""
-    for job in jobs:
-        for kind in ("request", "reply"):
-            store.path_of(job, kind).unlink(missing_ok=True)
-
-
 def cancel_jobs(store: Store, batch: str) -> list[str]:
     """Cancel the lines that are jobs now; return those that run."""
     of_batch = "id IN (SELECT job FROM held WHERE holder=?)"
@@ -285,16 +278,12 @@ def cancel_jobs(store: Store, batch: str) -> list[str]:
 _AFTER = {FINALIZING: COMPLETED, CANCELLING: CANCELLED, EXPIRING: EXPIRED}
 
 
-def end(store: Store, batch: str) -> tuple[Batch, list[str]]:
-    """End a batch all of whose lines are answered; show its files.
-
-    Returns it, and the files that are empty.
-    """
+def end(store: Store, batch: str) -> Batch:
+    """End a batch all of whose lines are answered; show its files, if they are not empty."""
     row = tables.find_batch(store, batch)
     if row.state == IN_PROGRESS:
-        return tables.enter(store, batch, FINALIZING), []
+        return tables.enter(store, batch, FINALIZING)
     values: dict[str, Any] = {}
-    gone = []
     for name, file in (("output", row.output), ("error", row.error)):
         if file is None:
             continue
@@ -302,9 +291,8 @@ def end(store: Store, batch: str) -> tuple[Batch, list[str]]:
             tables.show_file(store, file, row.keep_s)
         else:
             tables.remove_file(store, file)
-            gone.append(file)
             values[name] = None
-    return tables.enter(store, batch, _AFTER[row.state], **values), gone
+    return tables.enter(store, batch, _AFTER[row.state], **values)
 
 
 def cancel(store: Store, batch: str, owner: str | None) -> Batch:

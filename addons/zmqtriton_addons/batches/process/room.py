@@ -13,16 +13,13 @@ from zmqtriton_addons.batches.process.tables import VALIDATING, Batch
 from zmqtriton_addons.batches.process.under_way import UnderWay
 from zmqtriton_addons.batches.process.uploads import Uploads, keep_s_of
 from zmqtriton_addons.jobs.messages import Body, Contents, Document
-from zmqtriton_addons.jobs.process.job_ids import new_id
-from zmqtriton_addons.jobs.process.rooms import Handler, RoomKind
+from zmqtriton_addons.jobs.process.rooms import Answer, Handler, RoomKind
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_frontends.gateway import Gateway
 
 _ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings")
-
-_Answer = tuple[Document, Contents | None]
 
 
 class Batches:
@@ -48,41 +45,40 @@ class Batches:
     def leave(self) -> None:
         self._under_way.leave()
 
-    async def _create_file(self, document: Document, body: Body) -> _Answer:
+    async def _create_file(self, document: Document, body: Body) -> Answer:
         owner, content_type = document["owner"], document["content_type"]
-        return documents.of_file(await self._uploads.receive(owner, content_type, body)), None
+        return documents.of_file(await self._uploads.receive(owner, content_type, body)), b""
 
-    async def _list_files(self, document: Document, body: Body) -> _Answer:
+    async def _list_files(self, document: Document, body: Body) -> Answer:
         names = ("owner", "purpose", "order", "limit", "after")
         work = partial(tables.list_files, **{name: document[name] for name in names})
         rows, has_more = await self._store.do(work)
-        return documents.of_list(rows, documents.of_file, has_more), None
+        return documents.of_list(rows, documents.of_file, has_more), b""
 
-    async def _show_file(self, document: Document, body: Body) -> _Answer:
+    async def _show_file(self, document: Document, body: Body) -> Answer:
         work = partial(tables.find_file, file=document["id"], owner=document["owner"])
-        return documents.of_file(await self._store.do(work)), None
+        return documents.of_file(await self._store.do(work)), b""
 
-    async def _read_file(self, document: Document, body: Body) -> _Answer:
+    async def _read_file(self, document: Document, body: Body) -> Answer:
         def contents(store: Store) -> Contents:
             file = tables.find_file(store, document["id"], document["owner"])
-            return Contents(tables.path_of(store, file.id), file.begin, file.bytes)
+            return Contents(tables.path_of(store.directory, file.id), file.begin, file.bytes)
 
         return {}, await self._store.do(contents)
 
-    async def _delete_file(self, document: Document, body: Body) -> _Answer:
+    async def _delete_file(self, document: Document, body: Body) -> Answer:
         work = partial(tables.delete_file, file=document["id"], owner=document["owner"])
-        file = await self._store.do(work)
-        await self._under_way.remove_files([file.id])
-        return {"id": file.id, "object": "file", "deleted": True}, None
+        await self._store.do(work)
+        return {"id": document["id"], "object": "file", "deleted": True}, b""
 
-    async def _create_batch(self, document: Document, body: Body) -> _Answer:
+    async def _create_batch(self, document: Document, body: Body) -> Answer:
         endpoint, now_s = document["endpoint"], time.time()
         if endpoint not in _ENDPOINTS:
             raise Refused(400, f"'endpoint' must be one of {', '.join(_ENDPOINTS)}")
         expiry = document["output_expires_after"]
         new: dict[str, Any] = dict.fromkeys(Batch._fields)
         new |= {
-            "id": f"batch_{new_id()}",
+            "id": document["id"],
             "owner": document["owner"],
             "endpoint": endpoint,
             "input": document["input"],
@@ -97,23 +93,23 @@ class Batches:
         }
         batch = await self._store.do(partial(tables.add_batch, batch=Batch(**new)))
         self._under_way.wake()
-        return documents.of_batch(batch), None
+        return documents.of_batch(batch), b""
 
-    async def _list_batches(self, document: Document, body: Body) -> _Answer:
+    async def _list_batches(self, document: Document, body: Body) -> Answer:
         names = ("owner", "limit", "after")
         work = partial(tables.list_batches, **{name: document[name] for name in names})
         rows, has_more = await self._store.do(work)
-        return documents.of_list(rows, partial(_describe, document), has_more), None
+        return documents.of_list(rows, partial(_describe, document), has_more), b""
 
-    async def _show_batch(self, document: Document, body: Body) -> _Answer:
+    async def _show_batch(self, document: Document, body: Body) -> Answer:
         work = partial(tables.find_batch, batch=document["id"], owner=document["owner"])
-        return documents.of_batch(await self._store.do(work)), None
+        return documents.of_batch(await self._store.do(work)), b""
 
-    async def _cancel_batch(self, document: Document, body: Body) -> _Answer:
+    async def _cancel_batch(self, document: Document, body: Body) -> Answer:
         work = partial(results.cancel, batch=document["id"], owner=document["owner"])
         batch = await self._store.do(work)
         self._under_way.cancel(batch.id)
-        return _describe(document, batch), None
+        return _describe(document, batch), b""
 
 
 def _describe(question: Document, batch: Batch) -> Document:

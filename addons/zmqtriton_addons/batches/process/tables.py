@@ -117,9 +117,9 @@ def prepare(store: Store) -> None:
             file.unlink()
 
 
-def path_of(store: Store, file: str) -> Path:
-    """Return where the file lies; ids are our own."""
-    return store.directory / _DIRECTORY / file
+def path_of(directory: Path, file: str) -> Path:
+    """Return where a file lies; ids are our own."""
+    return directory / _DIRECTORY / file
 
 
 def sync_files(store: Store) -> None:
@@ -170,18 +170,21 @@ def _start(is_rising: bool, number: int | None) -> int:
     return (0 if is_rising else 1 << 62) if number is None else number
 
 
-def delete_file(store: Store, file: str, owner: str) -> File:
-    """Remove the row of a file, which may follow it. Raises Refused."""
-    row = find_file(store, file, owner)
+def delete_file(store: Store, file: str, owner: str) -> None:
+    """Remove a file of an owner, if it is still there. Raises Refused if a batch needs it."""
+    try:
+        find_file(store, file, owner)
+    except Refused:
+        return
     user = store.execute("SELECT id FROM batches WHERE input=? AND ended IS NULL", (file,))
     if (batch := user.fetchone()) is not None:
         raise Refused(409, f"{file} is the input of {batch[0]}, which has not ended")
     remove_file(store, file)
-    return row
 
 
 def remove_file(store: Store, file: str) -> None:
     store.execute("DELETE FROM files WHERE id=?", (file,))
+    store.remove_files(path_of(store.directory, file))
 
 
 def show_file(store: Store, file: str, keep_s: int) -> None:
@@ -199,7 +202,9 @@ def set_size(store: Store, file: str, size: int) -> None:
 
 
 def add_batch(store: Store, batch: Batch) -> Batch:
-    """Keep a batch of a file that its owner has. Raises Refused."""
+    """Keep a batch of a file that its owner has, once. Raises Refused."""
+    if store.execute("SELECT 1 FROM batches WHERE id=?", (batch.id,)).fetchone():
+        return find_batch(store, batch.id)
     if find_file(store, batch.input, batch.owner).purpose != INPUT:
         raise Refused(400, f"the purpose of {batch.input} is not '{INPUT}'")
     store.check_room(_ROW_BYTES)
@@ -265,11 +270,8 @@ def change(store: Store, batch: str, **values: Any) -> None:
     store.execute(f"UPDATE batches SET {names} WHERE id=?", (*values.values(), batch))
 
 
-def sweep(store: Store) -> tuple[list[str], bool]:
-    """Remove files and batches that have outlived their time.
-
-    Returns the files that may follow their rows, and whether there may be more.
-    """
+def sweep(store: Store) -> bool:
+    """Remove files and batches that have outlived their time; return whether there may be more."""
     now_s = time.time()
     over = store.execute(
         "SELECT id FROM files WHERE expires<? AND is_shown AND NOT EXISTS("
@@ -284,4 +286,4 @@ def sweep(store: Store) -> tuple[list[str], bool]:
     ).fetchall()
     for row in old:
         store.execute("DELETE FROM batches WHERE id=?", row)
-    return [row[0] for row in over], _SWEPT_AT_ONCE in (len(over), len(old))
+    return _SWEPT_AT_ONCE in (len(over), len(old))

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from zmqtriton_addons.batches.process import results, tables
 from zmqtriton_addons.batches.process.lines import (
@@ -28,15 +27,14 @@ from zmqtriton_addons.batches.process.tables import (
     Batch,
 )
 from zmqtriton_addons.jobs.process.running import Running
-from zmqtriton_addons.jobs.process.store import Refused, Store
+from zmqtriton_addons.jobs.process.store import Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_addons.web_apis.openai import adapters
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 
 _log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 #: The lines of a batch that are jobs at a time; others follow when half of them have ended.
 _MAX_JOBS = 256
@@ -60,6 +58,7 @@ class UnderWay:
         self._is_over = False
         #: The batches that were cancelled while they are validated.
         self._cancelled: set[str] = set()
+        self._trouble = Trouble("batches cannot go on", "batches go on again")
 
     def begin(self) -> None:
         self._is_over = False
@@ -87,7 +86,8 @@ class UnderWay:
     async def _look(self) -> None:
         while True:
             self._news.clear()
-            for batch in await self._try(tables.next_batches) or ():
+            batches = await self._store.attempt(tables.next_batches, self._trouble)
+            for batch in batches or ():
                 if batch not in self._tasks:
                     self._spawn(batch)
             await self._sweep()
@@ -109,43 +109,23 @@ class UnderWay:
 
         task.add_done_callback(ended)
 
-    async def _try(self, work: Callable[[Store], _T]) -> _T | None:
-        """Perform work that is repeated soon; return None if the disk does not allow it now."""
-        try:
-            return await self._store.do(work)
-        except Exception as error:  # noqa: BLE001 - whatever it is, batches go on when it is over
-            _log.log(
-                logging.INFO if isinstance(error, Refused) else logging.ERROR,
-                *("batches cannot go on yet: %s", error),
-            )
-            return None
-
     async def _sweep(self) -> None:
-        has_more = True
-        while has_more:
-            files, has_more = await self._try(tables.sweep) or ([], False)
-            await self.remove_files(files)
-
-    async def remove_files(self, files: list[str]) -> None:
-        """Remove files whose rows have gone, and that is durable."""
-        for file in files:
-            path = await self._store.do(partial(tables.path_of, file=file))
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+        while await self._store.attempt(tables.sweep, self._trouble, "sweep"):
+            continue
 
     # -------------------------------------------------------------- one batch
 
     async def _advance(self, batch: str) -> None:
         pause_s = _SOON_S
         while True:
-            progress = await self._try(partial(results.collect, batch=batch))
+            collect = partial(results.collect, batch=batch)
+            progress = await self._store.attempt(collect, self._trouble, batch)
             has_moved = False
             if progress is not None:
-                if progress.gone:
-                    self._store.do(partial(results.forget_files, jobs=progress.gone))
                 if progress.batch.state in ENDS:
                     return
                 has_moved = await self._step(progress.batch, progress.under_way)
-                has_moved = has_moved or bool(progress.gone)
+                has_moved = has_moved or progress.collected > 0
             pause_s = _SOON_S if has_moved else min(2 * pause_s, _SELDOM_S)
             await asyncio.sleep(pause_s)
 
@@ -155,7 +135,8 @@ class UnderWay:
             return await self._validate(batch)
         is_over = batch.state in (CANCELLING, EXPIRING)
         if is_over and under_way:
-            for job in await self._try(partial(results.cancel_jobs, batch=batch.id)) or ():
+            cancel = partial(results.cancel_jobs, batch=batch.id)
+            for job in await self._store.attempt(cancel, self._trouble, batch.id) or ():
                 self._running.cancel(job)
             return True
         text = await self._text(batch)
@@ -165,10 +146,8 @@ class UnderWay:
             return under_way <= _MAX_JOBS // 2 and await self._submit(batch, text, under_way)
         if under_way:
             return False
-        ended = await self._try(partial(results.end, batch=batch.id))
-        if ended is not None:
-            await self.remove_files(ended[1])
-        return ended is not None
+        end = partial(results.end, batch=batch.id)
+        return await self._store.attempt(end, self._trouble, batch.id) is not None
 
     async def _text(self, batch: Batch) -> Text | None:
         """Return what of the input of a batch is not read yet; None if it was not validated."""
@@ -178,7 +157,7 @@ class UnderWay:
         def of(store: Store) -> Text:
             file = tables.find_file(store, batch.input)
             begin, end = file.begin + batch.position, file.begin + file.bytes
-            return Text(tables.path_of(store, file.id), begin, end, self._max_line)
+            return Text(tables.path_of(store.directory, file.id), begin, end, self._max_line)
 
         return await self._store.do(of)
 
@@ -194,21 +173,21 @@ class UnderWay:
             work = partial(results.fail, batch=batch.id, faults=validation.faults)
         else:
             work = partial(results.begin, batch=batch.id, total=validation.total)
-        return await self._try(work) is not None
+        return await self._store.attempt(work, self._trouble, batch.id) is not None
 
     async def _submit(self, batch: Batch, text: Text, under_way: int) -> bool:
         """Make jobs of the next lines."""
         lines, position = await self._read(batch, text, _MAX_JOBS - under_way)
         named = [(self._queue_of(line.model), line) for line in lines]
         work = partial(results.submit, batch=batch, lines=named, position=position)
-        has_moved = await self._try(work) is not None
+        has_moved = await self._store.attempt(work, self._trouble, batch.id) is not None
         self._running.wake()
         return has_moved
 
     async def _refuse(self, batch: Batch, text: Text) -> bool:
         lines, position = await self._read(batch, text, _REFUSED_AT_ONCE)
         work = partial(results.refuse, batch=batch, lines=lines, position=position)
-        return await self._try(work) is not None
+        return await self._store.attempt(work, self._trouble, batch.id) is not None
 
     async def _read(self, batch: Batch, text: Text, limit: int) -> tuple[list[Line], int]:
         async with self._reading:

@@ -12,8 +12,8 @@ from typing import Any
 
 from zmqtriton_addons.batches.process import tables
 from zmqtriton_addons.batches.process.tables import INPUT, File
+from zmqtriton_addons.jobs.job_ids import new_id
 from zmqtriton_addons.jobs.messages import Body
-from zmqtriton_addons.jobs.process.job_ids import new_id
 from zmqtriton_addons.jobs.process.store import Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_addons.routes.backend.multipart import Part, RefusedError, parts_of
@@ -34,7 +34,7 @@ class Uploads:
     async def receive(self, owner: str, content_type: str, body: Body) -> File:
         """Receive a file and keep it. Raises Refused."""
         own_id = f"file-{new_id()}"
-        path = await self._store.do(partial(tables.path_of, file=own_id))
+        path = tables.path_of(self._store.directory, own_id)
         arrived = _Arrived()
         try:
             with open(path, "xb", opener=_private) as file:

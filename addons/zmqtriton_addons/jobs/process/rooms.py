@@ -11,8 +11,10 @@ from zmqtriton_addons.jobs.process.store import Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_frontends.gateway import Gateway
 
-#: Answers a document, maybe with a part of a file. Raises Refused.
-Handler = Callable[[Document, Body], Awaitable[tuple[Document, Contents | None]]]
+#: A document, and the bytes behind it.
+Answer = tuple[Document, Contents | bytes]
+#: Answers a question. Raises Refused.
+Handler = Callable[[Document, Body], Awaitable[Answer]]
 
 
 class Part(Protocol):

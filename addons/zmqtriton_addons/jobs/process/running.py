@@ -10,21 +10,20 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from zmqtriton_addons.jobs.process.execution import AnswerTooLarge, Execution, Reply, judge
 from zmqtriton_addons.jobs.process.store import (
     FAILED,
     FILE_BYTES,
     QUEUED,
-    SUCCEEDED,
     Job,
     Outcome,
-    Refused,
     Store,
     Submission,
+    path_of,
 )
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble
@@ -34,8 +33,6 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import Stages
 
 _log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 _LOOK_EVERY_S = 1.0
 #: The jobs of a model that run at a time, unless its parameter JOBS_LIMIT says another number.
@@ -48,6 +45,8 @@ _SHORT_S, _AHEAD = 0.05, 4
 #: The small answers that are not on disk yet, while more jobs are executed.
 _MAX_UNSAVED = 64
 _AGAIN_S = 1.0
+#: The tries of a job whose request cannot be read; each waits twice as long as the one before.
+_MAX_READS = 5
 
 
 class _Line:
@@ -89,6 +88,7 @@ class Running:
         )
         #: The tasks that look for jobs; none while the server leaves.
         self._lookers: list[asyncio.Task[None]] = []
+        self._is_closed = False
 
     @property
     def is_idle(self) -> bool:
@@ -128,6 +128,8 @@ class Running:
             self._executing[job].cancel()
 
     def close(self) -> None:
+        """End all work, and leave it to the next process."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
 
@@ -145,7 +147,8 @@ class Running:
     async def _look(self) -> None:
         while True:
             self._news.clear()
-            for model in await self._try(Store.queued_models, "models") or ():
+            models = await self._store.attempt(Store.queued_models, self._looking, "models")
+            for model in models or ():
                 while self.begin_worker(model):
                     continue
             try:
@@ -153,26 +156,9 @@ class Running:
             except asyncio.TimeoutError:
                 continue
 
-    async def _try(self, work: Callable[[Store], _T], what: str) -> _T | None:
-        """Perform work that is repeated soon; return None if the disk does not allow it now."""
-        try:
-            result = await self._unless_full(work)
-        except Exception as error:  # noqa: BLE001 - whatever it is, jobs go on when it is over
-            self._looking.goes_on(error, what)
-            return None
-        self._looking.ends(what)
-        return result
-
-    async def _unless_full(self, work: Callable[[Store], _T]) -> _T | None:
-        """Perform work; return None if the disk is full, which the store says in the log."""
-        try:
-            return await self._store.do(work)
-        except Refused:
-            return None
-
     async def _sweep(self) -> None:
         while True:
-            has_more = await self._try(Store.sweep, "old jobs")
+            has_more = await self._store.attempt(Store.sweep, self._looking, "old jobs")
             await asyncio.sleep(0 if has_more else _SWEEP_EVERY_S)
 
     async def submit(self, submission: Submission) -> Job:
@@ -259,7 +245,7 @@ class Running:
 
         async def begin(limit: int) -> None:
             claim = partial(Store.claim_some, model=model, may_repeat=may_repeat, limit=limit)
-            jobs = await self._try(claim, model) or ()
+            jobs = await self._store.attempt(claim, self._looking, model) or ()
             line.is_empty = len(jobs) < limit
             line.ahead |= {job.id: job for job in jobs}
             line.filling = None
@@ -271,26 +257,15 @@ class Running:
         return line.filling
 
     async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
-        body = job.body
-        while body is None:
-            body = await self._unless_full(partial(Store.read_request, job=job))
-            if body is None:
-                await asyncio.sleep(_SAVE_AGAIN_S)
-        try:
-            self._store.marks.begin(job.id)
-        except OSError as error:
-            _log.error("a job cannot begin yet: %s", error)
-            return Outcome(QUEUED, not_before=time.time() + _AGAIN_S)
+        """Execute a job, in a task that can be cancelled from its begin on."""
         stages = self._stages[job.id] = Stages(0)
         reply = self._replies[job.id] = Reply(partial(self._fault_of, job.id))
-        task = asyncio.ensure_future(self._execution.answer(job, body, stages, reply))
-        del body
+        task = asyncio.ensure_future(self._execute(job, may_repeat, stages, reply))
         self._executing[job.id] = task
         try:
-            return judge(job, await task, may_repeat)
+            return await task
         except asyncio.CancelledError:
-            if not task.cancelled() or self._is_ending():
-                task.cancel()
+            if self._is_closed:
                 raise
             return Outcome(FAILED, reason="cancelled")  # its row has changed before
         except AnswerTooLarge as error:
@@ -301,13 +276,30 @@ class Running:
         finally:
             del self._executing[job.id], self._stages[job.id], self._replies[job.id]
 
+    async def _execute(self, job: Job, may_repeat: bool, stages: Stages, reply: Reply) -> Outcome:
+        try:
+            body = await self._read_request(job)
+        except OSError as error:
+            _log.error("the request of a job cannot be read: %s", error)
+            return _unread(job, error)
+        try:
+            self._store.marks.begin(job.id)
+        except OSError as error:
+            _log.error("a job cannot begin yet: %s", error)
+            return Outcome(QUEUED, not_before=time.time() + _AGAIN_S)
+        answer = await self._execution.answer(job, body, stages, reply)
+        return judge(job, answer, may_repeat)
+
+    async def _read_request(self, job: Job) -> bytes:
+        if job.body is not None:
+            return job.body
+        file = path_of(self._store.directory, job.id, "request")
+        return await asyncio.to_thread(file.read_bytes)
+
     async def _fault_of(self, job: str, size: int) -> str:
         # on a full disk an answer waits until it can be kept
-        return await self._unless_full(partial(Store.fault_of, job=job, size=size)) or ""
-
-    def _is_ending(self) -> bool:
-        task = asyncio.current_task()
-        return task is not None and getattr(task, "cancelling", lambda: 0)() > 0
+        work = partial(Store.fault_of, job=job, size=size)
+        return await self._store.attempt(work, self._looking, "room for answers") or ""
 
     async def _save(self, job: Job, outcome: Outcome) -> None:
         """Save an outcome, again and again while the disk is full: it is not lost."""
@@ -322,5 +314,10 @@ class Running:
                 await asyncio.sleep(_SAVE_AGAIN_S)
         self._unsaved -= 1
         self._store.marks.end(job.id)
-        if outcome.state == SUCCEEDED and job.body is None:  # others may run again
-            self._store.do(partial(Store.forget_request, job=job.id))
+
+
+def _unread(job: Job, error: OSError) -> Outcome:
+    """Return what becomes of a job whose request cannot be read; `job` is as before this try."""
+    if job.tries + 1 < _MAX_READS and not isinstance(error, FileNotFoundError):
+        return Outcome(QUEUED, not_before=time.time() + _AGAIN_S * 2**job.tries)
+    return Outcome(FAILED, 500, reason=f"the request cannot be read: {error.strerror}")

@@ -10,10 +10,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from zmqtriton_addons.jobs.process.webhooks.records import WebhookRecords
+
+_T = TypeVar("_T")
 
 QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
 #: Larger bodies are files beside the database.
@@ -79,6 +82,7 @@ _SWEPT_AT_ONCE = 200
 #: The places in a queue that are told apart; each costs a step.
 MAX_PLACE = 10_000
 _ANY_NUMBER = 1 << 62
+_BODIES = "bodies"
 _ROW = (
     "id, owner, model, path, query, headers, body, body_bytes, state, tries, submitted, started, "
     "ended, status, reply_headers, reply, reply_bytes, reason, number"
@@ -89,6 +93,9 @@ _LISTED = _ROW.replace(" body,", " NULL,").replace(" reply,", " NULL,")
 
 class Refused(Exception):
     """Raised for what a client is refused, with a status and a text."""
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class Submission(NamedTuple):
@@ -157,7 +164,7 @@ class Store:
         """Open or make it. Raises OSError and sqlite3.Error."""
         self.limits = limits
         self.directory = directory
-        self._bodies = directory / "bodies"
+        self._bodies = directory / _BODIES
         self._bodies.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clock = clock
         self._database = database = sqlite3.connect(
@@ -170,6 +177,8 @@ class Store:
         synchronise(directory)
         #: Performs a statement of another room, on its own tables.
         self.execute = database.execute
+        #: The files that go when the transaction is durable.
+        self._gone: list[Path] = []
         #: Whose job was begun last, by model.
         self._turns: dict[str, str] = {}
 
@@ -181,26 +190,42 @@ class Store:
 
     def commit(self) -> None:
         self._database.execute("COMMIT")
+        for file in self._gone:
+            with suppress(OSError):  # it is removed when the store is opened again
+                file.unlink(missing_ok=True)
+        self._gone.clear()
 
     def roll_back(self) -> None:
+        self._gone.clear()
         if self._database.in_transaction:
             self._database.execute("ROLLBACK")
+
+    def attempt(self, work: Callable[[Store], _T]) -> _T:
+        """Perform a piece of work in a transaction, of which nothing is kept if it raises."""
+        gone = len(self._gone)
+        self._database.execute("SAVEPOINT work")
+        try:
+            result = work(self)
+        except BaseException:
+            del self._gone[gone:]
+            if self.is_in_transaction:
+                self._database.execute("ROLLBACK TO work")
+                self._database.execute("RELEASE work")
+            raise
+        self._database.execute("RELEASE work")
+        return result
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """True if one goes on: an error of the disk may have ended it."""
+        return self._database.in_transaction
 
     @property
     def changes(self) -> int:
         """The number of rows that were changed, to see whether a transaction has written."""
         return self._database.total_changes
 
-    def savepoint(self, word: str) -> None:
-        """Perform SAVEPOINT, RELEASE or ROLLBACK TO for one piece of work in a transaction."""
-        if self._database.in_transaction:
-            self._database.execute(f"{word} work")
-
     # ------------------------------------------------------------------ files
-
-    def path_of(self, job: str, kind: str) -> Path:
-        """Return the file of a job's `request` or `reply`; ids are our own."""
-        return self._bodies / f"{job}.{kind}"
 
     def check_room(self, size: int, jobs: int = 1) -> None:
         """Raise Refused if the disk has no room for another job of this size, or jobs."""
@@ -256,9 +281,12 @@ class Store:
         """Make the names of new files durable."""
         synchronise(self._bodies)
 
-    def _remove_files(self, job: str, *kinds: str) -> None:
-        for kind in kinds:
-            self.path_of(job, kind).unlink(missing_ok=True)
+    def remove_files(self, *files: Path) -> None:
+        """Remove files when the transaction is durable: until then they are needed."""
+        self._gone += files
+
+    def _remove_bodies(self, job: str, *kinds: str) -> None:
+        self.remove_files(*(path_of(self.directory, job, kind) for kind in kinds))
 
     # ------------------------------------------------------------------- jobs
 
@@ -279,9 +307,7 @@ class Store:
             (self._clock(), _INTERRUPTED),
         ).rowcount
         for file in self._bodies.iterdir():
-            if not change(
-                "SELECT 1 FROM jobs WHERE id=?", (file.name.partition(".")[0],)
-            ).fetchone():
+            if not self._has(file.name.partition(".")[0]):
                 file.unlink()  # of a job that was never promised
         return lost
 
@@ -303,7 +329,12 @@ class Store:
         return kept, self.claim(job.model, may_repeat)
 
     def _earlier(self, job: Submission) -> Job | None:
-        """Return the job that was submitted with the same key. Raises Refused for another one."""
+        """Return the job that was submitted with the same id, or the same key.
+
+        Raises Refused for another request with the key.
+        """
+        if self._has(job.id):
+            return self.find(job.id, job.owner)
         if job.key is None:
             return None
         row = self._database.execute(
@@ -311,10 +342,13 @@ class Store:
         ).fetchone()
         if row is None:
             return None
-        self._remove_files(job.id, "request")
         if row[1] != job.digest:
             raise Refused(422, "the idempotency key was used for another request")
         return self.find(row[0], job.owner)
+
+    def _has(self, job: str) -> bool:
+        statement = "SELECT 1 FROM jobs WHERE id=?"
+        return self._database.execute(statement, (job,)).fetchone() is not None
 
     def _admit(self, job: Submission, state: str, may_repeat: bool = False) -> Job:
         """Keep a job if there is room; return it as queued. Raises Refused."""
@@ -444,8 +478,10 @@ class Store:
             jobs.append(job)
         return jobs
 
-    def read_request(self, job: Job) -> bytes:
-        return self.path_of(job.id, "request").read_bytes() if job.body is None else job.body
+    def discard(self, job: str) -> None:
+        """Remove the file of a request that has become no job."""
+        if not self._has(job):
+            self._remove_bodies(job, "request")
 
     def end(self, job: str, outcome: Outcome) -> Outcome:
         """Keep the outcome of a running job, which fails if its answer has no room; return it."""
@@ -461,7 +497,7 @@ class Store:
             outcome = outcome._replace(reply=b"") if is_failure else failed
         reply: bytes | None = outcome.reply
         if len(outcome.reply) > FILE_BYTES:
-            write_file(self.path_of(job, "reply"), outcome.reply)
+            write_file(path_of(self.directory, job, "reply"), outcome.reply)
             self.sync_bodies()
             reply = None
         body = "" if outcome.state == FAILED else "body=NULL, body_bytes=0, "  # may be retried
@@ -474,7 +510,9 @@ class Store:
             ),
         )
         if not change.rowcount:
-            self._remove_files(job, "reply")  # it was cancelled meanwhile
+            self._remove_bodies(job, "reply")  # it was cancelled meanwhile
+        elif outcome.state == SUCCEEDED:  # others may run again
+            self._remove_bodies(job, "request")
         return outcome
 
     def sweep(self) -> bool:
@@ -494,30 +532,32 @@ class Store:
             )
         over = change(f"SELECT id FROM jobs WHERE ended<? AND {_FREE} LIMIT ?", before).fetchall()
         for (job,) in over:
-            self._remove(job)
+            self.drop(job)
         change("DELETE FROM counts WHERE jobs=0")
         return _SWEPT_AT_ONCE in (len(late), len(over))
 
-    def forget_request(self, job: str) -> None:
-        """Remove the file of a request; its job has ended, and that is durable."""
-        self._remove_files(job, "request")
-
     def cancel(self, job: str, owner: str | None) -> Job:
-        """Cancel a job, or remove one that has ended; return it as it is then. Raises Refused."""
+        """Cancel a job, unless it has ended; return it as it is then. Raises Refused."""
         row = self.find(job, owner)
-        if row.state in (QUEUED, RUNNING):
-            self._database.execute(
-                "UPDATE jobs SET state='cancelled', ended=?, body=NULL, body_bytes=0 WHERE id=?",
-                (self._clock(), job),
-            )
-            self._remove_files(job, "request")
-            return self.find(job, owner)
-        self._remove(job)
-        return row
+        if row.state not in (QUEUED, RUNNING):
+            return row
+        self._database.execute(
+            "UPDATE jobs SET state='cancelled', ended=?, body=NULL, body_bytes=0 WHERE id=?",
+            (self._clock(), job),
+        )
+        self._remove_bodies(job, "request")
+        return self.find(job, owner)
 
-    def _remove(self, job: str) -> None:
+    def remove(self, job: str, owner: str | None) -> None:
+        """Remove a job that has ended, if it is still there."""
+        with suppress(Refused):
+            if self.find(job, owner).state not in (QUEUED, RUNNING):
+                self.drop(job)
+
+    def drop(self, job: str) -> None:
+        """Remove a job, whatever its state is."""
         self._database.execute("DELETE FROM jobs WHERE id=?", (job,))
-        self._remove_files(job, "request", "reply")
+        self._remove_bodies(job, "request", "reply")
 
     def retry(self, jobs: Sequence[str]) -> int:
         """Queue failed jobs again, as new ones at their old places; return how many there are."""
@@ -529,14 +569,14 @@ class Store:
                 "reason=NULL WHERE id=?",
                 (self._clock(), job),
             )
-            self._remove_files(job, "reply")
+            self._remove_bodies(job, "reply")
         return len(failed)
 
     def purge(self, jobs: Sequence[str]) -> int:
         """Remove those of the jobs that have ended; return how many there are."""
         ended = [job for job in jobs if self._find_free(job).state not in (QUEUED, RUNNING)]
         for job in ended:
-            self._remove(job)
+            self.drop(job)
         return len(ended)
 
     def some(self, states: Sequence[str]) -> list[str]:
@@ -547,6 +587,11 @@ class Store:
             (*states, _SWEPT_AT_ONCE),
         )
         return [row[0] for row in rows]
+
+
+def path_of(directory: Path, job: str, kind: str) -> Path:
+    """Return the file of a job's `request` or `reply`; ids are our own."""
+    return directory / _BODIES / f"{job}.{kind}"
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -567,7 +612,3 @@ def synchronise(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-#: A piece of work on the store.
-Work = Callable[[Store], Any]

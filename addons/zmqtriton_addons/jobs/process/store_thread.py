@@ -36,7 +36,7 @@ class StoreThread:
         self, directory: Path, limits: Limits, rooms: Iterable[Callable[[Store], None]] = ()
     ) -> None:
         """Set up; `rooms` prepare the store for what they keep beside jobs."""
-        self._directory, self._limits, self._rooms = directory, limits, list(rooms)
+        self.directory, self._limits, self._rooms = directory, limits, list(rooms)
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         #: Done when this process is the one that has the jobs of the directory.
@@ -54,6 +54,18 @@ class StoreThread:
         future: asyncio.Future[_T] = self._loop.create_future()
         self._queue.put((work, future))
         return future
+
+    async def attempt(
+        self, work: Callable[[Store], _T], trouble: Trouble, who: str = ""
+    ) -> _T | None:
+        """Perform work that is repeated soon; return None if that cannot be done now."""
+        try:
+            result = await self.do(work)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who repeats it goes on
+            trouble.goes_on(error, who)
+            return None
+        trouble.ends(who)
+        return result
 
     async def close(self) -> None:
         """End when all work is done."""
@@ -77,8 +89,8 @@ class StoreThread:
     def _lock(self) -> int:
         """Wait until the directory is this process's; -1 if it cannot be used."""
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._note_problem(error)
             return -1
@@ -91,8 +103,8 @@ class StoreThread:
         if lock < 0:
             return None
         try:
-            store = Store(self._directory, self._limits)
-            marks = Marks(self._directory / "executed")
+            store = Store(self.directory, self._limits)
+            marks = Marks(self.directory / "executed")
             store.begin()
             lost = store.recover(marks.earlier)
             for prepare in self._rooms:
@@ -109,7 +121,7 @@ class StoreThread:
 
     def _note_problem(self, error: Exception) -> None:
         if self.problem is None:
-            _log.error("%s cannot be used for jobs yet: %s", self._directory, error)
+            _log.error("%s cannot be used for jobs yet: %s", self.directory, error)
         self.problem = error
 
     def _work_off(self, store: Store) -> bool:
@@ -157,16 +169,13 @@ def _settle_all(waiting: list[_Waiting], results: list[tuple[Any, Exception | No
 
 
 def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:
-    """Perform one piece of work, of which nothing is kept if it fails."""
-    store.savepoint("SAVEPOINT")
+    """Perform one piece of work. Raises an error that has ended the transaction."""
     try:
-        result = work(store)
-    except Exception as error:  # noqa: BLE001 - whoever waits for it is told
-        store.savepoint("ROLLBACK TO")
-        store.savepoint("RELEASE")
-        return None, error if isinstance(error, Refused) else refusal_of(error)
-    store.savepoint("RELEASE")
-    return result, None
+        return store.attempt(work), None
+    except Exception as error:
+        if not store.is_in_transaction:
+            raise
+        return None, refusal_of(error)  # whoever waits for it is told
 
 
 def refusal_of(error: Exception) -> Exception:

@@ -68,7 +68,7 @@ class World:
         own_id = self.batch.output if name == "output" else self.batch.error
         assert own_id is not None
         size = tables.find_file(self.store, own_id).bytes
-        path = tables.path_of(self.store, own_id)
+        path = tables.path_of(self.directory, own_id)
         content = path.read_bytes()[:size] if path.exists() else b""
         return [json.loads(row) for row in content.splitlines()]
 
@@ -85,7 +85,7 @@ def test_answers_are_written_once_though_a_transaction_is_lost(world: World) -> 
     world.run(b'{"n": 2}')
     for _ in range(3):
         world.store.begin()
-        assert 2 == len(results.collect(world.store, OWN_ID).gone)
+        assert 2 == results.collect(world.store, OWN_ID).collected
         world.store.roll_back()
     world.store.close()
     world.store = world.open()
@@ -97,7 +97,7 @@ def test_answers_are_written_once_though_a_transaction_is_lost(world: World) -> 
     assert 1 == progress.under_way
     assert [1, 2, 3] == [row["response"]["body"]["n"] for row in world.rows("output")]
     assert (3, 3, 0) == (world.batch.total, world.batch.completed, world.batch.failed)
-    assert [] == results.collect(world.store, OWN_ID).gone
+    assert 0 == results.collect(world.store, OWN_ID).collected
 
 
 def test_a_line_is_one_line_whatever_its_answer_is(world: World) -> None:
@@ -106,8 +106,9 @@ def test_a_line_is_one_line_whatever_its_answer_is(world: World) -> None:
     world.run(large)
     world.run(b"data: {}\n\n", headers=json.dumps([["content-type", "text/event-stream"]]))
 
-    gone = results.collect(world.store, OWN_ID).gone
-    results.forget_files(world.store, gone)
+    world.store.begin()
+    results.collect(world.store, OWN_ID)
+    world.store.commit()
 
     bodies = [row["response"]["body"] for row in world.rows("output")]
     assert [{"a": "b\n"}, json.loads(large)] == bodies
@@ -133,6 +134,21 @@ def test_jobs_of_a_batch_are_not_their_client_s(world: World) -> None:
             call()
 
 
+def test_what_is_asked_again_is_done_once(world: World) -> None:
+    begun = world.batch
+    new = begun._replace(state=VALIDATING, position=0, times="{}")
+
+    assert begun == tables.add_batch(world.store, new)
+    assert [begun] == tables.list_batches(world.store, "ann", 10, None)[0]
+
+    own_id = str(begun.error)
+    for owner, is_there in (("ben", True), ("ann", False), ("ann", False)):
+        tables.show_file(world.store, own_id, 0)
+        tables.delete_file(world.store, own_id, owner)
+        files = tables.list_files(world.store, "ann", "", "asc", 10, None)[0]
+        assert is_there == (own_id in {file.id for file in files})
+
+
 def test_what_lies_on_disk_counts(world: World) -> None:
     before = world.store.taken_bytes()
     for _ in range(3):
@@ -151,9 +167,9 @@ def test_what_lies_on_disk_counts(world: World) -> None:
 
 
 def test_files_that_were_never_promised_are_removed(world: World) -> None:
-    kept = tables.path_of(world.store, INPUT)
+    kept = tables.path_of(world.directory, INPUT)
     kept.touch()
-    tables.path_of(world.store, "file-other").touch()
+    tables.path_of(world.directory, "file-other").touch()
     world.store.close()
 
     world.store = world.open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.job_ids import new_id
 from zmqtriton_addons.jobs.process.marks import Marks
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.jobs.process.job_ids import new_id
+from zmqtriton_addons.jobs.job_ids import new_id
 from zmqtriton_addons.jobs.process.store import (
     FAILED,
     FILE_BYTES,
@@ -22,6 +22,7 @@ from zmqtriton_addons.jobs.process.store import (
     Refused,
     Store,
     Submission,
+    path_of,
     write_file,
 )
 
@@ -50,7 +51,7 @@ class Jobs:
         own_id = new_id()
         kept: bytes | None = body
         if len(body) > FILE_BYTES:
-            write_file(self.store.path_of(own_id, "request"), body)
+            write_file(path_of(self.store.directory, own_id, "request"), body)
             kept = None
         digest, path = body[:8], f"/v2/models/{model}/infer"
         return Submission(own_id, owner, key, digest, model, path, "", "[]", kept, len(body))
@@ -59,6 +60,12 @@ class Jobs:
         self, model: str = "m", body: bytes = b"{}", key: str | None = None, owner: str = ""
     ) -> Job:
         return self.store.submit(self.submission(model, body, key, owner))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.store.begin()
+        yield
+        self.store.commit()
 
     def begun(self, count: int, model: str = "m") -> list[str]:
         """Begin this many jobs; return whose they are."""
@@ -70,8 +77,7 @@ class Jobs:
         job = self.store.claim(model, False)
         if job is None:
             return None
-        if self.store.end(job.id, Outcome(SUCCEEDED, 200, "[]", reply)).state == SUCCEEDED:
-            self.store.forget_request(job.id)
+        self.store.end(job.id, Outcome(SUCCEEDED, 200, "[]", reply))
         return job
 
     def states(self, *jobs: Job) -> list[str]:
@@ -97,7 +103,8 @@ def test_what_has_ended_long_ago_is_removed_with_its_files(jobs: Jobs, tmp_path:
     assert not jobs.store.sweep()
     assert [SUCCEEDED] * 2 == jobs.states(old, young)
     jobs.clock.now_s += 1
-    jobs.store.sweep()
+    with jobs.transaction():
+        jobs.store.sweep()
 
     assert ["gone", SUCCEEDED] == jobs.states(old, young)
     assert [] == list((tmp_path / "bodies").iterdir())
@@ -141,7 +148,7 @@ def test_a_limit_of_bytes_refuses_new_jobs_and_removes_none(jobs: Jobs) -> None:
     assert "--jobs-max-bytes=1048576" in refusal.value.args[1]
     jobs.store.check_room(100)
     assert [SUCCEEDED] == jobs.states(kept)
-    jobs.store.cancel(kept.id, None)
+    jobs.store.remove(kept.id, None)
     jobs.store.check_room(MAX_BYTES // 2)
 
 
@@ -161,11 +168,12 @@ def test_answers_that_have_no_room_fail_their_jobs_which_run_again_when_there_is
     row = jobs.store.find(failed[0], None)
     assert 507 == row.status
     assert "the answer of 100000 bytes or more has no room" in str(row.reason)
-    with pytest.raises(Refused, match="507"):
+    with pytest.raises(Refused, match="--jobs-max-bytes"):
         jobs.store.check_room(100_000)
     jobs.store.purge([job.id for job in all_jobs if job.id not in failed])
     assert len(failed) == jobs.store.retry(failed)
-    assert large in {jobs.store.read_request(jobs.store.find(job, None)) for job in failed}
+    files = {path_of(jobs.store.directory, job, "request") for job in failed}
+    assert large in {file.read_bytes() for file in files if file.exists()}
     again = jobs.run(reply=whole)
     assert again is not None
     assert [SUCCEEDED] == jobs.states(again)
@@ -211,7 +219,8 @@ def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
         elif event == 2:
             jobs.run(model, b"y" * chance.randrange(100))
         elif event == 3 and submitted:
-            jobs.store.cancel(submitted.pop(chance.randrange(len(submitted))).id, None)
+            job_id = submitted.pop(chance.randrange(len(submitted))).id
+            chance.choice((jobs.store.cancel, jobs.store.remove))(job_id, None)
         elif (job := jobs.store.claim(model, False)) is not None:
             jobs.store.end(job.id, Outcome(QUEUED))
 
@@ -277,6 +286,58 @@ def test_a_job_begins_in_the_transaction_that_keeps_it_unless_another_waits(jobs
     assert begun is not None
     assert [kept.id, other.id] == [again.id, begun.id]
     assert (again.id, None) == (kept.id, jobs.store.claim("m", False))
+
+
+def test_a_submission_that_is_repeated_is_the_same_job(jobs: Jobs) -> None:
+    submission = jobs.submission(body=b"x" * (FILE_BYTES + 1))
+    kept = jobs.store.submit(submission)
+    jobs.store.claim("m", False)
+
+    again = jobs.store.submit(submission)
+    jobs.store.discard(submission.id)
+
+    assert (kept.id, "running") == (again.id, again.state)
+    assert 1 == sum(jobs.store.counts().values())
+    assert path_of(jobs.store.directory, kept.id, "request").exists()
+
+
+def test_a_repeated_end_of_a_job_does_what_one_does(jobs: Jobs) -> None:
+    job, other = jobs.submit(), jobs.submit()
+    for _ in range(2):
+        assert "cancelled" == jobs.store.cancel(job.id, None).state
+    jobs.run()
+    assert SUCCEEDED == jobs.store.cancel(other.id, None).state
+    assert ["cancelled", SUCCEEDED] == jobs.states(job, other)
+
+    jobs.store.remove(job.id, "another owner")
+    assert ["cancelled", SUCCEEDED] == jobs.states(job, other)
+    for _ in range(2):
+        jobs.store.remove(job.id, "")
+    assert ["gone", SUCCEEDED] == jobs.states(job, other)
+
+
+def test_files_stay_until_what_ends_their_use_is_durable(jobs: Jobs, tmp_path: Path) -> None:
+    large = b"x" * (FILE_BYTES + 1)
+    waiting, ended = jobs.submit("waits", large), jobs.submit("m", large)
+    files = {path_of(tmp_path, waiting.id, "request"), path_of(tmp_path, ended.id, "reply")}
+
+    def change() -> None:
+        jobs.store.cancel(waiting.id, None)
+        jobs.store.remove(ended.id, None)
+
+    with jobs.transaction():
+        jobs.run(reply=large)
+    jobs.store.begin()
+    change()
+    jobs.store.roll_back()
+    with jobs.transaction(), pytest.raises(ZeroDivisionError):
+        jobs.store.attempt(lambda _: (change(), 1 // 0))  # type: ignore[func-returns-value]
+    assert [QUEUED, SUCCEEDED] == jobs.states(waiting, ended)
+    assert files == {*(tmp_path / "bodies").iterdir()}
+
+    with jobs.transaction():
+        jobs.store.attempt(lambda _: change())
+    assert [] == list((tmp_path / "bodies").iterdir())
 
 
 def test_jobs_that_were_not_executed_are_queued_again(jobs: Jobs) -> None:

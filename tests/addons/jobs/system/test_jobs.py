@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from tests.support.journal import (
 )
 from tests.support.scraping import pending_requests
 from tests.support.server import Server
+from zmqtriton_addons.jobs.process.store import FILE_BYTES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
 
@@ -253,6 +255,64 @@ def test_jobs_have_a_time_to_live_and_a_limit_of_bytes(tmp_path: Path) -> None:
         release_execution(server.journal, "running")
         soon(lambda: [] == ask(server, "/v2/jobs").document["jobs"])
         assert 404 == ask(server, f"/v2/jobs/{running}").status
+
+
+def test_a_request_that_cannot_be_read_is_read_again_later_or_fails_its_job(
+    server: Server,
+) -> None:
+    held = submit(server, "holds", UNTIL_RELEASED).document["id"]
+    large = {"Prefer": "respond-async"}
+    lost, late = (
+        ask(server, INFER, journal_body(name).ljust(FILE_BYTES + 1), large).document["id"]
+        for name in ("lost", "late")
+    )
+    bodies = server.directory / "state" / "zmqtriton" / "jobs" / "bodies"
+    (bodies / f"{lost}.request").unlink()
+    kept = (bodies / f"{late}.request").rename(bodies / f"{late}.elsewhere")
+    (bodies / f"{late}.request").mkdir()
+
+    release_execution(server.journal, "holds")
+    state = ended(server, lost)
+    soon(lambda: "Is a directory" in server.log_text())
+    (bodies / f"{late}.request").rmdir()
+    kept.rename(bodies / f"{late}.request")
+
+    assert ("failed", "the request cannot be read: No such file or directory") == (
+        state["state"],
+        state["reason"],
+    )
+    assert ["succeeded"] * 2 == [ended(server, job)["state"] for job in (late, held)]
+
+
+def test_a_job_is_cancelled_while_its_request_is_read(server: Server) -> None:
+    held = submit(server, "before", UNTIL_RELEASED).document["id"]
+    body, prefer = journal_body("slow").ljust(FILE_BYTES + 1), {"Prefer": "respond-async"}
+    slow = ask(server, INFER, body, prefer).document["id"]
+    file = server.directory / "state" / "zmqtriton" / "jobs" / "bodies" / f"{slow}.request"
+    file.unlink()
+    os.mkfifo(file)
+    release_execution(server.journal, "before")
+    soon(lambda: state_of(server, slow)["state"] == "running")
+
+    with file.open("wb") as pipe:  # its reader waits for the rest
+        assert "cancelled" == ask(server, f"/v2/jobs/{slow}", method="DELETE").document["state"]
+        pipe.write(body)
+
+    after = submit(server, "after").document["id"]
+    assert ["succeeded"] * 2 == [ended(server, job)["state"] for job in (held, after)]
+    assert "slow" not in executions(server.journal)
+
+
+def test_an_error_of_the_disk_is_told_as_one(server: Server) -> None:
+    bodies = server.directory / "state" / "zmqtriton" / "jobs" / "bodies"
+    elsewhere = bodies.rename(bodies.with_name("elsewhere"))
+
+    refused = submit(server, "refused")
+    elsewhere.rename(bodies)
+
+    assert 500 == refused.status
+    assert "cannot be used for jobs" in refused.document["error"]
+    assert 202 == submit(server, "kept").status
 
 
 def test_a_server_without_receivers_refuses_webhooks(server: Server) -> None:

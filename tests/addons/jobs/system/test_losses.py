@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def restart(server: Server) -> None:
     server.kill()
     server.process = None
     server.start()
+
+
+def connections(pid: int) -> int:
+    """Return how many connections to a process's socket there are, with the waiting ones."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    target = os.readlink(f"/proc/{pid}/fd/{words[words.index('--socket') + 1]}")
+    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    [path] = [row[7] for row in rows if row[6] == target[len("socket:[") : -1]]
+    return sum(row[7:] == [path] for row in rows) - 1
 
 
 def kill(server: Server, role: str) -> None:
@@ -178,6 +188,37 @@ def test_no_promised_job_is_lost_and_none_runs_twice_where_all_is_killed(server:
         promised[job]
         for job, state in states.items()
         if state["state"] == "succeeded" and not counts.get(promised[job])
+    ]
+
+
+def test_a_kill_amid_questions_is_nobody_s_error(server: Server) -> None:
+    ended_before = submit(server, "short").document["id"]
+    assert "succeeded" == ended(server, ended_before)["state"]
+    waiting = [
+        submit(server, name, UNTIL_RELEASED, "again").document["id"] for name in ("stays", "goes")
+    ]
+    [pid] = server.pids()["jobs"]
+    os.kill(pid, signal.SIGSTOP)
+    large = journal_body("large").ljust(FILE_BYTES + 1)
+    questions = [
+        lambda: submit(server, "small"),
+        lambda: ask(server, "/v2/models/journal/infer", large, {"Prefer": "respond-async"}),
+        lambda: ask(server, f"/v2/jobs/{ended_before}", method="DELETE"),
+        lambda: ask(server, f"/v2/jobs/{waiting[1]}", method="DELETE"),
+    ]
+
+    with ThreadPoolExecutor() as clients:
+        replies = [clients.submit(question) for question in questions]
+        soon(lambda: connections(pid) >= len(questions))
+        os.kill(pid, signal.SIGKILL)
+
+        assert [202, 202, 200, 200] == [reply.result(60).status for reply in replies]
+    release_execution(server.journal, "stays")
+    jobs = {each["id"]: each for each in ask(server, "/v2/jobs").document["jobs"]}
+    assert {*waiting} | {reply.result().document["id"] for reply in replies[:2]} == jobs.keys()
+    assert "cancelled" == jobs[waiting[1]]["state"]
+    assert ["succeeded"] * 2 == [
+        ended(server, reply.result().document["id"])["state"] for reply in replies[:2]
     ]
 
 

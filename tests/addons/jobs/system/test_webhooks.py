@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import signal
@@ -15,7 +16,15 @@ from typing import Any
 
 import pytest
 
-from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
+from tests.addons.jobs.asking import (
+    add_journal,
+    ask,
+    ended,
+    journal_body,
+    soon,
+    state_of,
+    submit,
+)
 from tests.addons.jobs.webhook_receiver import KEY, SECRET, App, webhook_options
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import ROOT, Server, free_ports
@@ -85,6 +94,22 @@ def test_the_end_of_a_job_is_posted_with_a_signature(server: Server, app: App) -
     assert post.is_signed
     assert "application/json" == post.headers["content-type"]
     assert "zmqtriton/" in post.headers["user-agent"]
+
+
+def test_a_document_may_name_its_receiver(server: Server, app: App) -> None:
+    document = json.loads(journal_body("in the document")) | {"webhook": app.url}
+    path, prefer = "/v2/models/journal/infer", {"Prefer": "respond-async"}
+
+    job = ask(server, path, json.dumps(document).encode(), prefer).document["id"]
+
+    soon(lambda: _is_delivered(server, job))
+    assert "succeeded" == app.of(job)[0].document["data"]["state"]
+    for other, text in ((5, "must be a URL"), ("http://10.0.0.1/", "not allowed")):
+        refused = ask(server, path, json.dumps(document | {"webhook": other}).encode(), prefer)
+        assert 400 == refused.status
+        assert text in refused.document["error"]
+    # without a job it means nothing
+    assert 200 == ask(server, path, json.dumps(document).encode()).status
 
 
 def test_openai_s_client_verifies_it(server: Server, app: App) -> None:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from zmqtriton_addons.jobs.process.documents import describe
 from zmqtriton_addons.jobs.process.store import Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
+from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_addons.jobs.process.webhooks.posting import Resolve, TryFailed, post, resolve
 from zmqtriton_addons.jobs.process.webhooks.receivers import Allowed, NotAllowed
 from zmqtriton_addons.jobs.process.webhooks.records import TRY_WITHIN_S, Webhook
@@ -45,6 +46,7 @@ class Sending:
         self._resolver = resolver
         #: How many tasks work for a receiver.
         self._workers: Counter[str] = Counter()
+        self._trouble = Trouble("webhooks cannot go on", "webhooks go on again")
         self._tasks: set[asyncio.Task[Any]] = set()
         #: Tries by their end, since the process began.
         self.counts: Counter[str] = Counter()
@@ -73,24 +75,21 @@ class Sending:
 
     async def _look(self) -> None:
         while True:
-            for receiver in await self._do(lambda store: store.webhooks.due_receivers()) or ():
+            due = await self._store.attempt(
+                lambda store: store.webhooks.due_receivers(), self._trouble
+            )
+            for receiver in due or ():
                 for _ in range(self._workers[receiver], _TRIES_AT_A_TIME):
                     self._workers[receiver] += 1
                     self._spawn(self._work(receiver))
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _do(self, work: Callable[[Store], Any]) -> Any:
-        """Perform work that is repeated soon; None if the disk does not allow it now."""
-        try:
-            return await self._store.do(work)
-        except Exception as error:  # noqa: BLE001 - whatever it is, they go on when it is over
-            _log.error("webhooks cannot be looked for: %s", error)
-            return None
-
     async def _work(self, receiver: str) -> None:
         try:
             while self._looker is not None:
-                webhook = await self._do(lambda store: store.webhooks.claim(receiver))
+                webhook = await self._store.attempt(
+                    lambda store: store.webhooks.claim(receiver), self._trouble, receiver
+                )
                 if webhook is None:
                     return
                 await self._try(webhook)
@@ -114,8 +113,11 @@ class Sending:
             _log.exception("a webhook has not been sent")
             problem = f"internal error: {error}"
         self.counts["failed" if problem else "delivered"] += 1
-        end = partial(_end_try, webhook=webhook, problem=problem, is_last=status == _GONE)
-        await self._do(end)
+        is_last = status == _GONE
+        await self._store.attempt(
+            lambda store: store.webhooks.end_try(webhook, problem, is_last),
+            *(self._trouble, webhook.job),
+        )
 
     async def _send(self, webhook: Webhook) -> int:
         receiver = self._allowed.find(webhook.url)
@@ -138,10 +140,6 @@ class Sending:
         except (OSError, ValueError) as error:
             _log.error("webhooks cannot be signed: --webhook-secret-file: %s", error)
             raise TryFailed("the server cannot sign it; its log says why") from error
-
-
-def _end_try(store: Store, webhook: Webhook, problem: str | None, is_last: bool) -> None:
-    store.webhooks.end_try(webhook, problem, is_last)
 
 
 def _body(store: Store, webhook: Webhook) -> bytes:

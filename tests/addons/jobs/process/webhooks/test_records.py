@@ -184,6 +184,6 @@ def test_a_job_that_is_executed_again_tells_of_its_new_end_alone(hooks: Hooks) -
 def test_a_webhook_leaves_with_its_job(hooks: Hooks) -> None:
     job = hooks.ended()
 
-    hooks.store.cancel(job.id, None)
+    hooks.store.remove(job.id, None)
 
     assert ({}, []) == (hooks.store.webhooks.of([job.id]), hooks.store.webhooks.due_receivers())
