@@ -19,8 +19,8 @@ ADDONS = "addons/zmqtriton_addons/"
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
     "core": 47_100,
-    "tests": 70_200,
-    "tests/addons": 29_090,
+    "tests": 70_210,
+    "tests/addons": 29_290,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
@@ -49,12 +49,12 @@ STATEMENTS = {
     f"{ADDONS}scaling": 280,
     "zmqtriton/embedded": 870,
     "zmqtriton/pytriton": 2_910,
-    f"{ADDONS}routes": 1_040,
+    f"{ADDONS}routes": 1_050,
     f"{ADDONS}tools": 5_980,
     f"{ADDONS}tritonserver": 850,
     f"{ADDONS}web_apis": 3_100,
     f"{ADDONS}web_sockets": 500,
-    f"{ADDONS}jobs": 1_950,
+    f"{ADDONS}jobs": 2_030,
     f"{ADDONS}batches": 970,
 }
 #: The modules of core and add-ons.

@@ -80,9 +80,9 @@ class Forwarding:
         self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
-        #: Whether a generation of a model has routes, as far as somebody has asked.
-        self._has_routes: dict[int, bool] = {}
-        #: The description by a generation of a model of routes, by the model.
+        #: Whether models have routes, as far as somebody has asked, with the generation.
+        self._has_routes: dict[str, tuple[int, bool]] = {}
+        #: The descriptions by models of routes, likewise.
         self._described: dict[str, tuple[int, dict[str, Any]]] = {}
 
     async def forward(
@@ -173,14 +173,14 @@ class Forwarding:
             await asyncio.sleep(_AGAIN_S)
 
     async def _has(self, version: ModelVersion) -> bool:
-        has = self._has_routes.get(version.generation)
-        if has is None:
+        generation, has = self._has_routes.get(version.name, (-1, False))
+        if generation != version.generation:
             code = await self._gateway.call(names.CODE, {"models": [version.name]})
             row = code.get(version.name)
             has = row is not None and await asyncio.to_thread(
                 Path(row["directory"], str(row["version"]), names.FILE).is_file
             )
-            self._has_routes[version.generation] = has
+            self._has_routes[version.name] = version.generation, has
         return has
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any, Dict
 from urllib.parse import quote
 
@@ -58,11 +59,10 @@ class Application:
 
     async def _live(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
-        try:
+        # an application without lifespan raises what it likes, or says nothing
+        with suppress(Exception):
             await self._app({**scope, "state": self._state}, self._orders.get, self._news.put)
-        except Exception:  # noqa: BLE001 - an application without lifespan raises what it likes
-            pass_on = {"type": "lifespan.startup.complete"}
-            await self._news.put(pass_on)
+        await self._news.put({"type": "lifespan.startup.complete"})
 
     async def describe(self, root: str) -> Dict[str, Any]:
         """Return the application's own /openapi.json; without one, no paths."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, AsyncIterator, Dict, Iterable, List, Mapping
 
 import numpy as np
@@ -18,6 +20,8 @@ _STATUSES = {
     "ALREADY_EXISTS": 400,
     "CANCELLED": 499,
 }
+#: For the next responses of streams, one thread each.
+_waiting = ThreadPoolExecutor(256, "stream")
 
 
 class InferError(RouteError):
@@ -40,10 +44,19 @@ class Calls:
     async def _ask_stream(
         self, inputs: Mapping[str, Any], **more: Any
     ) -> AsyncIterator[Dict[str, Any]]:
-        for response in await self._request(inputs, **more).async_exec(decoupled=True):
-            outputs = _outputs(response)
-            if outputs:
-                yield outputs
+        responses = await self._request(inputs, **more).async_exec(decoupled=True)
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                # a response may take long, and other routes go on
+                response = await loop.run_in_executor(_waiting, next, responses, None)
+                if response is None:
+                    return
+                outputs = _outputs(response)
+                if outputs:
+                    yield outputs
+        finally:
+            responses.cancel()
 
     def _request(
         self,

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -142,6 +143,13 @@ async def other(request, infer):
     return response["OUTPUT0"].tolist()
 
 
+@route("GET /tokens")
+async def tokens(request, infer):
+    inputs = {"DIRECTORY": np.array([request.query["in"].encode()], np.object_)}
+    async for outputs in infer.stream(inputs, model="slow"):
+        yield outputs["TEXT"][0]
+
+
 @route("GET /hangs")
 async def hangs(request, infer):
     await asyncio.sleep(1000)
@@ -155,6 +163,42 @@ async def blocks(request, infer):
 @route("GET /dies")
 async def dies(request, infer):
     os._exit(3)
+"""
+#: Its second response waits until that is allowed.
+SLOW_CONFIG = """
+backend: "python"
+model_transaction_policy { decoupled: true }
+output [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+input [ { name: "DIRECTORY" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
+SLOW_MODEL = """
+import os
+import threading
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def response(text):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", np.array([text], np.object_))])
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.stream, args=(request,)).start()
+
+    def stream(self, request):
+        directory = pb_utils.get_input_tensor_by_name(request, "DIRECTORY").as_numpy()[0].decode()
+        sender = request.get_response_sender()
+        sender.send(response(b"one"))
+        while not os.path.exists(os.path.join(directory, "released")):
+            if request.is_cancelled():
+                open(os.path.join(directory, "cancelled"), "x").close()
+                break
+            time.sleep(0.01)
+        sender.send(response(b"two"), 1)
 """
 APPLICATION = """
 from contextlib import asynccontextmanager
@@ -197,6 +241,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(directory, ["identity_fp32"], options=["--routes"])
     add_model(server, "ocr", ROUTES)
     add_model(server, "app", APPLICATION)
+    slow = add_model(server, "slow", "")
+    (slow / "config.pbtxt").write_text(SLOW_CONFIG)
+    (slow / "1" / "model.py").write_text(SLOW_MODEL)
+    (slow / "1" / "routes.py").unlink()
     with server:
         yield server
 
@@ -241,6 +289,21 @@ def test_a_generator_is_a_stream_of_events(server: Server) -> None:
     assert [{"number": n} for n in range(3)] == [
         json.loads(line[6:]) for line in reply.body.decode().splitlines() if line
     ]
+
+
+def test_a_model_s_stream_lets_other_routes_go_on(server: Server, tmp_path: Path) -> None:
+    url = f"{server.url}/models/ocr/tokens?in={tmp_path}"
+    with urllib.request.urlopen(url, timeout=60) as stream:
+        assert b"one" == stream.read(3)
+
+        assert 200 == ask(server, "/models/ocr/edition").status
+        (tmp_path / "released").touch()
+
+        assert b"two" == stream.read()
+    (tmp_path / "released").unlink()
+    with urllib.request.urlopen(url, timeout=60) as stream:
+        assert b"one" == stream.read(3)
+    eventually((tmp_path / "cancelled").exists, 60)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""An ASGI application in place of routes, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from zmqtriton_addons.routes.backend.asgi import Application
+
+
+async def says_nothing(scope: Any, receive: Any, send: Any) -> None:
+    """Return at once, as applications do that know requests alone."""
+
+
+async def raises(scope: Any, receive: Any, send: Any) -> None:
+    raise KeyError(scope["type"])
+
+
+async def starts(scope: Any, receive: Any, send: Any) -> None:
+    assert {"type": "lifespan.startup"} == await receive()
+    await send({"type": "lifespan.startup.complete"})
+    assert {"type": "lifespan.shutdown"} == await receive()
+
+
+async def fails(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "lifespan.startup.failed", "message": "no weights"})
+
+
+async def live(app: Any) -> None:
+    application = Application(app)
+    await asyncio.wait_for(application.start(), 20)
+    await asyncio.wait_for(application.stop(), 20)
+
+
+@pytest.mark.parametrize("app", [says_nothing, raises, starts])
+def test_an_application_starts_with_a_lifespan_or_without_one(app: Any) -> None:
+    asyncio.run(live(app))
+
+
+def test_an_application_that_cannot_start_says_why() -> None:
+    with pytest.raises(RuntimeError, match="no weights"):
+        asyncio.run(live(fails))
