@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 47_100,
     "tests": 70_210,
-    "tests/addons": 29_290,
+    "tests/addons": 29_320,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,

@@ -52,15 +52,17 @@ class Clients:
     ) -> tuple[Measurement, State, State]:
         """Run a plan after a warm-up; return what `read` does before and after it, too.
 
-        If Ctrl-C ends the warm-up, that is what was measured.
+        If Ctrl-C leaves nothing but the warm-up, that is what was measured.
         """
         before = read()
         warm_up_s = min(_MAX_WARM_UP_S, seconds * _WARM_UP_SHARE)
-        reports = self._run({**plan, "seconds": warm_up_s}, concurrency, rate)
+        measured = Measurement.merge(self._run({**plan, "seconds": warm_up_s}, concurrency, rate))
         if not self.is_interrupted:
-            before = read()
-            reports = self._run({**plan, "seconds": seconds}, concurrency, rate)
-        return Measurement.merge(reports), before, read()
+            after_warm_up = read()
+            longer = Measurement.merge(self._run({**plan, "seconds": seconds}, concurrency, rate))
+            if longer.latencies or not self.is_interrupted:
+                measured, before = longer, after_warm_up
+        return measured, before, read()
 
     def _run(self, plan: Mapping[str, Any], concurrency: int, rate: float) -> list[dict[str, Any]]:
         """Run a plan on all processes until its end or Ctrl-C; return their reports.
@@ -69,10 +71,11 @@ class Clients:
         """
         shares = _split(concurrency, len(self._processes))
         used = [(p, share) for p, share in zip(self._processes, shares, strict=True) if share]
-        self._running = [process for process, _ in used]
+        self._running = []  # Ctrl-C amid a plan's line must not write another into it
         for process, share in used:
             part = {**plan, "concurrency": share, "rate": rate * share / concurrency}
             _send(process, json.dumps(part))
+        self._running = [process for process, _ in used]
         if self.is_interrupted:
             self._stop()  # it came before the list was there
         return [_receive(process) for process in self._running]
