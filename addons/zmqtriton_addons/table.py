@@ -150,6 +150,7 @@ LOCAL_SERVICES = {
         "options": ("capture_to", "capture_byte_size"),
         "step": "zmqtriton_addons.capture.step:capture",
         "check": "zmqtriton_addons.capture.options:problem",
+        "metrics": "zmqtriton_addons.capture.figures:metrics",
     },
     "token_metrics": {
         "title": "TokenMetrics",

@@ -55,7 +55,7 @@ LAYERS = (
             ("pytorch", ("numpy", "torch", "triton_python_backend_utils")),
             ("tensorflow", ("numpy", "tensorflow", "triton_python_backend_utils")),
             ("tensorrt", ("cupy", "numpy", "tensorrt", "triton_python_backend_utils")),
-            ("vllm", ("numpy", "triton_python_backend_utils", "vllm")),
+            ("vllm", ("numpy", "prometheus_client", "triton_python_backend_utils", "vllm")),
         )
     ),
     Layer("zmqtriton_protos", ("zmqtriton_protos",), ("google",), "is data, not behaviour"),
@@ -233,6 +233,8 @@ LAYERS = (
             "zmqtriton_frontends.entrance",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.metrics_api.model_metrics",
+            "zmqtriton_frontends.metrics_api.services",
             "zmqtriton_frontends.serving",
         ),
         ("click", "numpy", "orjson"),

@@ -62,8 +62,8 @@ TESTED = {
     "proxy": "addons/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
     "reload": "operations/test_ctl_upkeep.py::test_what_has_changed_is_reloaded_in_mode_none",
-    "replay": "addons/capture/system/test_capture.py"
-    "::test_a_changed_model_is_found_with_its_tensor",
+    "replay": "addons/capture/system/test_day.py"
+    "::test_a_day_replays_equal_on_a_new_process_and_a_changed_model_is_found",
     "repository register": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "repository unregister": "loads/test_lifecycle.py"

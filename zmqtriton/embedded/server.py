@@ -59,13 +59,19 @@ class Server(Connection):
         """True while its first process runs."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, *, wait_until_ready: bool = True, timeout_s: float = 120.0) -> Server:
-        """Start the server. Raises Unavailable if it ends, or is not ready in time."""
+    def start(
+        self, *, wait_until_ready: bool = True, timeout_s: float = 120.0, stderr: int | None = None
+    ) -> Server:
+        """Start the server. Raises Unavailable if it ends, or is not ready in time.
+
+        `stderr` is a descriptor for its log in place of this process's.
+        """
         if self._process is not None:
             raise Unavailable("the server has been started already")
-        name = f"zmqtriton-{secrets.token_hex(8)}"
         try:
-            self.runtime_directory = str(runtime_places.preferred() / name)
+            self.runtime_directory = str(
+                runtime_places.preferred() / f"zmqtriton-{secrets.token_hex(8)}"
+            )
         except OSError as error:
             raise Unavailable(f"there is no directory for the server's sockets: {error}") from None
         theirs, self._owner = os.pipe()
@@ -73,6 +79,7 @@ class Server(Connection):
             self._process = subprocess.Popen(
                 self._command(theirs),
                 stdin=subprocess.DEVNULL,
+                stderr=stderr,
                 pass_fds=(theirs,),
                 # Ctrl-C is this process's to answer: the server ends when it is told, or left
                 start_new_session=True,

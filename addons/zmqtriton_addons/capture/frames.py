@@ -18,6 +18,10 @@ from zmqtriton_floor.wire import Tensor
 SERVICE = "capture"
 #: The lengths of header and tensors.
 LENGTHS = struct.Struct("!II")
+#: In place of a message: asks for the text of the page of metrics.
+QUESTION = bytes(LENGTHS.size)
+#: Bytes that a byte of JSON takes as objects.
+_OBJECT_BYTES = 8
 
 REQUEST, RESPONSE, END = range(3)
 
@@ -28,6 +32,8 @@ class Frame(NamedTuple):
     id: int
     details: dict[str, Any]
     tensors: Sequence[Tensor] = ()
+    #: Bytes that it takes of its receiver's memory.
+    size: int = 0
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:
@@ -62,4 +68,4 @@ def decode(header: bytes, tensors: bytes) -> Frame:
         data = None if size < 0 else memoryview(tensors)[begin : begin + size]
         received.append(Tensor(name, datatype, shape, data))
         begin += max(size, 0)
-    return Frame(kind, number, details, received)
+    return Frame(kind, number, details, received, _OBJECT_BYTES * len(header) + len(tensors))

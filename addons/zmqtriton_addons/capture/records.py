@@ -21,7 +21,7 @@ import numpy as np
 
 from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER, BYTES
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import decode_bytes, encode_bytes, to_numpy
+from zmqtriton_floor.tensors import decode_bytes, to_numpy
 from zmqtriton_floor.wire import Tensor
 
 #: The file of a segment that has its records.
@@ -71,7 +71,7 @@ class Record(NamedTuple):
                 return np.array([text.encode() for text in entry["data"]], object).reshape(shape)
             return np.array(entry["data"], datatype.numpy).reshape(shape)
         if "file" not in entry:
-            raise InvalidArgument(f"the data of '{entry['name']}' was not captured")
+            raise InvalidArgument(f"'{entry['name']}' was not captured")
         path = self.segment / Path(entry["file"]).name
         try:
             if path.suffix == ".npy":
@@ -140,24 +140,25 @@ def omitted(name: str) -> dict[str, Any]:
     return {"name": name, "omitted": True}
 
 
-def v2_body(record: Record) -> tuple[bytes, int]:
-    """Return the body of the request for HTTP, and the length of its JSON; files are binary.
+def v2_request(record: Record) -> tuple[bytes, list[tuple[Path, int]]]:
+    """Return the JSON of the request for HTTP, and the binary data behind it.
 
-    Raises InvalidArgument if not all of it was captured.
+    Those are as many bytes at the end of each file. Raises InvalidArgument if not all of it was
+    captured.
     """
-    request = dict(record.document["request"])
+    request = record.document["request"]
     inputs, parts = [], []
     for entry in request["inputs"]:
         if "data" in entry:
             inputs.append(entry)
             continue
         array = record.array(entry)
-        data = encode_bytes(array) if entry["datatype"] == "BYTES" else array.tobytes()
-        parts.append(data)
+        path = record.segment / Path(entry["file"]).name
+        size = path.stat().st_size if path.suffix == ".bin" else array.nbytes
+        parts.append((path, size))
         shown = {key: entry[key] for key in ("name", "datatype", "shape")}
-        inputs.append({**shown, "parameters": {"binary_data_size": len(data)}})
-    head = json.dumps({**request, "inputs": inputs}).encode()
-    return b"".join((head, *parts)), len(head)
+        inputs.append({**shown, "parameters": {"binary_data_size": size}})
+    return json.dumps({**request, "inputs": inputs}).encode(), parts
 
 
 def file_name(text: str) -> str:

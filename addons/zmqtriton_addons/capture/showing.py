@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import deque
 from pathlib import Path
@@ -11,8 +10,8 @@ from urllib.parse import quote
 import click
 
 from zmqtriton.ctl import exit_on_error, print_document, print_table, with_format
-from zmqtriton_addons.capture.records import Record, read
-from zmqtriton_floor.errors import InvalidArgument, NotFound
+from zmqtriton_addons.capture.records import Record, read, v2_request
+from zmqtriton_floor.errors import NotFound
 
 _COLUMNS = {
     "ID": "id",
@@ -24,8 +23,6 @@ _COLUMNS = {
     "ms": "duration_ms",
     "Status": "status",
 }
-#: The curl of a larger request reads its body from a file.
-_SHOWN_BYTES = 16 << 10
 
 
 @click.group()
@@ -75,19 +72,13 @@ def _row(record: Record) -> dict[str, object]:
 
 
 def _as_curl(record: Record) -> str:
-    """Return the request as one would type it. Raises InvalidArgument if it is not whole."""
-    request = record.document["request"]
-    for entry in request["inputs"]:
-        if "data" not in entry and "file" not in entry:
-            raise InvalidArgument(f"input '{entry['name']}' was not captured, so it cannot be sent")
-    files = [str(record.segment / entry["file"]) for entry in request["inputs"] if "file" in entry]
-    body = json.dumps(request)
+    """Return the request as a command for a shell. Raises InvalidArgument if it is not whole."""
+    head, parts = v2_request(record)
     verb = "infer_stream" if record.document["decoupled"] else "infer"
     path = f"/v2/models/{quote(record.model, safe='')}/versions/{record.document['version']}/{verb}"
-    if files:
-        # what reads such files is `replay`; the JSON alone shows what was asked
-        return (
-            f"# these inputs are in files, so `zmqtriton-ctl replay` sends it:\n"
-            f"# {' '.join(files)}\n{body}"
-        )
-    return f"curl -s localhost:8000{path} -d {shlex.quote(body)}"
+    curl, body = f"curl -s localhost:8000{path}", shlex.quote(head.decode())
+    if not parts:
+        return f"{curl} -d {body}"
+    tails = "".join(f" tail -c {size} {shlex.quote(str(file))};" for file, size in parts)
+    header = f"Inference-Header-Content-Length: {len(head)}"
+    return f"{{ printf %s {body};{tails} }} |\n    {curl} -H '{header}' --data-binary @-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.capture import rates
@@ -44,6 +45,8 @@ class Capture:
         self._line = line
         self._rules: dict[int, _Rules] = {}
         self._next_id = 0
+        #: Requests by model that had no room, and are not told yet.
+        self._dropped: Counter[str] = Counter()
 
     def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         model, options = checked.model, checked.options
@@ -53,11 +56,11 @@ class Capture:
             return checked
         inputs = [tensor for tensor in checked.body.inputs if tensor.name not in rules.omitted]
         if not self._line.has_room(sum(len(tensor.data) for tensor in inputs)):
-            self._line.dropped += 1
+            self._dropped[model.name] += 1
             return checked
         self._next_id += 1
         details = _details(ask, checked, rules)
-        details["dropped"], self._line.dropped = self._line.dropped, 0
+        details["dropped"], self._dropped = self._dropped, Counter()
         tensors = [_here(tensor) for tensor in inputs]
         begin = encode(Frame(REQUEST, self._next_id, details, tensors))
         stages = checked.stages

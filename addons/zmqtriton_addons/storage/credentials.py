@@ -149,6 +149,12 @@ def _section(path: str, name: str) -> dict[str, str]:
 # ------------------------------------------------------------- the others
 
 
+#: For a server of one's own: without a key the client would ask Google for a token to write.
+_NOBODY = json.dumps(
+    {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+)
+
+
 def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) -> dict[str, Any]:
     if entry is not None and not isinstance(entry, str):
         raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: the credential for {place.url} is no path")
@@ -162,7 +168,7 @@ def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) 
     if path:
         options["application_credentials"] = path
     elif server:
-        options["skip_signature"] = True
+        options.update(skip_signature=True, service_account_key=_NOBODY)
     return options
 
 

@@ -7,53 +7,64 @@ what it takes beyond that is a debt, after which the next has to wait. Has no cl
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import Any, NamedTuple
 
 #: A bearer token by its name and its limit: one whose limit was changed begins anew.
 Key = tuple[str, int]
-_T = TypeVar("_T")
 _MINUTE_NS = 60 * 10**9
 #: As many bearer tokens as the broker tells apart; the oldest goes.
 _MAX_KEYS = 1000
 
 
+class _Balance(NamedTuple):
+    #: Negative in debt.
+    tokens: float
+    at_ns: int
+
+
 class Allowances:
     def __init__(self) -> None:
-        #: The tokens that were left, and when that was.
-        self._left: dict[Key, tuple[float, int]] = {}
-        #: When those are ready that others have used up.
-        self._of_others: dict[Key, int] = {}
+        #: The balances of bearer tokens that have used some.
+        self._balances: dict[Key, _Balance] = {}
 
     def use(self, key: Key, tokens: int, now_ns: int) -> None:
         """Take tokens of text, which may leave a debt."""
-        _put(self._left, key, (self._now(key, now_ns) - tokens, now_ns))
+        self._put(key, _Balance(self._left(key, now_ns) - tokens, now_ns))
 
     def ready_ns(self, key: Key, now_ns: int) -> int:
         """Return when there is something left; 0 for now."""
-        missing = 1 - self._now(key, now_ns) if key in self._left else 0
-        own_ns = now_ns + int(missing * _MINUTE_NS / key[1]) if missing > 0 else 0
-        ready_ns = max(own_ns, self._of_others.get(key, 0))
-        return ready_ns if ready_ns > now_ns else 0
+        missing = 1 - self._left(key, now_ns) if key in self._balances else 0
+        return now_ns + int(missing * _MINUTE_NS / key[1]) if missing > 0 else 0
 
-    def _now(self, key: Key, now_ns: int) -> float:
-        left, at_ns = self._left.get(key, (float(key[1]), now_ns))
-        return min(key[1], left + key[1] * (now_ns - at_ns) / _MINUTE_NS)
+    def _left(self, key: Key, now_ns: int) -> float:
+        tokens, at_ns = self._balances.get(key, (float(key[1]), now_ns))
+        return min(key[1], tokens + key[1] * (now_ns - at_ns) / _MINUTE_NS)
+
+    def _put(self, key: Key, balance: _Balance) -> None:
+        self._balances.pop(key, None)
+        self._balances[key] = balance
+        if len(self._balances) > _MAX_KEYS:
+            del self._balances[next(iter(self._balances))]
 
     # ------------------------------------------------------------ between processes
 
-    def describe(self, now_ns: int, *keys: Key) -> bytes:
-        """Return the lines of those that have nothing left; of all without a key."""
-        ready = ((key, self.ready_ns(key, now_ns)) for key in keys or self._left)
-        return b"".join(json.dumps([*key, ns]).encode() + b"\n" for key, ns in ready if ns)
+    def describe(self, now_ns: int) -> bytes:
+        """Return the lines of all that are not as at the beginning."""
+        return b"".join(self._line(key, now_ns) for key in self._balances)
 
-    def take(self, line: bytes) -> None:
-        """Take a line of another process's."""
-        name, per_minute, ready_ns = json.loads(line)
-        _put(self._of_others, (name, per_minute), ready_ns)
+    def describe_debt(self, key: Key, now_ns: int) -> bytes:
+        """Return the line of one that has nothing left; b"" for another."""
+        return self._line(key, now_ns) if self.ready_ns(key, now_ns) else b""
 
+    def _line(self, key: Key, now_ns: int) -> bytes:
+        return json.dumps([*key, self._left(key, now_ns)]).encode() + b"\n"
 
-def _put(table: dict[Key, _T], key: Key, value: _T) -> None:
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > _MAX_KEYS:
-        del table[next(iter(table))]
+    def take(self, row: list[Any], now_ns: int) -> Key:
+        """Take a line of another process, which has seen other requests; return its bearer token.
+
+        The lower balance counts: no process knows of more than was used.
+        """
+        name, per_minute, tokens = row
+        key = name, per_minute
+        self._put(key, _Balance(min(tokens, self._left(key, now_ns)), now_ns))
+        return key

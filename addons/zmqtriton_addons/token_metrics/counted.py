@@ -17,3 +17,5 @@ class Counted(NamedTuple):
     #: The name of its client's bearer token, and the limit of that; "" and 0 without.
     token: str = ""
     per_minute: int = 0
+    #: The engine inside the model reports its tokens by the names of vLLM, too.
+    is_reported: bool = False

@@ -12,10 +12,13 @@ _READ_BYTES = 64 << 10
 
 
 class Exchange(Line):
-    def __init__(self, path: str, take: Callable[[bytes], None]) -> None:
-        """Set up; `take` gets each line of the process."""
+    def __init__(
+        self, path: str, take: Callable[[bytes], None], memory: Callable[[], bytes] = bytes
+    ) -> None:
+        """Set up; `take` gets each line of the process, and `memory` has those for a new one."""
         super().__init__(path)
         self._take = take
+        self._memory = memory
         self._rest = b""
 
     def close(self) -> None:
@@ -28,7 +31,7 @@ class Exchange(Line):
         if self._socket is not None and self._loop is not None:
             self._rest = b""
             self._loop.add_reader(self._socket, self._receive)
-            self.send(HELLO)
+            self.send(HELLO + self._memory())
 
     def _receive(self) -> None:
         if self._socket is None:

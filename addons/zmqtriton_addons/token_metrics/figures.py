@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton_addons.token_metrics import QUESTION, SERVICE
-from zmqtriton_addons.token_metrics.step import text_names
+from zmqtriton_addons.token_metrics.step import has_engine_metrics, text_names
 from zmqtriton_addons.web_apis.openai.adapters import ids_of
 from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway import Gateway
@@ -46,7 +46,7 @@ def load_families(
     by_version = {(load["name"], load["version"]): load for load in loads}
     for model in models:
         load = by_version.get((model.name, model.version))
-        if load is None or text_names(model) is None:
+        if load is None or text_names(model) is None or has_engine_metrics(model):
             continue
         labels = {"model_name": model.name, "version": str(model.version)}
         use = load["busy_slots"] / load["slots"] if load["slots"] else 1.0

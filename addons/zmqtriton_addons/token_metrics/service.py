@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton_addons.token_metrics import QUESTION, SUMS
-from zmqtriton_addons.token_metrics.allowances import Allowances
+from zmqtriton_addons.token_metrics.allowances import Allowances, Key
 from zmqtriton_addons.token_metrics.counted import Counted
 from zmqtriton_addons.token_metrics.sums import TokenSums
 from zmqtriton_frontends.serving import Service
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 #: The limit of bytes that a frontend has not read; it is told no more then.
 _MAX_UNREAD_BYTES = 1 << 20
+_BALANCE_FIELDS = 3
 
 
 class TokenMetrics(Service):
@@ -72,15 +73,20 @@ class TokenMetrics(Service):
             writer.close()
 
     def _take_line(self, row: list[Any] | str, writer: asyncio.StreamWriter) -> None:
-        """Take a request that has ended, or the name of a token that was refused; [] is a hello."""
+        """Take a request that has ended, or the name of a token that was refused; [] is a hello.
+
+        Behind a hello are the balances that the frontend knows: those of this process are new.
+        """
         now_ns = time.monotonic_ns()
         if isinstance(row, str):
             self._sums.refuse(row)
-        elif row:
-            self._count(Counted(*row), now_ns)
-        else:
+        elif not row:
             self._frontends.add(writer)
             writer.write(self._allowances.describe(now_ns))
+        elif len(row) == _BALANCE_FIELDS:
+            self._tell_debt(self._allowances.take(row, now_ns), now_ns)
+        else:
+            self._count(Counted(*row), now_ns)
 
     def _count(self, request: Counted, now_ns: int) -> None:
         self._sums.add(request)
@@ -88,7 +94,11 @@ class TokenMetrics(Service):
             return
         key = request.token, request.per_minute
         self._allowances.use(key, (request.prompt or 0) + request.made, now_ns)
-        if news := self._allowances.describe(now_ns, key):
+        self._tell_debt(key, now_ns)
+
+    def _tell_debt(self, key: Key, now_ns: int) -> None:
+        """Tell all frontends of a bearer token that has nothing left."""
+        if news := self._allowances.describe_debt(key, now_ns):
             for frontend in self._frontends:
                 if frontend.transport.get_write_buffer_size() < _MAX_UNREAD_BYTES:
                     frontend.write(news)

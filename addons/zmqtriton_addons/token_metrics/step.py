@@ -19,6 +19,7 @@ from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames, names_of
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import InternalError, LimitExceeded
+from zmqtriton_floor.signature import config_parameter
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
@@ -27,6 +28,7 @@ from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns
 #: The length before an element of BYTES.
 _PREFIX_BYTES = 4
 _MAX_MODELS = 10_000
+_YES = ("true", "1", "yes", "on")
 
 
 class TokensUsedUp(LimitExceeded):
@@ -43,9 +45,16 @@ class CountTokens:
     def __init__(self, path: str) -> None:
         """Set up with the socket of the process that adds up."""
         self._allowances = Allowances()
-        self._exchange = Exchange(path, self._allowances.take)
+        self._exchange = Exchange(
+            path,
+            self._take,
+            lambda: self._allowances.describe(now_ns()),
+        )
         #: The tensors by generation; None for a model that makes no text.
         self._names: dict[int, TensorNames | None] = {}
+
+    def _take(self, line: bytes) -> None:
+        self._allowances.take(orjson.loads(line), now_ns())
 
     def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         model = checked.model
@@ -132,7 +141,8 @@ class Tokens:
         grant = self._grant
         client = ("", 0) if grant is None else (grant.name, grant.tokens_per_minute)
         model = self._model.name, str(self._model.version)
-        self._counting.count(Counted(*model, self._prompt, tokens, first_s, per_token_s, *client))
+        request = Counted(*model, self._prompt, tokens, first_s, per_token_s, *client)
+        self._counting.count(request._replace(is_reported=has_engine_metrics(self._model)))
 
 
 def count_tokens_of(gateway: Gateway) -> CountTokens:
@@ -145,6 +155,11 @@ def text_names(model: ModelVersion) -> TensorNames | None:
     names = names_of(model)
     counts = names.is_decoupled or names.completion_tokens
     return names if names.text_output and counts else None
+
+
+def has_engine_metrics(model: ModelVersion) -> bool:
+    """Return whether the page has the metrics of an engine inside the model."""
+    return config_parameter(model.config, "REPORT_CUSTOM_METRICS").lower() in _YES
 
 
 def _count(tensor: Tensor) -> int:

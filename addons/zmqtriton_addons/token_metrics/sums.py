@@ -62,9 +62,13 @@ class TokenSums:
         self._series: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
             family.name: {} for family in _FAMILIES
         }
+        #: The versions whose engine has series of vLLM's names itself.
+        self._reported: set[tuple[str, ...]] = set()
 
     def add(self, request: Counted) -> None:
         labels = {"model_name": request.model, "version": request.version}
+        if request.is_reported:
+            self._reported.add((request.model, request.version))
         of_gen_ai = {
             "gen_ai_operation_name": "text_completion",
             "gen_ai_provider_name": "zmqtriton",
@@ -113,7 +117,11 @@ class TokenSums:
                 "name": name,
                 "description": text,
                 "kind": _HISTOGRAM if bounds else _COUNTER,
-                "series": [*self._series[name].values()],
+                "series": [
+                    series
+                    for key, series in self._series[name].items()
+                    if key not in self._reported
+                ],
             }
             for name, text, bounds in _FAMILIES
         ]

@@ -6,7 +6,7 @@ Each field of Triton's is accepted; README.md and WITHOUT_EFFECT have those that
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from zmqtriton_addons.tritonserver.enums import (
     RateLimitMode,
 )
 from zmqtriton_addons.tritonserver.errors import InvalidArgumentError, UnsupportedError
+from zmqtriton_addons.tritonserver.log_records import LogCallback
 
 uint = Annotated[int, "not negative"]
 
@@ -93,6 +94,8 @@ class Options:
     backend_configuration: dict[str, dict[str, str]] = field(default_factory=dict)
     host_policies: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics_configuration: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: Gets the records of the log, in place of file and stderr.
+    log_callback: LogCallback | None = None
 
 
 def server_options(options: Options) -> dict[str, Any]:
@@ -167,6 +170,8 @@ def _logging(options: Options) -> dict[str, Any]:
         "log_error": options.log_error or has_warnings,
         "log_format": "ISO8601" if is_iso else "default",
     }
+    if options.log_callback is not None:
+        return {**words, "log_format": "json"}
     return words | ({"log_file": options.log_file} if options.log_file else {})
 
 
@@ -188,10 +193,14 @@ def _check_types(options: Options) -> None:
             kinds = (str, list, os.PathLike)
         elif each.name == "log_file":
             kinds = (str, type(None), os.PathLike)
+        elif each.name == "log_callback":
+            kinds = (Callable, type(None))  # type: ignore[assignment]
         elif kind is float:
             kinds = (float, int)
         if not isinstance(value, kinds):
-            raise TypeError(f"{each.name} must be a {kind.__name__}, got {type(value).__name__}")
+            raise TypeError(
+                f"{each.name} must be a {kinds[0].__name__}, got {type(value).__name__}"
+            )
 
 
 def _check(words: dict[str, Any]) -> None:

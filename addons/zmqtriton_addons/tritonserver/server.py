@@ -63,7 +63,7 @@ class Server:
         """
         if self._server is not None:
             raise InvalidArgumentError("Server already started")
-        self._server = RunningServer(**server_options(self.options))
+        self._server = RunningServer(self.options.log_callback, **server_options(self.options))
         deadline_s = None if timeout is None else time.monotonic() + timeout
         while wait_until_ready and not self.ready():
             if not self.live() or (deadline_s is not None and time.monotonic() > deadline_s):

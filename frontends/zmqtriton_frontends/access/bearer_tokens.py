@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, METRICS, Grant, TokenFileError
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.failure_limit import FailureLimit
 from zmqtriton_frontends.access.needs import ANY
@@ -47,9 +48,13 @@ class _Look(NamedTuple):
 
 
 class BearerTokens:
-    def __init__(self, path: str) -> None:
-        """Set up with what the file has now; if it cannot be used, nobody gets in until it can."""
+    def __init__(self, path: str, *, counts_text: bool = True) -> None:
+        """Set up with what the file has now; if it cannot be used, nobody gets in until it can.
+
+        Without `counts_text` a file that limits tokens of text cannot be used.
+        """
         self._path = path
+        self._counts_text = counts_text
         self._grants: tuple[Grant, ...] = ()
         self._valid: dict[bytes, Grant] = {}
         self._expired: frozenset[bytes] = frozenset()
@@ -59,7 +64,7 @@ class BearerTokens:
         self._day = _today()
         #: Of the file: as it was read, and as it was seen last.
         self._read_mark = self._seen_mark = _mark(path)
-        self._take_content(_read(path))
+        self._take_content(self._read())
 
     # ---------------------------------------------------------------- requests
 
@@ -132,7 +137,13 @@ class BearerTokens:
     def _examine(self) -> _Look:
         mark = _mark(self._path)
         has_changed = mark == self._seen_mark and mark != self._read_mark
-        return _Look(mark, _read(self._path) if has_changed else None)
+        return _Look(mark, self._read() if has_changed else None)
+
+    def _read(self) -> _Content:
+        try:
+            return token_file.read(self._path, counts_text=self._counts_text)
+        except TokenFileError as error:
+            return error
 
     def _take_look(self, look: _Look) -> None:
         self._seen_mark = look.mark
@@ -152,18 +163,20 @@ class BearerTokens:
 
     def _take(self, grants: Iterable[Grant]) -> None:
         self._grants, self._day = tuple(grants), _today()
-        valid = {grant.digest: grant for grant in self._grants if _is_valid(grant, self._day)}
-        self._expired = frozenset(grant.digest for grant in self._grants) - valid.keys()
-        self._valid = valid
+        self._valid = {grant.digest: grant for grant in self._grants if _is_valid(grant, self._day)}
+        self._expired = frozenset(grant.digest for grant in self._grants) - self._valid.keys()
         for tell in self.on_change:
             tell()
 
 
-def bearer_tokens_of(path: str) -> BearerTokens | None:
-    """Return those in a file, watched by the running loop; None if no token is needed."""
-    if not path:
+def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
+    """Return those of a process, watched by the running loop; None if no token is needed."""
+    if not settings.access.tokens:
         return None
-    tokens = BearerTokens(path)
+    tokens = BearerTokens(
+        settings.access.tokens,
+        counts_text="token_metrics" in dict(settings.server.service_options),
+    )
     tokens.watch()
     return tokens
 
@@ -211,13 +224,6 @@ def _is_valid(grant: Grant, day: date) -> bool:
 
 def _today() -> date:
     return datetime.now(timezone.utc).date()
-
-
-def _read(path: str) -> _Content:
-    try:
-        return token_file.read(path)
-    except TokenFileError as error:
-        return error
 
 
 def _mark(path: str) -> Mark:

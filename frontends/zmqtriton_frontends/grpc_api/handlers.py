@@ -79,7 +79,7 @@ class Rpc(NamedTuple):
 def table(gateway: Gateway) -> list[Rpc]:
     """Return all RPCs, answered through this gateway, with the checks of keys and tokens."""
     restrictions = by_category(gateway.settings.access.restrictions)
-    tokens = bearer_tokens_of(gateway.settings.access.tokens)
+    tokens = bearer_tokens_of(gateway.settings)
     return [
         _restricted(_with_token(rpc, tokens), restrictions.get(rpc.category))
         for rpc in [*_rpcs(gateway), *_reflection(gateway)]

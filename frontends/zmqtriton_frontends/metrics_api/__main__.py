@@ -83,7 +83,7 @@ class MetricsService(process.Service):
             gpus.watch(interval_s)
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
         hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
-        tokens = bearer_tokens_of(settings.access.tokens)
+        tokens = bearer_tokens_of(settings)
         reference = settings.metrics_service.open_metrics
         negotiate = references.load(reference)(self._gateway) if reference else None
         return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)

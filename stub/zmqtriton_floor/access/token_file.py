@@ -93,8 +93,11 @@ def digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def read(path: str) -> Tuple[Grant, ...]:
-    """Read a file that nobody else can write. Raises TokenFileError."""
+def read(path: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
+    """Read a file that nobody else can write. Raises TokenFileError.
+
+    A server that does not count tokens of text must not promise to limit them.
+    """
     try:
         # what is no file, such as a pipe, must not be waited for
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -111,7 +114,7 @@ def read(path: str) -> Tuple[Grant, ...]:
     if len(data) > _MAX_BYTES:
         raise TokenFileError(f"more than {_MAX_BYTES} bytes")
     try:
-        return parse(data.decode())
+        return parse(data.decode(), counts_text=counts_text)
     except UnicodeDecodeError:
         raise TokenFileError("not UTF-8") from None
 
@@ -123,7 +126,7 @@ def _check_file(status: os.stat_result) -> None:
         raise TokenFileError("others may write it, which would let them in")
 
 
-def parse(text: str) -> Tuple[Grant, ...]:
+def parse(text: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
     """Parse the content of a file. Raises TokenFileError."""
     grants: List[Grant] = []
     names, digests = set(), set()
@@ -137,6 +140,8 @@ def parse(text: str) -> Tuple[Grant, ...]:
                 raise ValueError("the name of another line")
             if grant.digest in digests:
                 raise ValueError("the token of another line")
+            if grant.tokens_per_minute and not counts_text:
+                raise ValueError("tokens_per_minute needs --token-metrics")
         except ValueError as error:
             raise TokenFileError(f"line {number}: {error}") from None
         names.add(grant.name)

@@ -23,11 +23,11 @@ FP32 = 11
 
 def request(number: int, size: int = 4, **details: Any) -> Frame:
     tensor = Tensor("X", FP32, [size // 4], b"\1" * size)
-    return Frame(REQUEST, number, {"model": "m", "dropped": 0, **details}, [tensor])
+    return Frame(REQUEST, number, {"model": "m", "dropped": {}, **details}, [tensor], size)
 
 
 def response(number: int, size: int = 4) -> Frame:
-    return Frame(RESPONSE, number, {}, [Tensor("Y", FP32, [size // 4], b"\2" * size)])
+    return Frame(RESPONSE, number, {}, [Tensor("Y", FP32, [size // 4], b"\2" * size)], size)
 
 
 def end(number: int, *, is_cut: bool = False) -> Frame:
@@ -49,6 +49,19 @@ def test_a_frame_comes_as_it_was_sent() -> None:
 
     assert (RESPONSE, 7, {"parameters": {"a": 1.5}}) == frame[:3]
     assert tensors == [*frame.tensors]
+
+
+def test_a_request_takes_room_for_its_names_and_parameters_too() -> None:
+    budget = Budget(20_000)
+    assembly = Assembly(budget)
+    details = {"model": "m", "dropped": {}, "parameters": {"p": "x" * 1000}}
+    for number in range(5):
+        data = encode(Frame(REQUEST, number, details))
+        header, _ = LENGTHS.unpack_from(data)
+        assembly.take(decode(data[LENGTHS.size : LENGTHS.size + header], b""))
+
+    assert {"m": 3} == assembly.dropped
+    assert 2000 < budget.held <= 20_000
 
 
 def test_requests_end_in_any_order_with_their_own_responses() -> None:
@@ -82,11 +95,11 @@ def test_what_is_beyond_the_budget_is_dropped_whole_and_counted(frame: Frame) ->
 def test_what_a_frontend_has_dropped_or_cut_is_counted_and_takes_no_room() -> None:
     budget = Budget(1000)
     assembly = Assembly(budget)
-    assembly.take(request(1, dropped=3))
+    assembly.take(request(1, dropped={"other": 3}))
     assembly.take(response(1))
 
     assert assembly.take(end(1, is_cut=True)) is None
-    assert {"": 3, "m": 1} == assembly.dropped
+    assert {"other": 3, "m": 1} == assembly.dropped
     assert 0 == budget.held
 
 

@@ -17,7 +17,7 @@ from zmqtriton_addons.capture.process import segments
 from zmqtriton_addons.capture.process.assembly import Budget, Capture
 from zmqtriton_addons.capture.process.segments import Segments
 from zmqtriton_addons.capture.process.writer import Writer
-from zmqtriton_addons.capture.records import Record, read, v2_body
+from zmqtriton_addons.capture.records import Record, read, v2_request
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes
@@ -108,10 +108,13 @@ def test_every_tensor_comes_back_to_the_bit(
     back = record.array(entry)
     assert (array.dtype, array.shape) == (back.dtype, back.shape)
     assert array.tolist() == back.tolist() or array.tobytes() == back.tobytes()
-    body, length = v2_body(record)
-    [sent] = json.loads(body[:length])["inputs"]
+    head, parts = v2_request(record)
+    [sent] = json.loads(head)["inputs"]
     assert ("data" in sent) == (not file)
-    assert len(body) - length == sent.get("parameters", {}).get("binary_data_size", 0)
+    for path, size in parts:
+        data = encode_bytes(array) if datatype == "BYTES" else array.tobytes()
+        assert (data, len(data)) == (path.read_bytes()[-size:], size)
+        assert size == sent["parameters"]["binary_data_size"]
 
 
 def test_what_is_secret_is_left_out_or_hashed_with_a_key(tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ def test_what_is_secret_is_left_out_or_hashed_with_a_key(tmp_path: Path) -> None
     assert {"name": "PHOTO", "omitted": True} == first.document["request"]["inputs"][1]
     assert not first.is_whole
     with pytest.raises(InvalidArgument, match="'S' was not captured"):
-        v2_body(first)
+        v2_request(first)
     [other] = written(tmp_path / "other", capture(secret, **more))
     assert hashes[0] != other.document["request"]["inputs"][0]["hash"]
 
@@ -146,6 +149,16 @@ def test_the_oldest_segments_go_first(tmp_path: Path, monkeypatch: pytest.Monkey
     # another process goes on with what is there
     again = written(tmp_path, large[0], limit=90_000)
     assert len(again) <= len(records) + 1
+
+
+def test_a_limit_below_the_size_of_a_segment_holds(tmp_path: Path) -> None:
+    ones = capture(tensor("X", "FP32", np.ones(2500, np.float32)))
+
+    records = written(tmp_path, *[ones] * 30, limit=90_000)
+
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+    assert 0 < len(records) < 10
+    assert sum(sizes) <= 90_000
 
 
 def test_a_disk_that_is_full_loses_the_record_and_leaves_nothing_of_it(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pytest
 
 from tests.addons.capture.test_segments import capture, tensor
+from tests.addons.storage.blob_servers import AzureBlobs, GoogleBlobs
 from tests.addons.storage.object_store import ObjectStore
 from tests.support.receivers.post_receiver import PostReceiver
 from tests.support.waiting import eventually
@@ -34,6 +35,15 @@ class Events(PostReceiver):
     def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         self.posts.append(Post(headers, body))
         return self.status, b""
+
+
+class Place(Protocol):
+    """A stand-in for a store."""
+
+    url: str
+    variables: dict[str, str]
+
+    def contents(self, folder: str, /) -> dict[str, bytes]: ...
 
 
 X = tensor("X", "INT32", np.array([[1, 2]], np.int32))
@@ -110,19 +120,23 @@ def store() -> Iterator[ObjectStore]:
         yield running
 
 
+@pytest.mark.parametrize("kind", ["s3", "gs", "as"])
 def test_records_of_a_bucket_are_read_like_those_of_a_directory(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from zmqtriton_addons.capture.process.buckets import Bucket
 
-    for name, value in store.variables.items():
-        monkeypatch.setenv(name, value)
     large = tensor("X", "FP32", np.arange(5000, dtype=np.float32))
+    with AzureBlobs() as azure, GoogleBlobs() as google:
+        places: dict[str, Place] = {"s3": store, "gs": google, "as": azure}
+        of_kind = places[kind]
+        for name, value in of_kind.variables.items():
+            monkeypatch.setenv(name, value)
 
-    writer = written(Bucket(f"{store.url}/captures"), capture(X), capture(large))
+        writer = written(Bucket(f"{of_kind.url}/a-folder"), capture(X), capture(large))
 
-    assert ({"m": 2}, {}) == (writer.written, writer.failed)
-    fetch(store, "captures", tmp_path)
+        assert ({"m": 2}, {}) == (writer.written, writer.failed)
+        fetch(of_kind, "a-folder", tmp_path)
     small, record = read(tmp_path)
     assert [[1, 2]] == small.array(small.document["request"]["inputs"][0]).tolist()
     assert (
@@ -144,7 +158,7 @@ def test_a_bucket_that_is_missing_costs_records_and_is_named(
     assert f"s3://{store.server}/nobucket cannot be written at " in caplog.text
 
 
-def fetch(store: ObjectStore, folder: str, directory: Path) -> None:
+def fetch(store: Place, folder: str, directory: Path) -> None:
     """Copy a folder of a bucket."""
     for name, content in store.contents(folder).items():
         path = directory / name

@@ -146,6 +146,37 @@ def test_resources_of_operators_have_their_fields_and_no_others(name: str) -> No
     ] == problems(resource)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (("extensionRef",), {"name": "x"}, ".spec.extensionRef: there is no such field"),
+        (("selector",), {}, ".spec.selector.matchLabels is missing"),
+        (("selector", "matchLabels"), {}, "not 1 to 64 labels"),
+        (("selector", "matchLabels", "a"), "-", "matchLabels.a is of another form: '-'"),
+        (("selector", "matchLabels", "a"), "a" * 64, "is of another form: 'aaa"),
+        (("targetPorts",), [], ".spec.targetPorts is no list with elements"),
+        (("targetPorts",), [{"number": 1}] * 2, "one of them twice"),
+        (("targetPorts",), [{"number": n} for n in range(1, 10)], "more than 8 ports"),
+        (("targetPorts",), [{"number": 0}], "targetPorts.0.number is not in its range: 0"),
+        (("endpointPickerRef", "portNumber"), 9, "portNumber: there is no such field"),
+        (("endpointPickerRef",), {"name": "x"}, "a Service needs its port"),
+        (("endpointPickerRef", "failureMode"), "open", "failureMode is of another form: 'open'"),
+    ],
+)
+def test_what_the_definition_of_pools_does_not_allow_is_found(
+    place: tuple[str, ...], value: object, problem: str
+) -> None:
+    pool = document("kubernetes/inference-pool.yaml")
+    *path, last = "spec", *place
+    target = pool
+    for name in path:
+        target = target[name]
+    target[last] = value
+
+    [sentence] = problems(pool)
+    assert problem in sentence
+
+
 def test_the_pool_has_the_pods_and_their_port() -> None:
     pool = document("kubernetes/inference-pool.yaml")["spec"]
     labels = pod()["metadata"]["labels"]

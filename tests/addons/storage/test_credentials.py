@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from zmqtriton_addons.storage import credentials
 from zmqtriton_addons.storage.credentials import CREDENTIALS_VARIABLE, store_options
 from zmqtriton_addons.storage.places import parse_bucket_url
 from zmqtriton_floor.errors import InvalidArgument
@@ -43,7 +44,11 @@ FOUND = {"access_key_id": "id", "secret_access_key": "key"}
         (
             "gs://b",
             {"STORAGE_EMULATOR_HOST": "h:1"},
-            {"base_url": "http://h:1", "skip_signature": True},
+            {
+                "base_url": "http://h:1",
+                "skip_signature": True,
+                "service_account_key": credentials._NOBODY,
+            },
         ),
         (
             "as://acc/c",

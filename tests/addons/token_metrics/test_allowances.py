@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from zmqtriton_addons.token_metrics.allowances import Allowances
 
 S = 10**9
-DESK = ("desk", 60)
+DESK, NIGHT = ("desk", 60), ("night", 60)
 
 
 def test_a_minutes_tokens_may_be_used_at_once_and_a_debt_is_waited_for() -> None:
@@ -35,21 +37,34 @@ def test_other_tokens_and_another_limit_are_apart() -> None:
     allowances = Allowances()
     allowances.use(DESK, 1000, S)
 
-    assert 0 == allowances.ready_ns(("night", 60), S)
+    assert 0 == allowances.ready_ns(NIGHT, S)
     assert 0 == allowances.ready_ns(("desk", 61), S)
 
 
 def test_another_process_is_told_what_is_used_up() -> None:
     here, there = Allowances(), Allowances()
     here.use(DESK, 70, S)
-    here.use(("night", 60), 10, S)
+    here.use(NIGHT, 10, S)
 
-    (line,) = here.describe(S).splitlines()
-    there.take(line)
+    there.take(json.loads(here.describe_debt(DESK, S)), S)
 
     assert here.ready_ns(DESK, S) == there.ready_ns(DESK, S)
     assert 0 == there.ready_ns(DESK, 30 * S)
-    assert b"" == here.describe(S, ("night", 60))
+    assert b"" == here.describe_debt(NIGHT, S)
+
+
+def test_a_new_process_learns_all_that_the_others_know_and_the_lowest_counts() -> None:
+    first, second, new = (Allowances() for _ in range(3))
+    first.use(DESK, 70, S)
+    second.use(DESK, 80, S)
+    second.use(NIGHT, 10, S)
+
+    for line in (first.describe(S) + second.describe(S)).splitlines():
+        new.take(json.loads(line), S)
+
+    assert second.ready_ns(DESK, S) == new.ready_ns(DESK, S)
+    new.use(NIGHT, 50, S)
+    assert 2 * S == new.ready_ns(NIGHT, S)
 
 
 def test_the_oldest_of_too_many_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

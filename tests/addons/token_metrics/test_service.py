@@ -58,6 +58,28 @@ def test_all_frontends_are_told_of_a_token_that_is_used_up(tmp_path: Path) -> No
     play(path, scene)
 
 
+def test_a_debt_that_a_frontend_knows_outlives_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def scene(service: TokenMetrics) -> None:
+        one, other = [await asyncio.open_unix_connection(path) for _ in range(2)]
+        other[1].write(HELLO)
+        one[1].write(HELLO + b'["night", 60, 12.5]\n["desk", 60, -20.0]\n')
+
+        for reader, _ in (one, other):
+            rows: list[Any] = [["night", 60, 12.5]]
+            while rows[-1][0] == "night":
+                rows.append(json.loads(await reader.readline()))
+            assert ["desk", 60] == rows[-1][:2]
+            assert -20 <= rows[-1][2] < 0
+        for _, writer in (one, other):
+            await close(writer)
+        while not service.end_idle():
+            await asyncio.sleep(0.01)
+
+    play(path, scene)
+
+
 def test_malformed_counts_end_their_connection_alone(tmp_path: Path) -> None:
     path = tmp_path / "s"
 

@@ -24,7 +24,8 @@ from zmqtriton_addons.tritonserver import (
 from zmqtriton_addons.tritonserver.options import WITHOUT_EFFECT, server_options
 
 README = ROOT / "addons" / "zmqtriton_addons" / "tritonserver" / "README.md"
-#: The fields of Triton's class, in its order: arguments may be given by position.
+#: The fields of Triton's class, in its order: arguments may be given by position. The last is of
+#: 26.08.
 FIELDS = (
     "model_repository server_id model_control_mode startup_models strict_model_config "
     "rate_limiter_mode rate_limiter_resources pinned_memory_pool_size cuda_memory_pool_sizes "
@@ -33,7 +34,7 @@ FIELDS = (
     "model_load_retry_count model_namespacing enable_peer_access log_file log_info log_warn "
     "log_error log_format log_verbose metrics gpu_metrics cpu_metrics metrics_interval "
     "backend_directory repo_agent_directory model_load_device_limits backend_configuration "
-    "host_policies metrics_configuration"
+    "host_policies metrics_configuration log_callback"
 )
 EXPLICIT = ModelControlMode.EXPLICIT
 
@@ -85,6 +86,7 @@ def test_it_has_the_fields_of_tritons() -> None:
         ({"backend_directory": "/b"}, {"backend_directory": "/b"}),
         ({"log_file": "/tmp/log"}, {"log_file": "/tmp/log"}),
         ({"log_format": LogFormat.ISO8601}, {"log_format": "ISO8601"}),
+        ({"log_format": LogFormat.ISO8601, "log_callback": print}, {"log_format": "json"}),
     ],
 )
 def test_a_field_becomes_an_option(given: dict[str, Any], becomes: dict[str, Any]) -> None:
@@ -109,6 +111,10 @@ def test_a_level_of_the_log_includes_those_above_it(
     found = server_options(Options("models", **given))
 
     assert levels == (found["log_info"], found["log_warning"], found["log_error"])
+
+
+def test_a_callback_gets_the_log_in_place_of_a_file() -> None:
+    assert "log_file" not in server_options(Options("m", log_file="/l", log_callback=print))
 
 
 def test_startup_models_count_in_mode_explicit_alone() -> None:
@@ -146,6 +152,7 @@ def test_what_has_no_effect_changes_nothing_and_stands_in_the_readme() -> None:
         ({"model_repository": 1}, TypeError, "model_repository must be a"),
         ({"server_id": 1}, TypeError, "server_id must be a str, got int"),
         ({"log_verbose": "much"}, TypeError, "log_verbose must be a int, got str"),
+        ({"log_callback": 1}, TypeError, "log_callback must be a Callable, got int"),
         ({"model_control_mode": "explicit"}, TypeError, "model_control_mode must be a Model"),
         ({"model_load_thread_count": -1}, InvalidArgumentError, "model-load-thread-count"),
         (

@@ -201,16 +201,18 @@ def test_a_changed_file_counts_when_it_is_at_rest(path: Path) -> None:
 
 
 @pytest.mark.row("L09")
-@pytest.mark.parametrize("damage", ["text", "mode", "gone"])
+@pytest.mark.parametrize("damage", ["text", "mode", "gone", "limit"])
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(
     path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    tokens = BearerTokens(str(path))
+    tokens = BearerTokens(str(path), counts_text=False)
 
     if damage == "text":
         path.write_text(f"{grant().line()}\nbob {TOKEN}\n")
     elif damage == "mode":
         path.chmod(0o666)
+    elif damage == "limit":
+        write(path, grant("bob", "other", tokens_per_minute=100))
     else:
         path.unlink()
     for _ in range(5):

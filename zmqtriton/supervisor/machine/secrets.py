@@ -75,14 +75,12 @@ def check_tokens(options: Options) -> None:
     if not path:
         return
     try:
-        grants = token_file.read(path)
+        grants = token_file.read(path, counts_text=options.token_metrics)
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
     if not grants:
         _log.warning("--tokens=%s: there is no token, so nobody gets in", path)
-    if not options.token_metrics and any(grant.tokens_per_minute for grant in grants):
-        raise SecretError(f"--tokens={path}: tokens_per_minute needs --token-metrics")
     if is_readable:
         _log.warning("--tokens=%s: all users of this machine may read it; chmod 600 it", path)
     for service in ("http", "grpc"):

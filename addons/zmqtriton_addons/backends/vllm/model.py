@@ -9,11 +9,12 @@ import asyncio
 import json
 import os
 import uuid
-from typing import Any, Set
+from typing import Any, Optional, Set
 
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends.engine_metrics import EngineMetrics
 from zmqtriton_addons.backends.vllm import generation
 from zmqtriton_addons.backends.vllm.adapters import Adapters
 
@@ -45,6 +46,7 @@ class TritonPythonModel:
         self._adapters = Adapters(os.path.dirname(configuration.find_file(config, _ARGUMENTS)))
         engine_arguments = vllm.AsyncEngineArgs(**arguments)
         self._engine = vllm.AsyncLLMEngine.from_engine_args(engine_arguments)
+        self._metrics = _engine_metrics(config, args["model_version"])
         #: asyncio itself would forget them
         self._tasks: Set[Any] = set()
 
@@ -85,6 +87,18 @@ class TritonPythonModel:
         shutdown = getattr(self._engine, "shutdown", None)
         if shutdown is not None:
             shutdown()
+        if self._metrics is not None:
+            self._metrics.end()
+
+
+def _engine_metrics(config: dict[str, Any], version: str) -> Optional[EngineMetrics]:
+    """Have the engine's figures on the server's page, where the model asks for them."""
+    if not configuration.flag(config, "REPORT_CUSTOM_METRICS", False):
+        return None
+    import prometheus_client  # vllm brings it
+
+    labels = {"model": config["name"], "version": version}
+    return EngineMetrics(prometheus_client.REGISTRY, "vllm:", labels)
 
 
 def _arguments(config: dict[str, Any]) -> dict[str, Any]:

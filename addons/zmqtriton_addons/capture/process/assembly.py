@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any, NamedTuple
 
-from zmqtriton_addons.capture.frames import END, REQUEST, Frame, size_of
+from zmqtriton_addons.capture.frames import END, REQUEST, Frame
 
 
 class Budget:
@@ -40,10 +41,10 @@ class Capture(NamedTuple):
 
 
 class _Open:
-    def __init__(self, request: Frame, size: int) -> None:
+    def __init__(self, request: Frame) -> None:
         self.request = request
         self.responses: list[Frame] = []
-        self.size = size
+        self.size = request.size
 
 
 class Assembly:
@@ -51,19 +52,16 @@ class Assembly:
         self._budget = budget
         self._open: dict[int, _Open] = {}
         #: Requests that were dropped, here or by the frontend, by model.
-        self.dropped: dict[str, int] = {}
+        self.dropped: Counter[str] = Counter()
 
     def take(self, frame: Frame) -> Capture | None:
         """Take a frame; return what it completes."""
-        size = size_of(frame.tensors) + len(frame.details)
         if frame.kind == REQUEST:
-            model = frame.details["model"]
-            if frame.details["dropped"]:
-                self._drop("", frame.details["dropped"])
-            if self._budget.take(size):
-                self._open[frame.id] = _Open(frame, size)
+            self.dropped.update(frame.details["dropped"])
+            if self._budget.take(frame.size):
+                self._open[frame.id] = _Open(frame)
             else:
-                self._drop(model)
+                self.dropped[frame.details["model"]] += 1
             return None
         record = self._open.get(frame.id)
         if record is None:
@@ -73,8 +71,8 @@ class Assembly:
             if not frame.details["is_cut"]:
                 return Capture(record.request, record.responses, frame.details, record.size)
             self._end(record)
-        elif self._budget.take(size):
-            record.size += size
+        elif self._budget.take(frame.size):
+            record.size += frame.size
             record.responses.append(frame)
         else:
             del self._open[frame.id]
@@ -89,7 +87,4 @@ class Assembly:
 
     def _end(self, record: _Open) -> None:
         self._budget.give_back(record.size)
-        self._drop(record.request.details["model"])
-
-    def _drop(self, model: str, count: int = 1) -> None:
-        self.dropped[model] = self.dropped.get(model, 0) + count
+        self.dropped[record.request.details["model"]] += 1

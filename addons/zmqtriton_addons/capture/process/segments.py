@@ -19,6 +19,8 @@ from zmqtriton_addons.capture.records import LINES, write_new
 #: A segment ends when it is as large, or as old.
 SEGMENT_BYTES = 64 << 20
 _SEGMENT_S = 3600.0
+#: As many have room within a small limit.
+_FEWEST_SEGMENTS = 4
 _KEY_FILE = "hash.key"
 
 
@@ -29,6 +31,8 @@ class Segments:
         """Set up; `limit` is the size of all segments, 0 for none."""
         self._directory = directory
         self._limit = limit
+        # all but the last can go
+        self._segment_limit = min(SEGMENT_BYTES, limit // _FEWEST_SEGMENTS or SEGMENT_BYTES)
         self._segment: Path | None = None
         self._segment_bytes = 0
         self._begun_s = 0.0
@@ -89,7 +93,8 @@ class Segments:
     def _current(self) -> Path:
         now_s = time.time()
         segment = self._segment
-        is_over = self._segment_bytes >= SEGMENT_BYTES or now_s - self._begun_s >= _SEGMENT_S
+        is_full = self._segment_bytes >= self._segment_limit
+        is_over = is_full or now_s - self._begun_s >= _SEGMENT_S
         if segment is None or is_over or not segment.exists():
             if segment is not None:
                 self._earlier[segment] = self._segment_bytes

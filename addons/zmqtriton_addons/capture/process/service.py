@@ -7,22 +7,25 @@ import json
 import logging
 import socket
 import time
+from collections import Counter
 from pathlib import Path
 
 from zmqtriton.store_places import is_remote
-from zmqtriton_addons.capture.frames import LENGTHS, decode
+from zmqtriton_addons.capture.frames import LENGTHS, Frame, decode
 from zmqtriton_addons.capture.options import EVENTS
 from zmqtriton_addons.capture.process.assembly import Assembly, Budget
 from zmqtriton_addons.capture.process.segments import Segments
 from zmqtriton_addons.capture.process.writer import Target, Writer
 from zmqtriton_addons.capture.receiver import Receiver
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.metrics_api.model_metrics import render
 
 _log = logging.getLogger(__name__)
 
 #: The limit of bytes of records in progress and of those to be written.
 HELD_BYTES = 128 << 20
 _LOG_EVERY_S = 60.0
+_COUNTER = 0
 
 
 class CaptureService(Receiver):
@@ -35,23 +38,43 @@ class CaptureService(Receiver):
         self.writer = Writer(target, self.budget)
         super().__init__("Capture", listener, self.writer, lambda: _Connection(self))
         self.assemblies: set[Assembly] = set()
-        self._dropped = self._logged = 0
+        #: Dropped requests by model.
+        self._dropped: Counter[str] = Counter()
+        self._logged = 0
         self._logged_s = float("-inf")
 
     def check(self) -> None:
         """Log from time to time how many requests were dropped."""
         for assembly in self.assemblies:
             self.count_dropped(assembly)
-        now_s = time.monotonic()
-        if self._dropped > self._logged and now_s - self._logged_s >= _LOG_EVERY_S:
-            self._logged, self._logged_s = self._dropped, now_s
+        count, now_s = self._dropped.total(), time.monotonic()
+        if count > self._logged and now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged, self._logged_s = count, now_s
             text = "%d requests were not captured: %s does not keep up"
-            _log.warning(text, self._dropped, self._place)
+            _log.warning(text, count, self._place)
 
     def count_dropped(self, assembly: Assembly) -> None:
         """Count the requests that a frontend or its assembly has dropped."""
-        self._dropped += sum(assembly.dropped.values())
+        self._dropped += assembly.dropped
         assembly.dropped.clear()
+
+    def figures(self) -> str:
+        """Return the text for the page of metrics."""
+        for assembly in self.assemblies:
+            self.count_dropped(assembly)
+        counts = {
+            "written": self.writer.written,
+            "failed": self.writer.failed,
+            "dropped": self._dropped,
+        }
+        series = [
+            {"labels": {"model": model, "result": result}, "value": count}
+            for result, by_model in counts.items()
+            for model, count in dict(by_model).items()
+        ]
+        text = "Captured requests by result; dropped where the target does not keep up"
+        family = {"name": "zmqtriton_captures_total", "description": text, "kind": _COUNTER}
+        return render([{**family, "series": series}])
 
 
 def _target(place: str, limit: int) -> Target:
@@ -75,8 +98,11 @@ class _Connection(asyncio.Protocol):
         self._service = service
         self._assembly = Assembly(service.budget)
         self._received = bytearray()
+        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         self._service.connections.add(self)
         self._service.assemblies.add(self._assembly)
 
@@ -92,16 +118,20 @@ class _Connection(asyncio.Protocol):
         begin = 0
         while len(received) >= begin + LENGTHS.size:
             lengths = LENGTHS.unpack_from(received, begin)
-            end = begin + LENGTHS.size + sum(lengths)
-            if len(received) < end:
-                break
             at = begin + LENGTHS.size
-            header, tensors = (
-                bytes(received[at : at + lengths[0]]),
-                bytes(received[at + lengths[0] : end]),
-            )
-            capture = self._assembly.take(decode(header, tensors))
-            if capture is not None:
-                self._service.writer.write(capture)
+            end = at + sum(lengths)
+            if end == at:  # the question of the page of metrics
+                self._transport.write(self._service.figures().encode())
+                self._transport.close()
+            elif len(received) < end:
+                break
+            else:
+                tensors = bytes(received[at + lengths[0] : end])
+                self._take(decode(bytes(received[at : at + lengths[0]]), tensors))
             begin = end
         del received[:begin]
+
+    def _take(self, frame: Frame) -> None:
+        capture = self._assembly.take(frame)
+        if capture is not None:
+            self._service.writer.write(capture)

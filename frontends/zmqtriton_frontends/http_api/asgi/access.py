@@ -70,7 +70,7 @@ class Access:
         self._origins = frozenset(settings.access.allowed_origins)
         self._hosts = AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts)
         #: None if no request needs one.
-        self.tokens = bearer_tokens_of(settings.access.tokens)
+        self.tokens = bearer_tokens_of(settings)
 
     def checks(self, route: Route) -> list[AccessCheck]:
         """Return the checks before each answer of the route, and before its token."""

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from tests.support.scraping import read_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -23,6 +24,16 @@ ENGINE = """
 import asyncio
 import json
 from types import SimpleNamespace
+
+from prometheus_client import Counter, Gauge, Histogram
+
+LABELS = ["model_name"]
+TOKENS = Counter("vllm:generation_tokens", "Tokens made", LABELS).labels("none")
+RUNNING = Gauge("vllm:num_requests_running", "Requests", LABELS).labels("none")
+FIRST = Histogram(
+    "vllm:time_to_first_token_seconds", "Time", LABELS, buckets=(0.001, 0.5, 1.0)
+).labels("none")
+OTHER = Counter("somebody_elses", "Not the engine's")
 
 
 def probability(word):
@@ -68,9 +79,12 @@ class AsyncLLMEngine:
         elif sampling.told:
             words = [repr(one).replace(" ", "") for one in sampling.told]
         said = []
+        RUNNING.set(7)
+        FIRST.observe(0.25)
         for number in range(sampling.max_tokens):
             await asyncio.sleep(0.002)
             said.append(words[number % len(words)])
+            TOKENS.inc()
             one = SimpleNamespace(
                 text=" ".join(said),
                 token_ids=list(range(len(said))),
@@ -110,7 +124,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         directory / "s",
         options=("--strict-readiness=false", "--exit-on-error=false", "--allow-openai"),
         environment={"PYTHONPATH": str(directory / "packages")},
-        frontends=("grpc",),
+        frontends=("grpc", "metrics"),
     )
     for name, text in (("talker", ""), ("broken", "{")):
         version = server.repository / name / "1"
@@ -120,7 +134,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         (version / "multi_lora.json").write_text('{"doll": "/d", "sheep": "/s"}')
         (version.parent / "config.pbtxt").write_text(
             'backend: "vllm" parameters { key: "openai_lora_adapters" '
-            'value { string_value: "doll sheep" } }'
+            'value { string_value: "doll sheep" } } '
+            'parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }'
         )
     with server:
         yield server
@@ -278,3 +293,23 @@ def test_streamed_probabilities_are_those_of_the_new_tokens(server: Server) -> N
 def _tokens(answer: Any) -> list[str]:
     steps = json.loads(answer.as_numpy("logprobs")[0])
     return [one["decoded_token"] for step in steps for one in step.values()]
+
+
+def test_the_engines_own_metrics_are_on_the_page(server: Server) -> None:
+    answers(server, text_input="a b", sampling_parameters='{"max_tokens": 3}')
+    labels = 'model="talker",model_name="none",version="1"'
+    first = "vllm:time_to_first_token_seconds"
+
+    def shown() -> dict[str, float]:
+        series = read_series(server)
+        return series if f"vllm:generation_tokens_total{{{labels}}}" in series else {}
+
+    series = eventually(shown, 60)
+    count = series[f"{first}_count{{{labels}}}"]
+    assert 3 <= series[f"vllm:generation_tokens_total{{{labels}}}"]
+    assert 7 == series[f"vllm:num_requests_running{{{labels}}}"]
+    assert [0, count, count] == [
+        series[f'{first}_bucket{{{labels},le="{bound}"}}'] for bound in ("0.001", "0.5", "+Inf")
+    ]
+    assert series[f"{first}_sum{{{labels}}}"] == pytest.approx(0.25 * count)
+    assert not any(name.startswith("somebody") for name in series)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
@@ -14,29 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests.addons.jobs.asking import add_journal, ask, ended, soon, state_of, submit
-from tests.conftest import find_tool, skip_missing
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
+from tests.support.small_disk import python_with_disk
 
 pytestmark = pytest.mark.system
 
 #: Little more than is kept free for answers.
 _DISK_BYTES = 66 << 20
-_MOUNT = "mount -t tmpfs -o size={} none {}"
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A server whose state directory is a small disk, which ends with it."""
-    python, state = tmp_path / "python", tmp_path / "jobs"
+    state = tmp_path / "jobs"
     state.mkdir()
-    mount = _MOUNT.format(_DISK_BYTES, shlex.quote(str(state)))
-    unshare = [find_tool("unshare"), "-rm", "sh", "-c"]
-    if subprocess.run([*unshare, mount], capture_output=True, check=False).returncode:
-        skip_missing("a namespace that may mount")
-    run = f'{mount}; exec {shlex.quote(sys.executable)} "$@"'
-    python.write_text(f'#!/bin/sh\nexec {shlex.join(unshare)} {shlex.quote(run)} sh "$@"\n')
-    python.chmod(0o700)
+    python = python_with_disk(state, _DISK_BYTES)
     options = ["--jobs", f"--state-directory={state}"]
     server = Server(tmp_path / "s", options=options, python=python, frontends=())
     add_journal(server, JOBS_LIMIT="1")
