@@ -10,7 +10,13 @@ import ctypes
 import os
 from collections.abc import Collection, Iterator, Mapping
 
-from zmqtriton.supervisor import chosen_gpus, nvml_device, nvml_library, used_nvml_memory
+from zmqtriton.supervisor import (
+    NvmlError,
+    chosen_gpus,
+    nvml_device,
+    nvml_library,
+    used_nvml_memory,
+)
 
 _KIB = 1024
 #: The library has room for as many processes more than it has just counted.
@@ -76,16 +82,15 @@ def process_memory_bytes(pid: int) -> int:
 def gpu_memory(
     models: Mapping[int, str], models_by_gpu: Mapping[int, Collection[str]]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield model, number of the GPU, and bytes, for each of these GPUs that there is.
+    """Yield model, number of the GPU, and bytes, for each of these GPUs.
 
     Where the library lists no process, as in many containers, all memory that is in use on the GPU
     counts, divided evenly between the models that have instances there. Raises OSError or NvmlError
-    if the driver does not answer.
+    if the driver does not answer; the latter also, at the end, for a GPU that does not exist.
     """
     gpus = chosen_gpus() if models_by_gpu else []
-    for number, here in models_by_gpu.items():
-        if number >= len(gpus):
-            continue
+    for number in filter(range(len(gpus)).__contains__, models_by_gpu):
+        here = models_by_gpu[number]
         used = _used_by_process(gpus[number].uuid)
         for pid, size in used.items():
             if pid in models:
@@ -93,6 +98,8 @@ def gpu_memory(
         if here and not used:
             of_each = used_nvml_memory(gpus[number].uuid)[0] // len(here)
             yield from ((model, number, of_each) for model in here)
+    if missing := [number for number in models_by_gpu if number >= len(gpus)]:
+        raise NvmlError(f"there is no GPU {missing[0]}")
 
 
 def _used_by_process(uuid: str) -> dict[int, int]:

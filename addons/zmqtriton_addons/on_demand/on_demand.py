@@ -301,8 +301,7 @@ class OnDemandLoader(Feature):
 
     def _on_memory_measured(self, memory: MemoryReport) -> None:
         if memory.gpu_problem not in ("", self._gpu_problem):
-            text = f"the memory of models on GPUs is not known: {memory.gpu_problem}"
-            self._plan.log("W", f"{text}; --gpu-memory-budget has no effect")
+            self._plan.log("W", f"--gpu-memory-budget has no effect: {memory.gpu_problem}")
         self._gpu_problem = memory.gpu_problem
         self._evictions.record_memory(memory.by_model)
         self._finish_refresh()

@@ -93,8 +93,9 @@ def test_memory_on_a_gpu_is_that_of_the_models_processes(monkeypatch: pytest.Mon
     with large_process() as pid:
         [child] = [one for one in family({pid: "m"}) if one != pid]
         OneGpu(monkeypatch, {pid: 5, child: 7, 1: 50})
-        report = MemoryQuestion({pid: "m"}, {0: ["m"], 3: ["m"]})()
+        report = MemoryQuestion({pid: "m"}, {3: ["m"], 0: ["m"]})()
 
+    assert "there is no GPU 3" == report.gpu_problem
     assert {"m": Sizes({0: 12})} == {name: +sizes for name, sizes in report.by_model.items()}
 
 

@@ -24,8 +24,7 @@ class TritonPythonModel:
     def initialize(self, args):
         seen = [os.environ.get("CUDA_VISIBLE_DEVICES"), args["model_instance_device_id"]]
         self.report = json.dumps([*seen, args["model_instance_kind"]])
-        if args["model_instance_kind"] == "GPU":
-            self.take(60)
+        self.take(60)
 
     def take(self, mib):
         path = os.path.join(os.environ["HOST_NVML_MEMORY"], str(os.getpid()))
@@ -53,7 +52,6 @@ output { name: "REPORT" data_type: TYPE_STRING dims: 1 }
 _ALONE = 'parameters { key: "CUDA_VISIBLE_DEVICES" value { string_value: "instance" } }\n'
 _FORKS = 'parameters { key: "INSTANCES" value { string_value: "forks" } }\n'
 _ON_GPU = "instance_group { count: 1 kind: KIND_GPU gpus: 1 }\n"
-_ON_CPU = "instance_group { count: 1 kind: KIND_CPU }\n"
 
 
 def _add(server: Server, name: str, config: str, sleep: str = "") -> None:
@@ -75,7 +73,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     _add(server, "sleeper", _ON_GPU + _ALONE, _SLEEP)
     _add(server, "forked", _ON_GPU + _ALONE + _FORKS)
-    _add(server, "on_cpu", _ON_CPU + _ALONE)
     _add(server, "other", _ON_GPU)
     with server:
         yield server
@@ -121,10 +118,6 @@ def test_models_share_a_gpu_by_sleep_and_each_sees_its_own(server: Server) -> No
     assert "models take 120.0 MiB on GPU 1 of the 130.0 MiB that --gpu-memory-budget" in str(
         refused
     )
-
-
-def test_an_instance_on_the_cpu_sees_no_gpu(server: Server) -> None:
-    assert ["", "0", "CPU"] == _ask(server, "on_cpu")
 
 
 def _memory(server: Server) -> Path:
