@@ -79,40 +79,6 @@ def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
 
 
 @pytest.mark.row("A95")
-def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
-    outcomes = tries(
-        server,
-        'load_model("unknown")',
-        'load_model("add_sub", files=[1])',
-        'load_model("add_sub", files={"file:1/model.py": b""})',
-        'load_model("add_sub", "{}", {"file:../model.py": b""})',
-        'is_model_ready("add_sub", "one")',
-        'is_model_ready("add_sub", "-1")',
-    )
-
-    loading = f"Failed to load model: {_MESSAGE}"
-    asking = f"Failed to check model readiness: {_MESSAGE}failed to get model version from"
-    assert [
-        f"{loading}failed to load 'unknown', failed to poll from model repository. "
-        "No model repository has a directory of this name",
-        "failed to load model 'add_sub', files should be a dictionary of file paths and file "
-        "contents",
-        f"{loading}Load parameter 'config' must be specified for model file override",
-        f"{loading}Invalid file parameter 'file:../model.py' with normalized path '../model.py' "
-        "must stay within model directory.",
-        f"{asking} specified version string 'one', version should be an integral value > 0",
-        f"{asking} specified version string '-1', version should be an integral value > 0",
-    ] == outcomes
-
-
-def test_arguments_of_other_types_are_type_errors(server: Server) -> None:
-    for call in ('load_model("m", config=None)', 'unload_model("m", 1)', "is_model_ready(3)"):
-        answer = scripted.generate(server, "scripted", f"pb_utils.{call}")
-
-        assert "message: TypeError: " in answer
-
-
-@pytest.mark.row("A95")
 def test_a_configuration_can_be_given(server: Server) -> None:
     config = '{"backend": "python", "max_batch_size": 7}'
     outcomes = tries(server, f"load_model('busy', {config!r})")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ pytestmark = pytest.mark.system
 SHARED = True
 
 _INPUT = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]\n'
-_STRINGS = 'input [ { name: "IN" data_type: TYPE_STRING dims: [ 2 ] } ]\n'
-_DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 _ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]\n"
 
 
@@ -113,42 +110,6 @@ def test_warm_up_is_not_counted(repository: Repository) -> None:
     assert all(line.endswith(" 0") for line in counted)
 
 
-@pytest.mark.row("E44")
-def test_data_comes_from_files_or_is_made(repository: Repository) -> None:
-    numbers, strings = struct.pack("<3f", 1, 2, 3), b"\3\0\0\0abc\2\0\0\0de"
-    from_file = tensor('input_data_file: "data"')
-    random = tensor("random_data: true", kind="INT64", dims="64")
-    integers = _INPUT.replace("FP32", "INT64").replace("[ 2 ]", "[ -1 ]")
-    repository.add("numbers", _INPUT + sample(from_file, batch_size=2), data=numbers)
-    of_strings = tensor('input_data_file: "data"', kind="STRING")
-    repository.add("strings", _STRINGS + sample(of_strings), data=strings)
-    repository.add("empties", _STRINGS + sample(tensor("random_data: true", kind="STRING")))
-    repository.add("randoms", integers + sample(random))
-
-    assert ["", "", "", ""] == list(
-        map(repository.load, ("numbers", "strings", "empties", "randoms"))
-    )
-
-    note = {"IN": [[1, 2], "float32", "[1.0, 2.0]"]}
-    assert [[note, note]] == repository.batches("numbers")
-    assert [[{"IN": [[1, 2], "object", "[b'abc', b'de']"]}]] == repository.batches("strings")
-    assert [[{"IN": [[1, 2], "object", "[b'', b'']"]}]] == repository.batches("empties")
-    [[inputs]] = repository.batches("randoms")
-    shape, datatype, values = inputs["IN"]
-    assert ([1, 64], "int64") == (shape, datatype)
-    assert 60 < len(set(values.split(",")))
-
-
-def test_models_without_batches_and_samples_of_none(repository: Repository) -> None:
-    repository.add("unbatched", _INPUT + sample(ZERO), batches=0)
-    repository.add("skipped", _INPUT + sample(ZERO, batch_size=0))
-
-    assert ["", ""] == [repository.load("unbatched"), repository.load("skipped")]
-
-    assert [[{"IN": [[2], "float32", "[0.0, 0.0]"]}]] == repository.batches("unbatched")
-    assert [] == repository.batches("skipped")
-
-
 def test_a_model_may_ask_others_in_warm_up(repository: Repository) -> None:
     repository.add("plain", _INPUT + sample(ZERO), batches=0)
     repository.add("plain_2", _INPUT + sample(ZERO), mode="ask", batches=0)
@@ -165,50 +126,6 @@ _PROBLEMS = {
         "raise",
         "failed to run warmup sample 's': Failed to process the request(s) for model "
         "'raise_0_0', message: ValueError: too cold\n\nAt:\n",
-    ),
-    "error": (
-        _INPUT + sample(ZERO, batch_size=2),
-        "error",
-        "failed to run warmup sample 's': not warm; not warm; ",
-    ),
-    "large": (
-        _INPUT + sample(ZERO, batch_size=5),
-        "",
-        "failed to run warmup sample 's': batch size 5 for 'large_0_0', max allowed is 4; batch ",
-    ),
-    "variable": (
-        _INPUT.replace("[ 2 ]", "[ -1 ]") + sample(tensor("zero_data: true", dims="-1")),
-        "",
-        "warmup setting expects all variable-size dimensions are specified for input 'IN'",
-    ),
-    "shape": (
-        _INPUT + sample(tensor("zero_data: true", dims="3")),
-        "",
-        "[request id: <id_unknown>] unexpected shape for input 'IN' for model 'shape'. Expected "
-        "[-1,2], got [1,3]",
-    ),
-    "missing": (
-        _INPUT + sample(),
-        "",
-        "[request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'missing'. Got "
-        "input(s) [], but missing required input(s) ['IN']. Please provide all required input(s).",
-    ),
-    "nofile": (
-        _INPUT + sample(tensor('input_data_file: "gone"')),
-        "",
-        "failed to open text file for read ",
-    ),
-    "outside": (
-        _INPUT + sample(tensor('input_data_file: "../config.pbtxt"')),
-        "",
-        "data file path '../config.pbtxt' in model 'outside' is outside the directory 'warmup' of "
-        "the model",
-    ),
-    "short": (
-        _INPUT + sample(tensor('input_data_file: "data"')),
-        "",
-        "[request id: <id_unknown>] warmup setting expects 8 bytes, but the data provided from "
-        "data only has 4 bytes",
     ),
     "died": (_INPUT + sample(ZERO), "exit", "Stub process 'died_0_0' is not healthy."),
 }
@@ -227,17 +144,6 @@ def test_a_sample_that_fails_fails_the_load(repository: Repository, name: str) -
     assert repository.server.status(f"/v2/models/{name}/ready") == 400
 
 
-def test_streams_are_awaited_to_their_end(repository: Repository) -> None:
-    repository.add("threads", _INPUT + _DECOUPLED + sample(ZERO, batch_size=2), mode="thread")
-    repository.add("forgets", _INPUT + _DECOUPLED + sample(ZERO), mode="forget")
-    repository.add("error_stream", _INPUT + _DECOUPLED + sample(ZERO), mode="raise")
-
-    assert ["", ""] == [repository.load("threads"), repository.load("forgets")]
-    assert "failed to run warmup sample 's': " in repository.load("error_stream")
-
-    assert [2] == [len(batch) for batch in repository.batches("threads")]
-
-
 def test_what_samples_answer_leaves_nothing_behind(repository: Repository) -> None:
     output = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]\n'
     repository.add("answers", output + sample(ZERO, more="count: 100"), mode="large")
@@ -249,23 +155,6 @@ def test_what_samples_answer_leaves_nothing_behind(repository: Repository) -> No
     status = Path(f"/proc/{stub}/status").read_text()
     shared = next(line for line in status.splitlines() if line.startswith("RssShmem"))
     assert int(shared.split()[1]) < 100_000
-
-
-def test_sequences_and_steps_are_executed_as_they_are(repository: Repository) -> None:
-    control = "control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]"
-    sequences = f'sequence_batching {{ control_input [ {{ name: "START" {control} }} ] }}\n'
-    start = tensor("zero_data: true", name="START", kind="INT32", dims="1")
-    repository.add("bare", _INPUT + sequences + sample(ZERO))
-    repository.add("controlled", _INPUT + sequences + sample(ZERO, start))
-    iterative = "sequence_batching { iterative_sequence: true }\n"
-    repository.add("steps", _INPUT + iterative + sample(ZERO), mode="again")
-
-    assert ["", "", ""] == list(map(repository.load, ("bare", "controlled", "steps")))
-
-    assert [[["IN"]]] == [[list(i) for i in batch] for batch in repository.batches("bare")]
-    [[inputs]] = repository.batches("controlled")
-    assert [[1, 1], "int32", "[0]"] == inputs["START"]
-    assert 3 == len(repository.batches("steps"))
 
 
 def test_who_comes_in_place_of_the_dead_warms_up_too(repository: Repository) -> None:

@@ -90,34 +90,6 @@ def test_a_family_is_found_under_its_name_and_has_one_kind(server: Server) -> No
     assert ["# HELP one words", "# TYPE one counter", "one 4"] == page(server, "one")
 
 
-@pytest.mark.row("A92")
-def test_labels_and_buckets_are_checked_in_triton_s_words(server: Server) -> None:
-    errors = said(
-        server,
-        [
-            "c.Metric(labels=3)",
-            "c.Metric({}, 3)",
-            "c.Metric(buckets=[1.0])",
-            "h.Metric()",
-            "h.Metric(buckets=[2.0, 1.0])",
-            'c.Metric({"a-b": ""})',
-            'c.Metric({"a": 1})',
-        ],
-        'c, h = family("checked", "", C), family("checked_too", "", H)',
-    )
-
-    creating = f"Error when creating Metric: {_REFUSED}"
-    assert [
-        "Failed to create metric. Labels must be a dictionary.",
-        "Failed to create metric. Buckets must be a list.",
-        "Failed to create metric. Unexpected buckets found.",
-        "Failed to create metric. Missing required buckets.",
-        f"{creating}Bucket Boundaries must be strictly sorted",
-        f"{creating}Invalid label name",
-        f"{creating}attempt to access JSON non-string as string",
-    ] == errors
-
-
 @pytest.mark.row("A93")
 def test_each_kind_has_its_operations(server: Server) -> None:
     errors = said(
@@ -157,23 +129,6 @@ def test_each_kind_has_its_operations(server: Server) -> None:
         not_for("set", "HISTOGRAM", "Set"),
         not_for("get", "HISTOGRAM", "Value"),
     ] == errors
-
-
-@pytest.mark.row("A93", "A94")
-def test_a_metric_without_its_family_is_refused_and_gone(server: Server) -> None:
-    said(server, ["m.increment(1)"], 'self.f = family("gone", "", C); m = self.m = self.f.Metric()')
-    before = page(server, "gone")
-
-    errors = said(server, ["self.m.increment(1)"], "del self.f")
-
-    deleted = (
-        "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The "
-        "'MetricFamily' object should be deleted AFTER its corresponding 'Metric' objects have "
-        "been deleted."
-    )
-    assert ["gone 1"] == before[2:]
-    assert [f"Failed to increment metric value: {deleted}"] == errors
-    assert [] == page(server, "gone")
 
 
 @pytest.mark.row("A91", "A94")
