@@ -93,7 +93,7 @@ class Core:
             answers=answers,
             recovery=recovery,
         )
-        self.waiting_for_load = WaitingForLoad(self, answers, outbox, generations)
+        self.waiting_for_load = WaitingForLoad(self, answers, outbox)
         lifecycle.connect(
             answers=answers,
             cache_lookup=cache_lookup,

@@ -88,7 +88,7 @@ class Router(zmtp.Router):
             self.write(connection, [header, *(body for _, body in some)])
 
     def read_all_of(self, serial: int) -> None:
-        """Read everything that a dead peer has sent, all of which has arrived."""
+        """Read everything that a peer has sent by now; of a dead one, all that it ever has."""
         connection = self.by_serial.get(serial)
         while connection is not None and self.read(connection):
             pass

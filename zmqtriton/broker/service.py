@@ -75,6 +75,8 @@ class Service:
         self._settings = BrokerSettings()
         #: Process groups to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
+        #: The supervisor's words about generations that are to end after the requests here.
+        self._retirements: list[wire.Retire] = []
         self._turns = LoopTurns()
         self._hellos = Hellos()
         self._requests: Router
@@ -119,7 +121,7 @@ class Service:
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             wire.ExpectPeer: self._expect,
             wire.AddGeneration: core.add_generation,
-            wire.Retire: core.retire,
+            wire.Retire: self._retire,
             wire.RemoveGeneration: lambda message: core.remove(message, time.monotonic_ns()),
             wire.TrafficSplit: core.generations.divide,
             wire.PeerDied: self._remove_dead_peer,
@@ -216,6 +218,8 @@ class Service:
                 self._read(self._stubs)
             if self._requests.inbox:
                 self._read(self._requests)
+            if self._retirements and not self._requests.inbox:
+                self._retire_generations()
             now_ns = time.monotonic_ns()
             self._core.tick(now_ns)
             if now_ns >= self._idle_checks.due_ns:
@@ -332,6 +336,22 @@ class Service:
             self._of_supervisor[kind](message)
         else:
             raise ProtocolError(f"{kind.__name__} is unexpected on the lifeline of the broker")
+
+    def _retire(self, message: wire.Retire) -> None:
+        """Retire an instance now, a generation after the requests to it that are on their way.
+
+        Frontends have sent these before they took note of what comes in its place.
+        """
+        if message.serial:
+            self._core.retire(message)
+        else:
+            for serial in list(self._requests.by_serial):
+                self._requests.read_all_of(serial)
+            self._retirements.append(message)
+
+    def _retire_generations(self) -> None:
+        while self._retirements:
+            self._core.retire(self._retirements.pop(0))
 
     def _expect(self, peer: wire.ExpectPeer) -> None:
         self._core.expect(peer)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.process import references
+from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step, TakesLong
 from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
@@ -118,7 +119,9 @@ class Entrance:
             body, options, places, classes = content
             if ask.deadline_ns:
                 options = options._replace(deadline_ns=ask.deadline_ns)
-            checked = prepare(self._catalogue, model, body, options, places)
+            # the version may be unloaded while the request is on its way
+            more_flags = 0 if ask.target[1] else ANY_VERSION
+            checked = prepare(self._catalogue, model, body, options, places, more_flags=more_flags)
             if classes:
                 checked = checked._replace(classes=classes)
             for step in self._steps + model.steps + ask.steps:

@@ -180,6 +180,8 @@ def prepare(
     body: RequestBody,
     options: Options,
     places: Mapping[str, RegionSlice] = NO_PLACES,
+    *,
+    more_flags: int = 0,
 ) -> CheckedRequest:
     """Check a request to a version that the catalogue has found, in this turn of the loop.
 
@@ -202,6 +204,8 @@ def prepare(
     if request_log.is_on:
         prepared = _describe(model, body, admission, options)
         request_log.log_admission(body.request_id, prepared)
+    if more_flags:
+        options = make(Options, (options.flags | more_flags, *options[1:]))
     request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))

@@ -18,7 +18,7 @@ from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
-from zmqtriton_floor.wire import BYTE_WINDOW, RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
@@ -169,12 +169,15 @@ def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
 
     assert "m" == checked.model.name
     assert {"own": 1} == checked.body.parameters
-    assert options._replace(deadline_ns=9) == checked.options
+    assert options._replace(deadline_ns=9, flags=ANY_VERSION) == checked.options
     assert {"OUTPUT0": 3} == checked.classes
 
 
-def test_a_request_of_which_nothing_is_said_beside_has_no_options() -> None:
-    assert NO_OPTIONS == World().entrance.enter(ask()).options
+def test_another_version_may_answer_a_request_that_names_none() -> None:
+    enter = World().entrance.enter
+
+    assert NO_OPTIONS == enter(ask()._replace(target=("m", "1"))).options
+    assert NO_OPTIONS._replace(flags=ANY_VERSION) == enter(ask()).options
 
 
 def test_a_plain_request_enters_nothing_that_it_does_not_need() -> None:
@@ -372,7 +375,7 @@ async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(wa
         checked = await world.entrance.admit(ask(read=read))
     assert 3 == checked.model.version
     assert "7" == checked.body.request_id
-    assert NO_OPTIONS == checked.options
+    assert NO_OPTIONS._replace(flags=ANY_VERSION) == checked.options
 
 
 def test_who_can_wait_is_told_for_what() -> None:

@@ -16,7 +16,7 @@ from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton.broker.requests.protocols import Infers
-from zmqtriton.broker.scheduling.generations import GenerationRegistry, NotServed
+from zmqtriton.broker.scheduling.generations import NotServed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.settings.broker import OnDemand
@@ -35,13 +35,10 @@ class _WaitingRequest(NamedTuple):
 
 
 class WaitingForLoad:
-    def __init__(
-        self, requests: Infers, answers: Answers, outbox: Outbox, generations: GenerationRegistry
-    ) -> None:
+    def __init__(self, requests: Infers, answers: Answers, outbox: Outbox) -> None:
         self._requests = requests
         self._answers = answers
         self._outbox = outbox
-        self._generations = generations
         #: How long a request may wait; 0 if none does.
         self._timeout_ns = 0
         self._numbers = itertools.count(1)
@@ -55,7 +52,6 @@ class WaitingForLoad:
     def configure(self, on_demand: OnDemand) -> None:
         if on_demand.is_on:
             self._timeout_ns = int(on_demand.timeout_s * 1e9)
-            self._generations.keeps_departed = True
 
     def hold(
         self, serial: int, row: wire.Request, body: bytes, error: ZmqTritonError, now_ns: int

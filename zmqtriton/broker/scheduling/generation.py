@@ -48,7 +48,8 @@ class Generation:
     def __init__(self, number: int, model: str, version: int, config: str) -> None:
         document: dict[str, Any] = json.loads(config) if config else {}
         policy = document.get("model_transaction_policy") or {}
-        self._interface = [document.get(k) for k in ("max_batch_size", "input", "output")]
+        #: Equal ones take the same requests.
+        self.interface = [document.get(k) for k in ("max_batch_size", "input", "output")]
         self._has_batches = bool(document.get("max_batch_size"))
         self.number = number
         self.model = model
@@ -103,10 +104,6 @@ class Generation:
     def regroup(self, config: str) -> None:
         """Change the instance groups; everything else stays."""
         self.expected = _instances(json.loads(config))
-
-    def has_same_interface_as(self, other: Generation) -> bool:
-        """True if a request that was checked against this generation fits the other one too."""
-        return self._interface == other._interface
 
     def adapt_bls_row(self, row: Request) -> Request:
         """Complete the row of a request that a model has made.

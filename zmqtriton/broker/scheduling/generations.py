@@ -6,7 +6,7 @@ Knows neither peers nor clocks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
@@ -24,6 +24,16 @@ from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 _MAX_DEPARTED = 256
+
+
+class Departed(NamedTuple):
+    """A generation that is gone, to which requests may be on their way."""
+
+    model: str
+    version: int
+    interface: list[Any]
+    #: All its requests were answered; it did not fail.
+    is_drained: bool
 
 
 class NotServed(Unavailable):
@@ -47,16 +57,12 @@ class GenerationRegistry:
         self._affinity = ""
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
-        #: Generations that are gone, with the one that takes the requests still on their way to
-        #: them.
-        self._successors: dict[int, Generation] = {}
         #: The models whose requests are divided between two versions.
         self._splits: dict[str, wire.TrafficSplit] = {}
         #: The versions that the sequences of a model may be in, because it was divided.
         self._divided: dict[str, set[int]] = {}
-        #: Models go and come back by themselves, so those that went are remembered for a while.
-        self.keeps_departed = False
-        self._departed: dict[int, Generation] = {}
+        #: The last ones that have gone, by their numbers.
+        self._departed: dict[int, Departed] = {}
 
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
@@ -88,9 +94,6 @@ class GenerationRegistry:
         self.by_number[new.number], self.schedulers[new.number] = new, scheduler
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
-        old = versions.get(new.version)
-        if old is not None and old.has_same_interface_as(new):
-            self._successors[old.number] = new
         versions[new.version] = new
         self._measure(new)
         return new
@@ -109,20 +112,16 @@ class GenerationRegistry:
         removed = self.by_number.pop(number, None)
         if removed is None:
             return None
-        # requests to them may be on their way
-        if removed.is_drained and (self.keeps_departed or removed.model in self._divided):
-            self._departed[number] = removed
-            if len(self._departed) > _MAX_DEPARTED:
-                del self._departed[next(iter(self._departed))]
+        kept = removed.model, removed.version, removed.interface, removed.is_drained
+        self._departed[number] = Departed(*kept)
+        if len(self._departed) > _MAX_DEPARTED:
+            del self._departed[next(iter(self._departed))]
         versions = self._by_name.get(removed.model, {})
         if versions.get(removed.version) is removed:
             del versions[removed.version]
         if not versions:
             self._by_name.pop(removed.model, None)
             self._divided.pop(removed.model, None)
-        for earlier, successor in list(self._successors.items()):
-            if successor is removed:
-                del self._successors[earlier]
         return removed
 
     def divide(self, split: wire.TrafficSplit) -> None:
@@ -172,22 +171,23 @@ class GenerationRegistry:
     def has_successor(self, generation: Generation) -> bool:
         """True if a request for an open sequence of this generation still gets through."""
         return any(
-            not last.is_retired and self._takes_the_same(generation, last)
+            not last.is_retired
+            and self.share_sequences(generation, last)
+            and self._takes_the_same(generation, last)
             for last in self._by_name.get(generation.model, {}).values()
         )
 
-    def _takes_the_same(self, one: Generation, other: Generation) -> bool:
-        """True if requests that were checked against one fit the other."""
-        return self.share_sequences(one, other) and (
-            one.version != other.version or one.has_same_interface_as(other)
-        )
+    def _takes_the_same(self, one: Generation | Departed, other: Generation) -> bool:
+        """True if requests that were checked against one fit the other, of the same model."""
+        is_divided = one.version != other.version and self.share_sequences(one, other)
+        return is_divided or one.interface == other.interface
 
     def replaced(self, generation: Generation) -> list[Generation]:
         """Return the earlier generations of the model that are still ending."""
         earlier = [g for g in self if self.share_sequences(g, generation) and g is not generation]
         return [g for g in earlier if g.is_retired]
 
-    def share_sequences(self, one: Generation, other: Generation) -> bool:
+    def share_sequences(self, one: Generation | Departed, other: Generation) -> bool:
         """True if a sequence that began in one goes on there, though its requests name the other.
 
         The versions of a divided model take the same requests: the supervisor has compared them.
@@ -201,9 +201,8 @@ class GenerationRegistry:
     def _find_sequence_generation(self, row: wire.Request, generation: Generation) -> Generation:
         """Find the generation of a sequence: the one where it began, or the newest if it starts."""
         if row.flags & wire.SEQUENCE_START:
-            while generation.is_retired and generation.number in self._successors:
-                generation = self._successors[generation.number]
-            return generation
+            other = self._find_other(row, generation) if generation.is_retired else None
+            return other or generation
         sequences = self.schedulers[generation.number].sequences
         if sequences is not None and sequences.knows(row.correlation):
             return generation
@@ -215,21 +214,23 @@ class GenerationRegistry:
         return generation
 
     def _find(self, row: wire.Request, drained: Generation | None) -> Generation:
+        """Find the generation in place of one that is gone, or that waits for nothing more.
+
+        A frontend names it that has not heard of a reload yet, or that had to make memory first.
+        """
         if not row.generation:
             return self._find_by_name(row)
-        # A frontend that has not heard of a reload yet may still name the old generation.
-        successor = self._successors.get(row.generation)
-        return successor or self._find_again(row, drained or self._departed.get(row.generation))
+        gone = drained or self._departed.get(row.generation)
+        other = self._find_other(row, gone) if gone is not None else None
+        if other is None:
+            text = "the model was unloaded while the request was on its way"
+            raise NotServed(text, gone.model if gone is not None and gone.is_drained else "")
+        return other
 
-    def _find_again(self, row: wire.Request, gone: Generation | None) -> Generation:
+    def _find_other(self, row: wire.Request, gone: Generation | Departed) -> Generation | None:
         """Find the generation that takes the same requests: loaded after this one, or beside it."""
-        may_be_other = bool(row.flags & wire.ANY_VERSION)
-        if gone is not None and (self.keeps_departed or may_be_other):
-            other = self.newest(gone.model, -1 if may_be_other else gone.version)
-            if other is not None and self._takes_the_same(gone, other):
-                return other
-        text = "the model was unloaded while the request was on its way"
-        raise NotServed(text, gone.model if gone is not None else "")
+        other = self.newest(gone.model, -1 if row.flags & wire.ANY_VERSION else gone.version)
+        return other if other is not None and self._takes_the_same(gone, other) else None
 
     def _find_by_name(self, row: wire.Request) -> Generation:
         """Find a generation for a model that asks: it knows the other one's name and no more."""

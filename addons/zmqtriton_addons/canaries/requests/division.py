@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from zmqtriton_addons.canaries.requests.shadows import Shadows
 from zmqtriton_floor.routing import goes_to_canary, is_copied
-from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.entrance import Ask, Content, Division
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import Canary, CheckedRequest, ModelVersion
@@ -30,13 +29,7 @@ class Canaries:
         canary = model.canary
         if canary is None:
             return model, content
-        options = content.options
-        # the version may be unloaded while the request is on its way
-        options = options._replace(flags=options.flags | ANY_VERSION)
-        return (
-            canary.version if _goes_there(canary, ask, content) else model,
-            content._replace(options=options),
-        )
+        return canary.version if _goes_there(canary, ask, content) else model, content
 
     def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         """Have the canary get a copy of a request of the stable version."""

@@ -12,7 +12,7 @@ import pytest
 from tests.supervisor.settings import frontend_settings
 from zmqtriton import addons
 from zmqtriton_floor.routing import ALL
-from zmqtriton_floor.wire import ANY_VERSION, RequestBody, TrafficSplit, VersionInfo
+from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
@@ -199,14 +199,3 @@ def test_a_model_that_is_forgotten_is_not_divided_when_it_comes_back(catalogue: 
     catalogue.apply(news(2))
 
     assert 2 == chosen(catalogue)
-
-
-def test_the_other_version_may_answer_requests_that_name_none(catalogue: Catalogue) -> None:
-    def may_be_other(version: str = "") -> bool:
-        return bool(ask(catalogue, version).options.flags & ANY_VERSION)
-
-    for weight in (0, ALL):
-        catalogue.apply(split(weight))
-        assert (True, False, False) == (may_be_other(), may_be_other("1"), may_be_other("2"))
-    catalogue.apply(OVER)
-    assert not may_be_other()
