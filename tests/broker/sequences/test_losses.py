@@ -28,13 +28,14 @@ def test_the_newest_are_remembered() -> None:
     assert (None, DEAD, DEAD) == tuple(lost.find_cause(one, 0) for one in (0, 1, _MAX_CAUSES))
 
 
-def test_those_of_an_earlier_broker_may_be_any_for_the_time_that_one_may_be_idle() -> None:
-    lost = LostSequences(100)
-    lost.assume_earlier_lost(FORGOTTEN)
+def test_those_of_an_earlier_broker_may_be_any_until_all_clients_were_here_and_idle() -> None:
+    lost, recovered_ns = LostSequences(100), 0
+    lost.assume_earlier_lost(FORGOTTEN, lambda: recovered_ns)
     lost.add(5, DEAD)
     assert DEAD is lost.find_cause(5, 900)
+    assert FORGOTTEN is lost.find_cause(6, 10**9)  # a client may still come that has it
 
-    assert FORGOTTEN is lost.find_cause(6, 1000)  # the time begins with the first that asks
+    recovered_ns = 1000
     assert FORGOTTEN is lost.find_cause(7, 1099)
     assert lost.find_cause(8, 1100) is None
     assert FORGOTTEN is lost.find_cause(6, 1100), "what was told once is told again"

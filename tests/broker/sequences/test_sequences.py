@@ -20,6 +20,7 @@ from tests.broker.sequence_world import (
     stateful,
 )
 from tests.broker.world import request
+from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
@@ -374,8 +375,31 @@ def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() ->
     assert Unavailable.number == world.error(later)[0]
     assert world.error(later)[1].endswith("the broker died while the sequence was going on")
     assert [new] == world.executing_ids()
-    world.tick(IDLE_NS)
+
+
+def test_long_after_a_broker_death_a_sequence_that_nobody_knows_never_was() -> None:
+    world = SequenceHarness(sequence_config(), epoch=2)
+    world.core.peers[F].has_resent = True
+    world.tick(LEFTOVER_NS)
+    world.tick(LEFTOVER_NS)  # nobody comes any more
+    world.tick(IDLE_NS - 1)
+    assert Unavailable.number == world.error(world.send(6))[0]
+
+    world.tick(1)
+
     assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7))
+
+
+def test_a_model_that_is_loaded_long_after_a_broker_death_has_lost_no_sequence() -> None:
+    world = SequenceHarness(sequence_config(), epoch=2)
+    world.core.peers[F].has_resent = True
+    for _ in range(3):
+        world.tick(LEFTOVER_NS)
+
+    world.add_generation(2, config=sequence_config())
+    world.add_stub(S2, 2)
+
+    assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7, generation=2))
 
 
 # ------------------------------------------------------------------- oldest

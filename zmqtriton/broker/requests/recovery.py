@@ -124,6 +124,8 @@ class Recovery:
         self._unheard: dict[int | str, frozenset[RequestKey] | None] = {}
         #: Nobody may still repeat a request of an earlier broker's time.
         self._is_over = True
+        #: Since when that is so; 0 before, and in the server's first broker.
+        self.over_ns = 0
         #: Since when all who might are here; 0 while they are not.
         self._all_here_ns = 0
         #: What to do then, and when to look; 0 for never.
@@ -339,7 +341,7 @@ class Recovery:
         else:
             self._all_here_ns = self._all_here_ns or now_ns
         if self._all_here_ns and now_ns - self._all_here_ns >= LEFTOVER_NS:
-            self._is_over, self._look_over_ns = True, 0
+            self._is_over, self.over_ns, self._look_over_ns = True, now_ns, 0
             self._unheard.clear()
             acts, self._once_over = self._once_over, []
             for act in acts:

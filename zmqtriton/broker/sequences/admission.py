@@ -56,7 +56,8 @@ class SequenceAdmission:
     def serve(self, generation: Generation) -> None:
         sequences = self._schedulers[generation.number].sequences
         if sequences is not None and self.epoch > 1:
-            sequences.assume_earlier_lost(_LOST, self.epoch << 40)
+            first_id = self.epoch << 40
+            sequences.assume_earlier_lost(_LOST, first_id, lambda: self._recovery.over_ns)
 
     def admit(self, request: InflightRequest, now_ns: int) -> None:
         """Queue a request in its sequence, or refuse it."""

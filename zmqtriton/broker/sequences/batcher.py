@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from zmqtriton.broker.requests.inflight import InflightRequest
@@ -68,9 +68,11 @@ class SequenceBatcher:
         sequence = self._sequences.get(correlation)
         return sequence is not None and not sequence.is_complete
 
-    def assume_earlier_lost(self, cause: ZmqTritonError, first_id: int) -> None:
+    def assume_earlier_lost(
+        self, cause: ZmqTritonError, first_id: int, recovered_ns: Callable[[], int]
+    ) -> None:
         """Assume that an earlier broker may have known sequences that this one does not."""
-        self._lost.assume_earlier_lost(cause)
+        self._lost.assume_earlier_lost(cause, recovered_ns)
         self._own_ids = itertools.count(first_id)
 
     def check(self, row: Request) -> None:
