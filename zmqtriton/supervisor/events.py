@@ -42,6 +42,7 @@ class EventRouter:
         status: ServerStatus,
         succession: Succession,
         on_call: Callable[[int, wire.Call], None],
+        confirm_broker: Callable[[Callable[[], None]], None],
     ) -> None:
         self._plan = plan
         self._models = models
@@ -57,7 +58,12 @@ class EventRouter:
         #: Handles a control call of a stub, a frontend or the control socket.
         self._on_call = on_call
         self._lost_connections = LostConnections(
-            plan, peers, introductions, lambda serial: self.find_stub(serial)[1], self._tell_stub
+            plan,
+            peers,
+            introductions,
+            lambda serial: self.find_stub(serial)[1],
+            self._tell_stub,
+            confirm_broker,
         )
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:

@@ -74,6 +74,23 @@ def test_a_process_that_has_died_meanwhile_concerns_nobody(world: SupervisorHarn
     assert not world.has_logged("is replaced")
 
 
+def test_a_death_that_a_busy_supervisor_sees_late_concerns_nobody(
+    world: SupervisorHarness,
+) -> None:
+    broker, frontend = world.serial("broker"), world.serial("grpc")
+    world.silent.add(broker)
+
+    lose(world, frontend)
+    world.advance(_DEATH_IS_SEEN_S)  # in one turn: it has looked at nothing else meanwhile
+    world.kill_process(frontend)
+    question = world.messages_to("broker", wire.Sync)[-1]
+    world.receive(broker, wire.Synced(question.number))
+    world.advance(_DEATH_IS_SEEN_S)
+
+    assert broker in world.alive
+    assert not world.has_logged("is replaced")
+
+
 def test_what_an_earlier_broker_has_lost_is_over(world: SupervisorHarness) -> None:
     stub, frontend = world.serial("m_0_0"), world.serial("grpc")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
@@ -32,17 +33,21 @@ class LostConnections:
         introductions: Introductions,
         find_instance: Callable[[int], Instance | None],
         tell_stub: Callable[[int, states.Event], None],
+        confirm_broker: Callable[[Callable[[], None]], None],
     ) -> None:
         self._plan = plan
         self._peers = peers
         self._introductions = introductions
         self._find_instance = find_instance
         self._tell_stub = tell_stub
+        self._confirm_broker = confirm_broker
 
     def on_lost(self, serial: int) -> None:
         """The broker has lost its connection to this process."""
         broker = self._introductions.broker_serial
-        self._plan.call_later(_DEATH_WITHIN_S, lambda: self._replace(serial, broker))
+        replace = partial(self._replace, serial, broker)
+        # A busy supervisor sees the time before the death; by the broker's answer it has seen both.
+        self._plan.call_later(_DEATH_WITHIN_S, lambda: self._confirm_broker(replace))
 
     def _replace(self, serial: int, broker: int) -> None:
         if broker != self._introductions.broker_serial:
