@@ -1,13 +1,14 @@
 """The process that prepares the environment of a model; started by the supervisor.
 
 Waits for the word to begin, reports over its lifeline, and ends with one answer: the Environment,
-or an error. It dies with the supervisor, and is killed if nobody wants it any more.
+or an error. It dies with the supervisor, and removes what is half made if nobody wants it any more.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 
 from zmqtriton.environments.cache import EnvironmentCache
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
     prctl.set_name("environments")
     # a setting for the server's processes, not for the model's
     os.environ.pop("PYTHONSAFEPATH", None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     line = Lifeline.inherited(int(arguments[1]))
     demand = EnvironmentSpec(*json.loads(arguments[4]))
 

@@ -275,8 +275,8 @@ MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
 # -------------------------------------------------------------------- loads
 #
 # ASKED ─▶ WAITING ─▶ READING ─▶ DEPENDENCIES ─▶ PREPARING ─▶ STARTING ─▶ ANNOUNCING ─▶ DONE
-#             │        ▲   │                       ▲   │         │ ▲         ▲
-#             │        └ SETTLING                  │   └───────┐ ▼ │         │
+#             │        ▲   │                       ▲             │ ▲         ▲
+#             │        └ SETTLING                  │             ▼ │         │
 #             └─────── a number of instances ──────┘          CHANGING ──────┘
 #
 # A model's loads run one after the other; the later ones are ASKED. A load has one of the server's
@@ -376,8 +376,7 @@ LOAD_TRANSITIONS: Mapping[tuple[LoadState, type[Event]], LoadState] = {
     (_L.CHANGING, GenerationNeeded): _L.STARTING,
     (_L.STARTING, AnnouncementBegun): _L.ANNOUNCING,
     (_L.CHANGING, AnnouncementBegun): _L.ANNOUNCING,
-    # The versions that needed the environment were unloaded meanwhile, or there is no version.
-    (_L.PREPARING, ChangesBegun): _L.CHANGING,
+    # There is no version.
     (_L.PREPARING, AnnouncementBegun): _L.ANNOUNCING,
     # Nothing has changed since the last time.
     (_L.READING, LoadSucceeded): _L.DONE,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pytest
+
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.environments.demand import INTERPRETER, Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import Action, SpawnStub
@@ -160,6 +162,27 @@ def test_an_unload_ends_the_process_and_the_load() -> None:
     assert process not in watched.alive
     assert "load failed for model 'm'" in load.error[1]
     answer(watched, "m")
+    assert [] == watched.started
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+def test_versions_that_go_meanwhile_end_the_process_and_the_load(is_stubborn: bool) -> None:
+    watched = world(demanding("m", versions=(1, 2)), control_mode="explicit")
+    if is_stubborn:
+        watched.stubborn.add("environment")
+    load = watched.call("load", {"model": "m"})
+    process, model = watched.preparation_serials["m"], watched.core.models["m"]
+
+    model.unload_version(model.versions[1])
+    watched.run_until_idle()
+    assert process in watched.alive, "version 2 needs it"
+    model.unload_version(model.versions[2])
+    watched.run_until_idle()
+
+    assert is_stubborn == (process in watched.alive), "it removes what is half made"
+    assert "version 2 is at UNAVAILABLE state: unloaded" in load.error[1]
+    watched.advance(60.0)
+    assert process not in watched.alive
     assert [] == watched.started
 
 

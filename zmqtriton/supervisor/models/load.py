@@ -389,8 +389,7 @@ class Load(GenerationOwner):
                 continue
             self._generations[number] = self._new_generation(number)
         demand = blueprint.environment
-        is_needed = any(not blueprint.versions[number].problem for number in self._generations)
-        if isinstance(demand, EnvironmentSpec) and is_needed:
+        if isinstance(demand, EnvironmentSpec) and self._needs_environment:
             prepare = self._context.preparations.begin
             self._preparation = prepare(blueprint.name, demand, self._on_environment_prepared)
         else:
@@ -418,10 +417,13 @@ class Load(GenerationOwner):
         for warning in blueprint.warnings:
             around.plan.log("W", warning, model=blueprint.name)
 
+    @property
+    def _needs_environment(self) -> bool:
+        return any(not self._blueprint.versions[number].problem for number in self._generations)
+
     def _on_environment_prepared(self, environment: Environment | ZmqTritonError) -> None:
         self._environment, self._preparation = environment, 0
-        if self.state is LoadState.PREPARING:  # the versions may have been unloaded meanwhile
-            self._start_all()
+        self._start_all()
 
     def _start_all(self) -> None:
         self._take(states.EnvironmentReady())
@@ -641,7 +643,12 @@ class Load(GenerationOwner):
             generation.abort(UNLOADED)
         if has_change or generation is not None:
             self._failures[number] = UNLOADED
-            self._proceed()
+            if self._preparation and not self._needs_environment:
+                self._context.preparations.cancel(self._preparation)
+                self._preparation = 0
+                self._start_all()
+            else:
+                self._proceed()
 
     def _end_if_complete(self) -> None:
         is_announcing = self.state is LoadState.ANNOUNCING

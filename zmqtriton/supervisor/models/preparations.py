@@ -39,6 +39,8 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 _ROLE = "environment"
+#: How long one that was cancelled may take; what is left then the next one removes.
+_REMOVED_WITHIN_S = 30.0
 #: Gets the environment, or why there is none.
 EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
 
@@ -126,9 +128,11 @@ class EnvironmentPreparations(HelperOwner):
         return self._waiting[serial].status.phase
 
     def cancel(self, serial: int) -> None:
-        """Cancel a preparation; what it leaves behind is removed later."""
+        """Cancel a preparation, whose process removes what is half made and ends."""
         if self._waiting.pop(serial, None) is not None:
-            self._plan.enqueue(Signal(serial, int(signal.SIGKILL), group=True))
+            self._plan.enqueue(Signal(serial, int(signal.SIGTERM), group=True))
+            kill = Signal(serial, int(signal.SIGKILL), group=True)
+            self._plan.call_later(_REMOVED_WITHIN_S, lambda: self._plan.enqueue(kill))
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
         """Take note of how far a preparation is, if it is one of these."""
