@@ -1,15 +1,19 @@
 """The user at the other end of a TCP connection, if that is on this machine, by the kernel's word.
 
-The kernel's tables have a row for each end of a connection; that of the client has its user. A
-client in another network namespace, such as that of a container, has no row here.
+The kernel has both ends of such a connection, and that of the client has its user. It answers a
+question about one connection (sock_diag), where it may be asked; its tables have a row for each end
+of all of them. A client in another network namespace, such as that of a container, is in neither.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import sys
 from collections.abc import Iterator
+from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +26,14 @@ _MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 _ALL_USERS = "0 0 4294967295"
 #: A row may be passed over while others come and go.
 _LOOKS = 3
+#: linux/netlink.h, sock_diag.h and inet_diag.h: the head of a message, the question about a socket
+#: with two ends, and what is read of the answer: a state, a user and an inode.
+_NETLINK_SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
+_HEAD, _QUESTION = struct.Struct("=IHH8x"), struct.Struct("=BB6x2s2s16s16sIII")
+_ANSWER, _ROOM = struct.Struct("=xB2x48x12xII"), 4096
+_NO_COOKIE, _LISTENS = 0xFFFFFFFF, 10
+#: The numbers of interfaces: any, and that of the machine itself, to which a client may be bound.
+_INTERFACES = 0, 1
 
 
 class Place(NamedTuple):
@@ -39,13 +51,64 @@ async def user_of(client: Place, server: Place) -> int:
     return await asyncio.to_thread(find_user, client, server)
 
 
-def find_user(client: Place, server: Place, proc: Path = _PROC) -> int:
+def find_user(client: Place, server: Place) -> int:
     """Return the user of the client; see user_of()."""
+    if not (server.host and _may_ask()):
+        return find_in_tables(client, server)
+    answers = [_ask(client, server, interface) for interface in _INTERFACES]
+    # where there is no such connection, it may be what listens there; one that its process has
+    # closed has no inode, and is root's
+    users = {user for state, user, inode in filter(None, answers) if state != _LISTENS and inode}
+    return _only(users, _PROC)
+
+
+def _only(users: set[int], proc: Path) -> int:
+    """Return the user, if it is one, and has a number of its own."""
+    [user, *others] = users or {UNKNOWN}
+    return UNKNOWN if others or user == UNKNOWN or not _is_mapped(user, proc) else user
+
+
+# ------------------------------------------------------------- by a question
+
+
+@cache
+def _may_ask() -> bool:
+    """True if the kernel answers: it takes a module and, in a container, the permission."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as known:
+            return _ask(place_of(known.getsockname()), Place("127.0.0.1", 0), 0) is not None
+    except OSError:
+        return False
+
+
+def _ask(own: Place, other: Place, interface: int) -> tuple[int, int, int] | None:
+    """Return state, user and inode of the socket with these ends; None without an answer."""
+    ends = _packed(own.host), _packed(other.host)
+    family = socket.AF_INET if len(ends[0]) == 4 else socket.AF_INET6
+    ports = (place.port.to_bytes(2, "big") for place in (own, other))
+    _, _, scope = own.host.partition("%")
+    try:
+        where = socket.if_nametoindex(scope) if scope else interface
+        head = _HEAD.pack(_HEAD.size + _QUESTION.size, _BY_FAMILY, _REQUEST)
+        known = family, socket.IPPROTO_TCP, *ports, *ends, where, _NO_COOKIE, _NO_COOKIE
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+            kernel.sendto(head + _QUESTION.pack(*known), (0, 0))
+            answer = kernel.recv(_ROOM)
+    except OSError:
+        return None
+    is_answer = _HEAD.unpack_from(answer)[1] == _BY_FAMILY
+    return _ANSWER.unpack_from(answer, _HEAD.size) if is_answer else None
+
+
+# ---------------------------------------------------------------- by a table
+
+
+def find_in_tables(client: Place, server: Place, proc: Path = _PROC) -> int:
+    """Return the user of the client, by the tables of all connections."""
     for _ in range(_LOOKS):
         users = set(_users(client, server, proc))
         if users:
-            [user, *others] = users
-            return UNKNOWN if others or not _is_mapped(user, proc) else user
+            return _only(users, proc)
     return UNKNOWN
 
 
@@ -58,9 +121,9 @@ def _users(client: Place, server: Place, proc: Path) -> Iterator[int]:
             table = (proc / "net" / name).read_text("ascii")
         except OSError:
             continue
-        for line in table.splitlines():
-            if own not in line:
-                continue
+        at = -1
+        while (at := table.find(own, at + 1)) >= 0:
+            line = table[table.rfind("\n", 0, at) + 1 : table.find("\n", at)]
             _, local, remote, _, _, _, _, user, _, inode, *_ = line.split()
             # a connection that its process has closed has no inode, and is root's
             if local == own and remote.endswith(other) and inode != "0":
@@ -71,16 +134,7 @@ def _written(place: Place, is_wide: bool) -> str:
     """Return a place as the tables write it; "" if it cannot be in one of such addresses."""
     if not place.host:
         return f":{place.port:04X}"
-    host = place.host.partition("%")[0]
-    try:
-        packed = socket.inet_pton(socket.AF_INET, host)
-    except OSError:
-        try:
-            packed = socket.inet_pton(socket.AF_INET6, host)
-        except OSError:
-            return ""
-    if packed.startswith(_MAPPED_PREFIX):
-        packed = packed[len(_MAPPED_PREFIX) :]
+    packed = _packed(place.host)
     if is_wide and len(packed) == 4:
         packed = _MAPPED_PREFIX + packed
     if len(packed) != (16 if is_wide else 4):
@@ -88,6 +142,14 @@ def _written(place: Place, is_wide: bool) -> str:
     words = (packed[at : at + 4] for at in range(0, len(packed), 4))
     address = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
     return f"{address}:{place.port:04X}"
+
+
+def _packed(host: str) -> bytes:
+    """Return an address of IPv4 or IPv6; b"" if it is none."""
+    try:
+        return ip_address(host.partition("%")[0]).packed.removeprefix(_MAPPED_PREFIX)
+    except ValueError:
+        return b""
 
 
 def _is_mapped(user: int, proc: Path) -> bool:

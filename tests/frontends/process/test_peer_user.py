@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_frontends.process.peer_user import UNKNOWN, Place, find_user, place_of
+from zmqtriton_frontends.process import peer_user
+from zmqtriton_frontends.process.peer_user import (
+    UNKNOWN,
+    Place,
+    find_in_tables,
+    find_user,
+    place_of,
+)
 
 SERVER = Place("127.0.0.1", 8000)
 CLIENT = Place("127.0.0.1", 0x9C40)
@@ -57,7 +64,7 @@ class Machine:
         (self.proc / "net" / table).write_text(HEAD + "".join(f"{row}\n" for row in rows))
 
     def find(self, client: Place = CLIENT, server: Place = SERVER) -> int:
-        return find_user(client, server, self.proc)
+        return find_in_tables(client, server, self.proc)
 
 
 @pytest.fixture
@@ -135,3 +142,44 @@ def test_the_kernel_knows_who_connects(family: int, host: str) -> None:
 def test_the_kernel_tells_users_apart() -> None:
     with connected(socket.AF_INET, "127.0.0.1", 4711) as (client, server):
         assert 4711 == find_user(client, server)
+
+
+def test_one_connection_is_asked_for_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not peer_user._may_ask():
+        pytest.skip("this kernel answers no question about one connection")
+    with connected(socket.AF_INET, "127.0.0.1") as (client, server):
+        monkeypatch.delattr(peer_user, "find_in_tables")
+
+        assert os.geteuid() == find_user(client, server)
+        assert UNKNOWN == find_user(client._replace(host="127.0.0.2"), server)
+    assert UNKNOWN == find_user(client, server), "it is closed"
+
+
+def test_what_listens_at_the_place_of_a_client_is_not_the_client() -> None:
+    """A client on another machine may have an address and a port that somebody listens at here."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = place_of(listener.getsockname())
+
+        assert UNKNOWN == find_user(place, SERVER)
+
+
+def test_a_client_that_is_bound_to_an_interface_is_found() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket() as client,
+    ):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+        client.connect(listener.getsockname())
+        connection, _ = listener.accept()
+        with connection:
+            ends = place_of(connection.getpeername()), place_of(connection.getsockname())
+
+            assert os.geteuid() == find_user(*ends)
+
+
+def test_where_nobody_may_ask_the_tables_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_user, "_may_ask", lambda: False)
+    with connected(socket.AF_INET, "127.0.0.1") as (client, server):
+        assert os.geteuid() == find_user(client, server)
