@@ -26,7 +26,7 @@ from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, Request, Route
-from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton_frontends.inference import Catalogue, ModelVersion
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: How long a request waits for routes that are being loaded.
@@ -73,6 +73,39 @@ class _Place(NamedTuple):
     path: str
 
 
+class Paths:
+    """The models that have paths of their own for their routes, read anew after changes alone."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._changes = -1
+        #: By these paths: the models whose routes are served, and those whose routes are to be.
+        self._served: dict[str, str] = {}
+        self._meant: dict[str, str] = {}
+
+    def find(self, path: str) -> tuple[str, _Place] | None:
+        """Return the model whose routes have a path, if possible one that serves them."""
+        if self._changes != self._catalogue.changes:
+            self._changes = self._catalogue.changes
+            self._read()
+        roots = list(names.roots(path))
+        for by_path in (self._served, self._meant):
+            for root in filter(by_path.__contains__, roots):
+                return by_path[root], _Place(root, path[len(root) :] or "/")
+        return None
+
+    def _read(self) -> None:
+        self._served, self._meant = {}, {}
+        for version in self._catalogue.newest():
+            if names.PATH not in version.config_text:
+                continue  # without reading the configuration, which may be large
+            root = names.parameter(version.config, names.PATH)
+            model = version.name.removesuffix(names.SUFFIX)
+            if not names.path_problem(root):
+                by_path = self._meant if model == version.name else self._served
+                by_path.setdefault(root, model)
+
+
 class Forwarding:
     """The responder."""
 
@@ -80,6 +113,7 @@ class Forwarding:
         self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
+        self._paths = Paths(gateway.catalogue)
         #: Whether models have routes, as far as somebody has asked, with the generation.
         self._has_routes: dict[str, tuple[int, bool]] = {}
         #: The descriptions by models of routes, likewise.
@@ -93,24 +127,11 @@ class Forwarding:
 
     async def forward_path(self, req: Request, resp: falcon.asgi.Response, path: str) -> None:
         """Answer a request below the path that a model has for its routes."""
-        target = self._find_path(f"/{path}")
+        target = self._paths.find(f"/{path}")
         if target is None:
             await req.drop_body()
             raise falcon.HTTPNotFound
         await self._forward(req, resp, *target)
-
-    def _find_path(self, path: str) -> tuple[str, _Place] | None:
-        """Return the model whose routes have a path, if possible one that serves them."""
-        target = None
-        for version in self._gateway.catalogue.newest():
-            if names.PATH not in version.config_text:
-                continue  # without reading the configuration, which may be large
-            root = names.parameter(version.config, names.PATH)
-            if not names.path_problem(root) and f"{path}/".startswith(f"{root}/"):
-                model = version.name.removesuffix(names.SUFFIX)
-                if target is None or model != version.name:
-                    target = model, _Place(root, path[len(root) :] or "/")
-        return target
 
     async def _forward(
         self, req: Request, resp: falcon.asgi.Response, model: str, place: _Place

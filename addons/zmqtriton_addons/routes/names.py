@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 #: Behind the name of a model, whose routes the model of that name has.
@@ -60,6 +60,14 @@ def path_problem(path: str) -> str:
     if segments[0] in OWN_PATHS:
         return f"{PATH} '{path}' is the server's own: it serves '/{segments[0]}' itself"
     return ""
+
+
+def roots(path: str) -> Iterator[str]:
+    """Return the paths that routes may have which a request's path is within, the longest first."""
+    root = path if len(path) <= _MAX_PATH else path[: _MAX_PATH + 1].rpartition("/")[0]
+    while root:
+        yield root
+        root = root.rpartition("/")[0]
 
 
 def are_within(path: str, other: str) -> bool:

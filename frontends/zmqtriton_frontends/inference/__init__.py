@@ -9,7 +9,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS Options check_parameter_name",
-    "catalogue": "Canary ModelVersion parse_version",
+    "catalogue": "Canary Catalogue ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
     "load_on_demand": "attempt",
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
         Options,
         check_parameter_name,
     )
-    from zmqtriton_frontends.inference.catalogue import Canary, ModelVersion, parse_version
+    from zmqtriton_frontends.inference.catalogue import (
+        Canary,
+        Catalogue,
+        ModelVersion,
+        parse_version,
+    )
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionContents, RegionSlice
     from zmqtriton_frontends.inference.load_on_demand import attempt

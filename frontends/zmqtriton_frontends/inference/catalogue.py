@@ -186,6 +186,8 @@ class Catalogue:
         self.regions = Regions()
         #: Returns the steps of requests to one version.
         self.steps_of: Callable[[ModelVersion], tuple[Any, ...]] = lambda version: ()
+        #: How often any of this has changed, for those who keep what they have made of it.
+        self.changes = 0
         self._models: dict[str, dict[int, ModelVersion]] = {}
         #: Those of these that are ensembles, by name and version.
         self._ensembles: dict[tuple[str, int], ModelVersion] = {}
@@ -199,6 +201,7 @@ class Catalogue:
 
     def apply(self, message: Any) -> None:
         """Take one of CATALOGUE_MESSAGES."""
+        self.changes += 1
         if isinstance(message, VersionInfo):
             self.update(message)
         elif isinstance(message, TrafficSplit):
