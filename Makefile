@@ -40,12 +40,12 @@ environments:
 all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp .venv-clients/axe.stamp
 	@:
 
+# The files that have a mark.
+marked = grep -rl --include='test_*.py' '^pytestmark.*mark\.$(1)' tests | sort
+
 # What has most to do with who models run as, with models of another user; for root.
 test-as-nobody: .venv/test.stamp
-	ZT_STUB_USER=nobody $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) \
-		$(addprefix tests/system/,faults/test_deaths.py faults/test_forks.py faults/test_last_words.py \
-		loads/test_environments.py model_api/test_bls.py model_api/test_tensor_forwarding.py \
-		protocols/test_streams.py protocols/test_direct_streams.py protocols/test_shared_memory.py)
+	ZT_STUB_USER=nobody $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) $$($(call marked,as_nobody))
 
 # Both commands on machines that have Python and make, and nothing else. As root, with mmdebstrap.
 test-bare:
@@ -58,8 +58,7 @@ test-pythons: .venv/test.stamp
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.
 test-frameworks: .venv-frameworks/stamp
-	set -e; for file in tests/addons/backends/test_*.py tests/addons/backends/system/test_pytorch.py \
-		tests/addons/backends/system/test_model_files.py tests/addons/web_apis/system/test_language_models.py; do \
+	set -e; for file in tests/addons/backends/test_*.py $$($(call marked,frameworks)); do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.

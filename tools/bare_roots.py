@@ -78,7 +78,7 @@ def reason_against() -> str | None:
     """Return why no root can be made here."""
     if os.geteuid() != 0:
         return "only root can make them"
-    for tool in ("apt-get", "mmdebstrap", "unshare", "pivot_root"):
+    for tool in ("apt-get", "mmdebstrap", "setpriv", "unshare", "pivot_root"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     return None if mirror() else "apt has no source of Debian's packages"
@@ -109,8 +109,10 @@ def make_root(release: str, root: Path, packages: Sequence[str] = PACKAGES) -> N
 
 
 def start(root: Path, *command: str, log: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a command within the root; whatever it has started ends with it."""
-    unshare = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+    """Start a command within the root; whatever it has started ends with it, and with this."""
+    # it ends when this process is killed, and with it the first process there
+    unshare = ["setpriv", "--pdeathsig=KILL", "unshare", "--fork", "--kill-child"]
+    unshare += ["--mount", "--pid", "--ipc", "--uts"]
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

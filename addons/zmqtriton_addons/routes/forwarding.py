@@ -79,7 +79,7 @@ class Paths:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._changes = -1
-        #: By these paths: the models whose routes are served, and those whose routes are to be.
+        #: Models by these paths: those whose routes are served, and those whose routes are to be.
         self._served: dict[str, str] = {}
         self._meant: dict[str, str] = {}
 

@@ -75,8 +75,8 @@ def _only(users: set[int], proc: Path) -> int:
 def _may_ask() -> bool:
     """True if the kernel answers: it takes a module and, in a container, the permission."""
     try:
-        with socket.create_server(("127.0.0.1", 0)) as known:
-            return _ask(place_of(known.getsockname()), Place("127.0.0.1", 0), 0) is not None
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            return _ask(place_of(listener.getsockname()), Place("127.0.0.1", 0), 0) is not None
     except OSError:
         return False
 
@@ -90,9 +90,9 @@ def _ask(own: Place, other: Place, interface: int) -> tuple[int, int, int] | Non
     try:
         where = socket.if_nametoindex(scope) if scope else interface
         head = _HEAD.pack(_HEAD.size + _QUESTION.size, _BY_FAMILY, _REQUEST)
-        known = family, socket.IPPROTO_TCP, *ports, *ends, where, _NO_COOKIE, _NO_COOKIE
+        subject = family, socket.IPPROTO_TCP, *ports, *ends, where, _NO_COOKIE, _NO_COOKIE
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
-            kernel.sendto(head + _QUESTION.pack(*known), (0, 0))
+            kernel.sendto(head + _QUESTION.pack(*subject), (0, 0))
             answer = kernel.recv(_ROOM)
     except OSError:
         return None
@@ -145,7 +145,7 @@ def _written(place: Place, is_wide: bool) -> str:
 
 
 def _packed(host: str) -> bytes:
-    """Return an address of IPv4 or IPv6; b"" if it is none."""
+    """Return the bytes of an address of IPv4 or IPv6; b"" for any other text."""
     try:
         return ip_address(host.partition("%")[0]).packed.removeprefix(_MAPPED_PREFIX)
     except ValueError:

@@ -39,7 +39,7 @@ def catalogue() -> Counting:
     return catalogue
 
 
-def found(paths: Paths, path: str) -> tuple[str, str, str] | None:
+def search(paths: Paths, path: str) -> tuple[str, str, str] | None:
     target = paths.find(path)
     return None if target is None else (target[0], *target[1])
 
@@ -60,19 +60,19 @@ def found(paths: Paths, path: str) -> tuple[str, str, str] | None:
 def test_a_path_is_that_of_the_model_that_has_it_or_what_is_above(
     catalogue: Counting, path: str, target: tuple[str, str, str] | None
 ) -> None:
-    assert target == found(Paths(catalogue), path)
+    assert target == search(Paths(catalogue), path)
 
 
 def test_all_models_are_looked_at_after_changes_alone(catalogue: Counting) -> None:
     paths = Paths(catalogue)
     for _ in range(3):
-        assert found(paths, "/new") is None
+        assert search(paths, "/new") is None
     assert 1 == catalogue.looks
 
     add(catalogue, "new", "/new")
     for _ in range(3):
-        assert ("new", "/new", "/") == found(paths, "/new")
+        assert ("new", "/new", "/") == search(paths, "/new")
     catalogue.apply(ForgetModel("new"))
 
-    assert found(paths, "/new") is None
+    assert search(paths, "/new") is None
     assert 3 == catalogue.looks

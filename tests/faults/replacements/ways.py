@@ -155,7 +155,7 @@ class SideBySide(Way):
 def drain_and_stop(server: Server) -> None:
     """Send a server's clients elsewhere, and stop it when they have gone."""
     assert server.process is not None
-    run_ctl(f"--server={server.process.pid}", "drain", "--then", "stop")
+    run_ctl(f"--server=pid:{server.process.pid}", "drain", "--then", "stop")
 
 
 def run_ctl(*words: str) -> str:

@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 from zmqtriton_floor import execution_progress
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 
 @pytest.mark.parametrize(("clients", "pause_s"), [(1, 0.03), (8, 0.0)], ids=["half", "full"])

@@ -16,7 +16,7 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 #: Starts a program in a session of its own, a process that has left everything, and a fork in
 #: another session; the argument names a file for their numbers.

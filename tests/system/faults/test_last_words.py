@@ -12,7 +12,7 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 #: Begins, waits for the word, answers, and dies when the answer has been sent: when each of its
 #: threads has been found asleep ten times in a row, and none that wants to go on, however long the

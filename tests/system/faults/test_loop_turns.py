@@ -69,7 +69,7 @@ def test_explain_doctor_and_the_page_name_the_process(server: Server) -> None:
 
     for command in ("explain", "doctor"):
         program = f"{Path(sys.executable).parent}/zmqtriton-ctl"
-        words = [program, "--server", str(server.pids()["supervisor"][0]), command]
+        words = [program, "--server", f"pid:{server.pids()['supervisor'][0]}", command]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert said.search(done.stdout), done.stdout
         assert "zmqtriton-ctl status --json" in done.stdout

@@ -22,7 +22,7 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 OWN = "{}.{}".format(*sys.version_info)
 _HANGS = "import time; time.sleep(600)"

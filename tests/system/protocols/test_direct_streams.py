@@ -13,7 +13,7 @@ from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.streams import StreamItem
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 #: Sends `count` responses, each by a thread of its request's own; logs when it is cancelled.
 COUNTING = """

@@ -25,7 +25,7 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 PROCESSES = ("--http-workers=2", "--grpc-processes=2")
 #: Each on a connection of its own; the kernel gives all of them to one process once in 2^15 runs.

@@ -24,7 +24,7 @@ from tests.support.scraping import pending_requests, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 
 SHARED = True
 TOKENS = 64

@@ -39,7 +39,7 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
         ):
             assert 200 == before.request_json(f"/v2/{path}", document)[0], path
         for command in (["scale", "tokens", "2"], ["drain", "identity_fp32"]):
-            arguments = [f"--server={before.pids()['supervisor'][0]}", *command]
+            arguments = [f"--server=pid:{before.pids()['supervisor'][0]}", *command]
             done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
             assert 0 == done.exit_code, done.output
         documents = what_is_told(before)

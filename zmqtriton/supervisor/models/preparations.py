@@ -128,7 +128,7 @@ class EnvironmentPreparations(HelperOwner):
         return self._waiting[serial].status.phase
 
     def cancel(self, serial: int) -> None:
-        """Cancel a preparation, whose process removes what is half made and ends."""
+        """Cancel a preparation: its process removes the incomplete environment and ends."""
         if self._waiting.pop(serial, None) is not None:
             self._plan.enqueue(Signal(serial, int(signal.SIGTERM), group=True))
             kill = Signal(serial, int(signal.SIGKILL), group=True)

@@ -21,7 +21,7 @@ from tests.addons.backends.system.model_files import KINDS, WIDTH, Kind
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.frameworks]
 
 OPTIONS = (
     "--model-control-mode=explicit",

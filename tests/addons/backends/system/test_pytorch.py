@@ -18,7 +18,7 @@ from zmqtriton.main import main
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.frameworks]
 
 FRONTENDS = ()
 OPTIONS = (

@@ -31,7 +31,7 @@ _CHECK = message("grpc.health.v1.HealthCheckResponse")
 
 
 def ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
     return subprocess.run(
         [*command, *words], capture_output=True, text=True, timeout=120, check=False
     )

@@ -71,7 +71,7 @@ def reason(server: Server, model: str) -> str:
 
 
 def ctl(server: Server, *words: str) -> str:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
     return subprocess.run([*command, *words], capture_output=True, text=True, check=False).stdout
 
 

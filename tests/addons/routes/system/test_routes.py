@@ -436,7 +436,7 @@ def test_a_reader_that_stops_holds_a_flood(server: Server) -> None:
 def test_a_reload_has_the_new_routes_without_a_failed_request(server: Server) -> None:
     directory = server.repository / "ocr" / "1"
     (directory / "helper.py").write_text("EDITION = 2\n")
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
     subprocess.run([*command, "reload", "ocr"], check=True, capture_output=True)
 
     seen = []

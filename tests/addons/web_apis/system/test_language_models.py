@@ -19,7 +19,7 @@ from tests.support.server import Server
 from zmqtriton.main import main
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.frameworks]
 
 GUIDE = ROOT / "docs" / "guides" / "language-models.md"
 TEMPLATE = (
