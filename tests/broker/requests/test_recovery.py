@@ -570,3 +570,16 @@ def test_a_removed_model_leaves_doubts_about_stubs_that_have_told_nothing_alone(
 
     assert says_hello == bool(world.batched_requests.get(5))
     assert says_hello != bool(world.finals(F, 1))
+
+
+def test_once_all_have_reported_nothing_is_kept_of_processes_that_die() -> None:
+    world = BrokerHarness.serving(S)
+    world.core.recovery.await_lease_reports()
+    for serial in (F, S):
+        world.core.recovery.take_held_blocks(serial, wire.HeldBlocks([], 1))
+
+    for serial in range(S + 1, S + 10):
+        world.add_stub(serial)
+        world.kill_peer(serial - 1)
+
+    assert not world.core.recovery._reported_peers

@@ -366,7 +366,8 @@ class Recovery:
 
     def _mark_reported(self, holder: int) -> None:
         """Note that a process has reported, or never will."""
-        self._reported_peers.add(holder)
+        if not self._is_settled:
+            self._reported_peers.add(holder)
         if self._unreported_peers is not None:
             self._unreported_peers.discard(holder)
             self._settle_if_all_told()
