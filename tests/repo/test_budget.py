@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 47_160,
     "tests": 70_390,
-    "tests/addons": 29_940,
+    "tests/addons": 29_950,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,

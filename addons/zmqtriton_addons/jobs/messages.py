@@ -89,6 +89,10 @@ class Contents(NamedTuple):
     size: int
 
 
+#: A document, and the bytes behind it.
+Message = tuple[Document, Contents | bytes]
+
+
 def frame(part: bytes) -> bytes:
     """Return one of the pieces in which bytes come whose number is not known."""
     return _FRAME.pack(len(part)) + part

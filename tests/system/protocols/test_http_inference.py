@@ -76,12 +76,11 @@ class TritonPythonModel:
 
 ASK_WITH_A_PICTURE = """
 (async () => {
-  const bytes = new Uint8Array([255, 216, 255, 0, 128]);
-  const picture = new File([bytes], "street.jpg", {type: "image/jpeg"});
-  const options = {method: "POST", body: picture};
-  return (await fetch("/v2/models/detector/generate_stream", options)).text();
+  const body = new Blob([new Uint8Array([255, 216, 255, 0, 128])], {type: "image/jpeg"});
+  return (await fetch("SERVER/v2/models/detector/generate_stream", {method: "POST", body})).text();
 })()
 """
+OF_THE_PICTURE = ["5", hashlib.sha256(bytes((255, 216, 255, 0, 128))).hexdigest()]
 MODELS = ["identity_fp32", "journal"]
 
 
@@ -133,10 +132,17 @@ def test_a_page_asks_a_stream_with_a_picture(server: Server, tmp_path: Path) -> 
     with Browser(tmp_path) as browser:
         browser.open(f"{server.url}/v2/health/live")
         browser.wait_for("location.pathname === '/v2/health/live'")
-        events = browser.evaluate(ASK_WITH_A_PICTURE).split()
+        text = browser.evaluate(ASK_WITH_A_PICTURE.replace("SERVER", server.url))
 
-    outputs = [json.loads(event)["FOUND"] for event in events if event != "data:"]
-    assert ["5", hashlib.sha256(bytes((255, 216, 255, 0, 128))).hexdigest()] == outputs
+    assert OF_THE_PICTURE == [json.loads(line[5:])["FOUND"] for line in text.splitlines() if line]
+
+
+def test_node_asks_a_stream_with_a_picture(server: Server) -> None:
+    code = f"({ASK_WITH_A_PICTURE.replace('SERVER', server.url)}).then(console.log)"
+
+    text = subprocess.run([find_tool("node"), "-e", code], check=True, capture_output=True).stdout
+
+    assert OF_THE_PICTURE == [json.loads(line[5:])["FOUND"] for line in text.splitlines() if line]
 
 
 @pytest.mark.row("C34")

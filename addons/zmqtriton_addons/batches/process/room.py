@@ -12,8 +12,8 @@ from zmqtriton_addons.batches.process import documents, results, tables
 from zmqtriton_addons.batches.process.tables import VALIDATING, Batch
 from zmqtriton_addons.batches.process.under_way import UnderWay
 from zmqtriton_addons.batches.process.uploads import Uploads, keep_s_of
-from zmqtriton_addons.jobs.messages import Body, Contents, Document
-from zmqtriton_addons.jobs.process.rooms import Answer, Handler, RoomKind
+from zmqtriton_addons.jobs.messages import Body, Contents, Document, Message
+from zmqtriton_addons.jobs.process.rooms import Handler, RoomKind
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
@@ -45,33 +45,33 @@ class Batches:
     def leave(self) -> None:
         self._under_way.leave()
 
-    async def _create_file(self, document: Document, body: Body) -> Answer:
+    async def _create_file(self, document: Document, body: Body) -> Message:
         owner, content_type = document["owner"], document["content_type"]
         return documents.of_file(await self._uploads.receive(owner, content_type, body)), b""
 
-    async def _list_files(self, document: Document, body: Body) -> Answer:
+    async def _list_files(self, document: Document, body: Body) -> Message:
         names = ("owner", "purpose", "order", "limit", "after")
         work = partial(tables.list_files, **{name: document[name] for name in names})
         rows, has_more = await self._store.do(work)
         return documents.of_list(rows, documents.of_file, has_more), b""
 
-    async def _show_file(self, document: Document, body: Body) -> Answer:
+    async def _show_file(self, document: Document, body: Body) -> Message:
         work = partial(tables.find_file, file=document["id"], owner=document["owner"])
         return documents.of_file(await self._store.do(work)), b""
 
-    async def _read_file(self, document: Document, body: Body) -> Answer:
+    async def _read_file(self, document: Document, body: Body) -> Message:
         def contents(store: Store) -> Contents:
             file = tables.find_file(store, document["id"], document["owner"])
             return Contents(tables.path_of(store.directory, file.id), file.begin, file.bytes)
 
         return {}, await self._store.do(contents)
 
-    async def _delete_file(self, document: Document, body: Body) -> Answer:
+    async def _delete_file(self, document: Document, body: Body) -> Message:
         work = partial(tables.delete_file, file=document["id"], owner=document["owner"])
         await self._store.do(work)
         return {"id": document["id"], "object": "file", "deleted": True}, b""
 
-    async def _create_batch(self, document: Document, body: Body) -> Answer:
+    async def _create_batch(self, document: Document, body: Body) -> Message:
         endpoint, now_s = document["endpoint"], time.time()
         if endpoint not in _ENDPOINTS:
             raise Refused(400, f"'endpoint' must be one of {', '.join(_ENDPOINTS)}")
@@ -95,17 +95,17 @@ class Batches:
         self._under_way.wake()
         return documents.of_batch(batch), b""
 
-    async def _list_batches(self, document: Document, body: Body) -> Answer:
+    async def _list_batches(self, document: Document, body: Body) -> Message:
         names = ("owner", "limit", "after")
         work = partial(tables.list_batches, **{name: document[name] for name in names})
         rows, has_more = await self._store.do(work)
         return documents.of_list(rows, partial(_describe, document), has_more), b""
 
-    async def _show_batch(self, document: Document, body: Body) -> Answer:
+    async def _show_batch(self, document: Document, body: Body) -> Message:
         work = partial(tables.find_batch, batch=document["id"], owner=document["owner"])
         return documents.of_batch(await self._store.do(work)), b""
 
-    async def _cancel_batch(self, document: Document, body: Body) -> Answer:
+    async def _cancel_batch(self, document: Document, body: Body) -> Message:
         work = partial(results.cancel, batch=document["id"], owner=document["owner"])
         batch = await self._store.do(work)
         self._under_way.cancel(batch.id)

@@ -11,10 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from zmqtriton_addons.jobs.messages import Body, Contents, Document
+from zmqtriton_addons.jobs.messages import Body, Contents, Document, Message
 from zmqtriton_addons.jobs.process.documents import describe
 from zmqtriton_addons.jobs.process.responses import EVENTS, read_page
-from zmqtriton_addons.jobs.process.rooms import Answer, Handler
+from zmqtriton_addons.jobs.process.rooms import Handler
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import (
     FILE_BYTES,
@@ -56,7 +56,7 @@ class Clients:
 
     # -------------------------------------------------------------- submission
 
-    async def _submit(self, document: Document, body: Body) -> Answer:
+    async def _submit(self, document: Document, body: Body) -> Message:
         submission = await self._receive(document, body)
         job: Job | None = None
         try:
@@ -113,7 +113,7 @@ class Clients:
 
     # -------------------------------------------------------------------- jobs
 
-    async def _list(self, document: Document, body: Body) -> Answer:
+    async def _list(self, document: Document, body: Body) -> Message:
         owner = document["owner"]
         state, limit = document.get("state", ""), document.get("limit", 100)
         newest = partial(Store.newest, owner=owner, state=state, limit=limit)
@@ -124,12 +124,12 @@ class Clients:
                 row |= {"token": job.owner, "bytes": job.body_bytes + job.reply_bytes}
         return {"jobs": rows}, b""
 
-    async def _describe(self, document: Document, body: Body) -> Answer:
+    async def _describe(self, document: Document, body: Body) -> Message:
         """Tell the state of a job."""
         _, status = await self._status(document)
         return {"job": status}, b""
 
-    async def _show(self, document: Document, body: Body) -> Answer:
+    async def _show(self, document: Document, body: Body) -> Message:
         """Tell the state of a job, and what it has been answered."""
         job, status = await self._status(document)
         contents: Contents | bytes = job.reply or b""
@@ -145,7 +145,7 @@ class Clients:
             status["progress"] = progress
         return job, status
 
-    async def _responses(self, document: Document, body: Body) -> Answer:
+    async def _responses(self, document: Document, body: Body) -> Message:
         """Tell the responses of a stream from a place on."""
         find = partial(Store.find, job=document["id"], owner=document["owner"])
         job, after = await self._store.do(find), document["after"]
@@ -171,13 +171,13 @@ class Clients:
         texts = [response.decode(errors="replace") for response in responses]
         return {**page, "next": end, "responses": texts}, b""
 
-    async def _cancel(self, document: Document, body: Body) -> Answer:
+    async def _cancel(self, document: Document, body: Body) -> Message:
         cancel = partial(Store.cancel, job=document["id"], owner=document["owner"])
         job = await self._store.do(cancel)
         self._running.cancel(job.id)
         return {"job": describe(job)}, b""
 
-    async def _remove(self, document: Document, body: Body) -> Answer:
+    async def _remove(self, document: Document, body: Body) -> Message:
         remove = partial(Store.remove, job=document["id"], owner=document["owner"])
         await self._store.do(remove)
         return {}, b""
@@ -189,7 +189,7 @@ class Clients:
 
     async def _change(
         self, change: Callable[[Store, Sequence[str]], int], document: Document, body: Body
-    ) -> Answer:
+    ) -> Message:
         """Retry or purge jobs: those with ids, or some in states."""
 
         def work(store: Store) -> int:
@@ -199,7 +199,7 @@ class Clients:
         self._running.wake()
         return {"count": count}, b""
 
-    async def _figures(self, document: Document, body: Body) -> Answer:
+    async def _figures(self, document: Document, body: Body) -> Message:
         """Tell the numbers of jobs, and the ages of the oldest, for metrics."""
         counts, ages = await self._store.do(lambda store: (store.counts(), store.ages()))
         rows = [[model, state, jobs] for (model, state), jobs in counts.items()]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from zmqtriton_addons.jobs.messages import Body, Contents, Document
+from zmqtriton_addons.jobs.messages import Body, Document, Message
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_frontends.gateway import Gateway
 
-#: A document, and the bytes behind it.
-Answer = tuple[Document, Contents | bytes]
 #: Answers a question. Raises Refused.
-Handler = Callable[[Document, Body], Awaitable[Answer]]
+Handler = Callable[[Document, Body], Awaitable[Message]]
 
 
 class Part(Protocol):

@@ -306,7 +306,7 @@ class Running:
         self._unsaved += 1
         while True:
             try:
-                outcome = await self._store.do(partial(Store.end, job=job.id, outcome=outcome))
+                outcome = await self._store.do(partial(Store.end, job=job, outcome=outcome))
                 self._keeping.ends(job.id)
                 break
             except Exception as error:  # noqa: BLE001 - whatever it is, the answer is here

@@ -483,21 +483,21 @@ class Store:
         if not self._has(job):
             self._remove_bodies(job, "request")
 
-    def end(self, job: str, outcome: Outcome) -> Outcome:
+    def end(self, job: Job, outcome: Outcome) -> Outcome:
         """Keep the outcome of a running job, which fails if its answer has no room; return it."""
         if outcome.state == QUEUED:
             self._database.execute(
                 "UPDATE jobs SET state='queued', not_before=? WHERE id=? AND state='running'",
-                (outcome.not_before, job),
+                (outcome.not_before, job.id),
             )
             return outcome
         is_failure = outcome.state == FAILED
-        if fault := self.fault_of(job, len(outcome.reply), is_failure=is_failure):
+        if fault := self.fault_of(job.id, len(outcome.reply), is_failure=is_failure):
             failed = Outcome(FAILED, 507, reason=fault)
             outcome = outcome._replace(reply=b"") if is_failure else failed
         reply: bytes | None = outcome.reply
         if len(outcome.reply) > FILE_BYTES:
-            write_file(path_of(self.directory, job, "reply"), outcome.reply)
+            write_file(path_of(self.directory, job.id, "reply"), outcome.reply)
             self.sync_bodies()
             reply = None
         body = "" if outcome.state == FAILED else "body=NULL, body_bytes=0, "  # may be retried
@@ -506,13 +506,13 @@ class Store:
             "reply_bytes=?, reason=? WHERE id=? AND state='running'",
             (
                 *(outcome.state, self._clock(), outcome.status, outcome.headers),
-                *(reply, len(outcome.reply), outcome.reason, job),
+                *(reply, len(outcome.reply), outcome.reason, job.id),
             ),
         )
         if not change.rowcount:
-            self._remove_bodies(job, "reply")  # it was cancelled meanwhile
-        elif outcome.state == SUCCEEDED:  # others may run again
-            self._remove_bodies(job, "request")
+            self._remove_bodies(job.id, "reply")  # it was cancelled meanwhile
+        elif outcome.state == SUCCEEDED and job.body is None:  # others may run again
+            self._remove_bodies(job.id, "request")
         return outcome
 
     def sweep(self) -> bool:

@@ -57,7 +57,7 @@ class World:
         job = self.store.claim("m", False)
         assert job is not None
         status = 200 if state == SUCCEEDED else 500
-        self.store.end(job.id, Outcome(state, status, headers, reply, "a reason"))
+        self.store.end(job, Outcome(state, status, headers, reply, "a reason"))
 
     @property
     def batch(self) -> Batch:

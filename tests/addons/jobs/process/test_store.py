@@ -77,7 +77,7 @@ class Jobs:
         job = self.store.claim(model, False)
         if job is None:
             return None
-        self.store.end(job.id, Outcome(SUCCEEDED, 200, "[]", reply))
+        self.store.end(job, Outcome(SUCCEEDED, 200, "[]", reply))
         return job
 
     def states(self, *jobs: Job) -> list[str]:
@@ -201,7 +201,7 @@ def test_a_failure_keeps_its_reason_where_its_answer_has_no_room(jobs: Jobs) -> 
     job = jobs.store.claim("m", False)
     assert job is not None
 
-    outcome = jobs.store.end(job.id, Outcome(FAILED, 500, "[]", b"z" * MAX_BYTES, "a reason"))
+    outcome = jobs.store.end(job, Outcome(FAILED, 500, "[]", b"z" * MAX_BYTES, "a reason"))
 
     row = jobs.store.find(job.id, None)
     assert (FAILED, 500, "a reason", 0) == (row.state, row.status, row.reason, row.reply_bytes)
@@ -222,7 +222,7 @@ def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
             job_id = submitted.pop(chance.randrange(len(submitted))).id
             chance.choice((jobs.store.cancel, jobs.store.remove))(job_id, None)
         elif (job := jobs.store.claim(model, False)) is not None:
-            jobs.store.end(job.id, Outcome(QUEUED))
+            jobs.store.end(job, Outcome(QUEUED))
 
     rows = jobs.store.newest(None, limit=1000)
     assert Counter((row.model, row.state) for row in rows) == jobs.store.counts()
@@ -249,7 +249,7 @@ def test_a_turn_goes_to_who_has_a_job_whose_time_has_come(jobs: Jobs) -> None:
         jobs.submit(owner=owner)
     first = jobs.store.claim("m", False)
     assert first is not None
-    jobs.store.end(first.id, Outcome(QUEUED, not_before=jobs.clock.now_s + 1))
+    jobs.store.end(first, Outcome(QUEUED, not_before=jobs.clock.now_s + 1))
 
     assert [*"bab"] == jobs.begun(4)
     jobs.clock.now_s += 1

@@ -39,6 +39,25 @@ pytestmark = pytest.mark.system
 
 INFER = "/v2/models/journal/infer"
 PLAIN = "        return [self._answer(request) for request in requests]"
+NODE = """
+const [url, path, body] = process.argv.slice(1);
+const underWay = ["queued", "running"];
+
+(async () => {
+  const headers = {Prefer: "respond-async"};
+  const kept = await fetch(url + path, {method: "POST", body, headers});
+  const place = url + kept.headers.get("location");
+  let job = {state: "queued"};
+  while (underWay.includes(job.state)) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    job = await (await fetch(place)).json();
+  }
+  const removed = await fetch(place, {method: "DELETE"});
+  const {status} = await fetch(place);
+  const {data} = job.response.outputs[0];
+  console.log(JSON.stringify([kept.status, job.state, data, removed.status, status]));
+})();
+"""
 DECOUPLED = """
         for request in requests:
             request.get_response_sender().send(self._answer(request), 1)
@@ -72,6 +91,14 @@ def test_curl_gets_202_and_the_outputs_later(server: Server, tmp_path: Path) -> 
     assert ["curl"] == state["response"]["outputs"][0]["data"]
     result = ask(server, state["result"])
     assert (200, state["response"]) == (result.status, result.document)
+
+
+def test_node_gets_202_and_the_outputs_later(server: Server) -> None:
+    words = [find_tool("node"), "-e", NODE, f"{server.url}", INFER, journal_body("node").decode()]
+
+    answer = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+
+    assert [202, "succeeded", ["node"], 200, 404] == json.loads(answer)
 
 
 def test_a_request_that_does_not_ask_for_it_is_answered_at_once(server: Server) -> None:

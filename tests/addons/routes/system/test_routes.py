@@ -200,6 +200,14 @@ class TritonPythonModel:
             time.sleep(0.01)
         sender.send(response(b"two"), 1)
 """
+NODE = """
+const form = new FormData();
+form.append("file", new Blob(["12345"]), "page.jpg");
+form.append("lang", "en");
+fetch(process.argv[1], {method: "POST", body: form}).then(async (answer) => {
+  console.log(await answer.text());
+});
+"""
 APPLICATION = """
 from contextlib import asynccontextmanager
 
@@ -268,6 +276,14 @@ def test_curl_sends_a_file(server: Server, tmp_path: Path, size: int) -> None:
 
     assert [f"{size} "] == [text[: len(str(size)) + 1] for text in answer["text"]]
     assert ("page.jpg", "en") == (answer["name"], answer["lang"])
+
+
+def test_node_sends_a_file(server: Server) -> None:
+    words = [find_tool("node"), "-e", NODE, f"{server.url}/models/ocr/ocr"]
+
+    answer = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+
+    assert ("5 ", "page.jpg", "en") == (answer["text"][0][:2], answer["name"], answer["lang"])
 
 
 def test_a_body_a_path_a_query_and_headers_are_the_route_s(server: Server) -> None:

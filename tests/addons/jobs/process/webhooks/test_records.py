@@ -48,7 +48,7 @@ class Hooks:
     def ended(self, receiver: str = RECEIVER) -> Job:
         job = self.submit(receiver)
         self.store.claim("m", False)
-        self.store.end(job.id, Outcome(SUCCEEDED, 200))
+        self.store.end(job, Outcome(SUCCEEDED, 200))
         return job
 
     def webhook(self, job: Job) -> Webhook:
@@ -73,7 +73,7 @@ def hooks(tmp_path: Path) -> Iterator[Hooks]:
 
 def _fail(store: Store, job: Job) -> None:
     store.claim("m", False)
-    store.end(job.id, Outcome(FAILED, 500, reason="no"))
+    store.end(job, Outcome(FAILED, 500, reason="no"))
 
 
 def _lose(store: Store, job: Job) -> None:
@@ -106,7 +106,7 @@ def test_each_end_of_a_job_makes_its_webhook_due(
 def test_a_job_that_is_queued_again_tells_nobody(hooks: Hooks) -> None:
     job = hooks.submit()
     hooks.store.claim("m", False)
-    hooks.store.end(job.id, Outcome(QUEUED))
+    hooks.store.end(job, Outcome(QUEUED))
 
     assert "pending" == hooks.webhook(job).state
 
@@ -177,7 +177,7 @@ def test_a_job_that_is_executed_again_tells_of_its_new_end_alone(hooks: Hooks) -
 
     assert ("pending", 0) == (hooks.webhook(job).state, hooks.webhook(job).tries)
     hooks.store.claim("m", False)
-    hooks.store.end(job.id, Outcome(SUCCEEDED, 200))
+    hooks.store.end(job, Outcome(SUCCEEDED, 200))
     assert before.message != hooks.claim().message
 
 
