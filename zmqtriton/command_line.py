@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from zmqtriton import addons
@@ -32,7 +33,7 @@ def read_options(words: list[str], usual: Sequence[str] = ()) -> Options | int:
     try:
         options = with_environment(parse_words(words, usual=usual), os.environ)
         _check_exporter(options)
-        _check_add_ons(options)
+        options = _check_add_ons(options)
     except HelpRequested as request:
         sys.stdout.write(f"{request}\n")
         return 0
@@ -60,8 +61,11 @@ def parse_words(
     )
 
 
-def _check_add_ons(options: Options) -> None:
-    """Raise OptionError for an option whose add-on is not installed."""
+def _check_add_ons(options: Options) -> Options:
+    """Return the options without metrics, which are on by default, if their add-on is missing.
+
+    Raises OptionError for another option whose add-on is not installed.
+    """
     options_by_add_on = {
         "agent_check": options.agent_check_port is not None and "--agent-check-port",
         "draining": options.exit_drain_secs and "--exit-drain-secs",
@@ -78,6 +82,8 @@ def _check_add_ons(options: Options) -> None:
             raise OptionError(
                 f"Bad option: \"{option}\".\nIt needs the add-on '{name}', which is not installed."
             )
+    has_metrics = addons.find(addons.PROCESSES, "metrics") is not None
+    return options if has_metrics else replace(options, allow_metrics=False)
 
 
 def _check_exporter(options: Options) -> None:

@@ -65,6 +65,7 @@ TABLES: dict[str, dict[str, str]] = {
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
         "jobs": "zmqtriton_addons.jobs.process",
+        "metrics": "zmqtriton_addons.metrics",
         "otlp_logs": "zmqtriton_addons.otlp_logs",
         "otlp_metrics": "zmqtriton_addons.otlp_metrics",
         "routes": "zmqtriton_addons.routes.process",

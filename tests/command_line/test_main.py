@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton.command_line import read_options
 from zmqtriton.main import main
+from zmqtriton.options import Options
 
 _MODE = "--trace-config=mode=opentelemetry"
 
@@ -108,3 +110,15 @@ def test_an_option_whose_add_on_is_not_installed_is_refused(
 
     text = f"It needs the add-on '{name}', which is not installed.\n"
     assert f'Bad option: "{option}".\n{text}' == capfd.readouterr().err
+
+
+def test_a_server_without_the_add_on_of_metrics_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--model-repository=/nowhere"]
+    with_them = read_options(words)
+    monkeypatch.setattr("zmqtriton.addons._own_declarations", lambda: None)
+
+    without = read_options(words)
+
+    assert isinstance(with_them, Options)
+    assert isinstance(without, Options)
+    assert (True, False) == (with_them.allow_metrics, without.allow_metrics)

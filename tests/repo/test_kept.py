@@ -23,7 +23,7 @@ SHORT_WAY = (
     "addons/zmqtriton_addons/web_apis/templates",
 )
 ASIDE = (
-    *("metrics_api", "pages", "clouds", "openai", "control", "forks"),
+    *("pages", "clouds", "openai", "control", "forks"),
     *("fork_server.py", "deadlock_report.py", "metrics"),
 )
 _CACHES = {"lru_cache", "cache", "cached_property"}

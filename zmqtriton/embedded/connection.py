@@ -19,11 +19,11 @@ from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.guest_channel import GuestChannel
 from zmqtriton.embedded.model import Model
+from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_floor.arena import Allocation, Arena
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import load, on_behalf_of
-from zmqtriton_frontends.metrics_api.scraper import Scraper
 
 _LOOK_S = 0.005
 #: What bound models have begun may take so long when this process leaves.

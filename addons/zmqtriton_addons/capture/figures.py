@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zmqtriton_addons.capture.frames import QUESTION, SERVICE
+from zmqtriton_addons.metrics.services import Figures, at_socket
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.services import Figures, at_socket
 
 
 def metrics(gateway: Gateway) -> Figures:

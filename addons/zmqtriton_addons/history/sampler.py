@@ -22,12 +22,12 @@ from zmqtriton_addons.history.history import (
     ServerSample,
 )
 from zmqtriton_addons.history.token_rates import TokenRates
+from zmqtriton_addons.metrics.machine_load import Look, MachineLoad
+from zmqtriton_addons.metrics.processes import Processes, Usage
 from zmqtriton_floor import wire
 from zmqtriton_floor.access.token_file import matches
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.machine_load import Look, MachineLoad
-from zmqtriton_frontends.metrics_api.processes import Processes, Usage
 
 _log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import asyncio
 import time
 
 from zmqtriton_addons.history.history import ModelSample
+from zmqtriton_addons.metrics.services import at_socket
 from zmqtriton_addons.token_metrics import SERVICE, SUMS
 from zmqtriton_addons.token_metrics.rates import parse
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.services import at_socket
 
 _WITHIN_S = 1.0
 

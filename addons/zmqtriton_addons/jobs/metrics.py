@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from zmqtriton_addons.jobs.channel import Channel
 from zmqtriton_addons.jobs.messages import Document
+from zmqtriton_addons.metrics.model_metrics import escape, head
+from zmqtriton_addons.metrics.services import Figures
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.model_metrics import escape, head
-from zmqtriton_frontends.metrics_api.services import Figures
 
 _QUESTION = {"verb": "figures", "owner": None}
 

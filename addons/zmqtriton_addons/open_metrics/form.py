@@ -6,10 +6,10 @@ import asyncio
 import json
 from collections.abc import Iterator
 
+from zmqtriton_addons.metrics.services import at_socket
 from zmqtriton_addons.open_metrics.text import convert
 from zmqtriton_addons.tracing import EXEMPLARS
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.services import at_socket
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _TYPE = "application/openmetrics-text"

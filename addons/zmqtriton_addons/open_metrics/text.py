@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from zmqtriton_addons.metrics.model_metrics import escape
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
-from zmqtriton_frontends.metrics_api.model_metrics import escape
 
 #: The samples that have exemplars.
 _TIMES = "zmqtriton_request_duration_seconds_bucket"

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import otlp_destination
+from zmqtriton_addons.metrics.model_metrics import head
 from zmqtriton_addons.otlp_logs.exporter import DROPPED, RESULTS, LogsExporter
 from zmqtriton_addons.otlp_logs.options import SERVICE, url
 from zmqtriton_addons.otlp_metrics.pusher import POST_WITHIN_S, Pusher
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.model_metrics import head
 from zmqtriton_frontends.process import in_own_thread
 
 _log = logging.getLogger(__name__)

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from zmqtriton import otlp_destination
+from zmqtriton_addons.metrics.gpus import Gpus
+from zmqtriton_addons.metrics.machine import Machine
+from zmqtriton_addons.metrics.machine_load import MachineLoad
+from zmqtriton_addons.metrics.model_metrics import head
+from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_addons.otlp_metrics.exporter import RESULTS, MetricsExporter
 from zmqtriton_addons.otlp_metrics.options import INTERVAL, SERVICE, complete_url, interval_s
 from zmqtriton_addons.otlp_metrics.pusher import LAST_POST_S, Pusher
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.gpus import Gpus
-from zmqtriton_frontends.metrics_api.machine import Machine
-from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
-from zmqtriton_frontends.metrics_api.model_metrics import head
-from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.process import in_own_thread
 
 _log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import json
 from bisect import bisect_left
 from typing import Any, NamedTuple
 
+from zmqtriton_addons.metrics.model_metrics import render
 from zmqtriton_addons.token_metrics.counted import Counted
-from zmqtriton_frontends.metrics_api.model_metrics import render
 
 _COUNTER, _HISTOGRAM = 0, 2
 #: OpenTelemetry's, which vLLM's go on.

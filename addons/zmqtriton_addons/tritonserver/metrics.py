@@ -9,9 +9,9 @@ import threading
 import weakref
 from typing import Any
 
+from zmqtriton_addons.metrics.model_metrics import render
 from zmqtriton_addons.tritonserver.enums import MetricKind
 from zmqtriton_addons.tritonserver.errors import InvalidArgumentError, UnsupportedError
-from zmqtriton_frontends.metrics_api.model_metrics import render
 
 _lock = threading.Lock()
 

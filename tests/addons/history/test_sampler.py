@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from zmqtriton_addons.history.sampler import Sampler
+from zmqtriton_addons.metrics.machine_load import MachineLoad
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
-from zmqtriton_frontends.metrics_api.machine_load import MachineLoad
 
 READING = {"model": "m", "version": 1, "pending": 0, "succeeded": 5, "failed": 0, "queued": 5}
 READING |= {"queue_ns": 0, "inferences": 5, "executions": 5, "p50_ns": 1_000_000, "p99_ns": None}

@@ -22,7 +22,7 @@ LATER = ("email", "importlib.metadata", "numpy", "platform", "psutil", "zmq")
         ("zmqtriton.broker.__main__", set[str]()),
         ("zmqtriton.supervisor.service", set[str]()),
         ("zmqtriton_frontends.grpc_api.__main__", set[str]()),
-        ("zmqtriton_frontends.metrics_api.__main__", {"email"}),
+        pytest.param("zmqtriton_addons.metrics.__main__", {"email"}, marks=pytest.mark.addons),
         # documents of JSON are made of arrays; the rest are Falcon's and gunicorn's
         (
             "zmqtriton_frontends.http_api.__main__",

@@ -17,8 +17,8 @@ from zmqtriton_addons.capture.process.assembly import Assembly, Budget
 from zmqtriton_addons.capture.process.segments import Segments
 from zmqtriton_addons.capture.process.writer import Target, Writer
 from zmqtriton_addons.capture.receiver import Receiver
+from zmqtriton_addons.metrics.model_metrics import render
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api.model_metrics import render
 
 _log = logging.getLogger(__name__)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from zmqtriton_addons.metrics.machine import Machine
+from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_addons.web_apis.clouds.vertex_ai import Scrape
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import EndpointParts, HttpExtension
-from zmqtriton_frontends.metrics_api.machine import Machine
-from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.process import Application
 
 

@@ -14,9 +14,9 @@ from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.scraping import read_series
 from tests.support.server import Server
 from zmqtriton_addons.jobs.metrics import metrics
+from zmqtriton_addons.metrics import services
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
-from zmqtriton_frontends.metrics_api import services
 
 pytestmark = pytest.mark.system
 

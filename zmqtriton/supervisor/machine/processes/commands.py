@@ -19,7 +19,6 @@ _MODULES = {
     "broker": "zmqtriton.broker",
     "http-arbiter": "zmqtriton_frontends.http_api",
     "grpc": "zmqtriton_frontends.grpc_api",
-    "metrics": "zmqtriton_frontends.metrics_api",
 }
 #: The roles that listen on an inherited socket; gRPC unless grpcio serves it.
 _ROLES_WITH_SOCKET = LOCAL_SERVICES | {"http-arbiter", "grpc", "metrics"}

@@ -1,0 +1,81 @@
+"""Gathers what the Prometheus page shows, from the broker and the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zmqtriton_addons.metrics import (
+    clients,
+    exposition,
+    latencies,
+    loop_turns,
+    model_metrics,
+    own,
+    readiness,
+    services,
+    troubles,
+)
+from zmqtriton_addons.metrics.gpus import Gpus
+from zmqtriton_addons.metrics.machine import Machine
+from zmqtriton_addons.metrics.machine_load import MachineLoad
+from zmqtriton_addons.metrics.model_use import ModelUse
+from zmqtriton_addons.metrics.series import Series
+from zmqtriton_floor import wire
+from zmqtriton_floor.process import references
+from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.gateway import Gateway
+
+
+class Scraper:
+    def __init__(
+        self,
+        gateway: Gateway,
+        interval_s: float = 2.0,
+        machine: Machine | None = None,
+        gpus: Gpus | None = None,
+        load: MachineLoad | None = None,
+    ) -> None:
+        """Set up; without `machine`, `gpus` and `load` the page has nothing of them."""
+        self._gateway = gateway
+        self._machine = machine
+        self._gpus = gpus
+        self._load = load
+        self._busyness = own.Busyness(interval_s)
+        self._use = ModelUse()
+        self._has_latencies = gateway.settings.metrics.has_counters
+        self._of_services = [
+            references.load(reference)(gateway)
+            for reference in gateway.settings.metrics_service.of_services
+        ]
+
+    async def scrape(self) -> str:
+        """Return the text of the page."""
+        gateway, gpus = self._gateway, self._gpus
+        statistics, status = await asyncio.gather(
+            gateway.statistics(kind=wire.PAGE), gateway.call("status", {})
+        )
+        for stat in statistics["model_stats"]:
+            load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
+            if load_s is not None:
+                stat["zmqtriton"]["load_s"] = load_s
+        config_of = gateway.catalogue.config_of
+        stats = statistics["model_stats"]
+        all_series = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
+        return "".join(
+            (
+                exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of),
+                gpus.render() if gpus is not None else "",
+                exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {})),
+                own.render_load(self._load) if self._load is not None else "",
+                readiness.render(gateway.catalogue),
+                own.render(statistics["zmqtriton"], status),
+                troubles.render(status, config_of),
+                clients.render(status, refusals.counts),
+                loop_turns.render(status),
+                own.render_models(all_series, status, self._busyness, self._use),
+                own.render_refusals(all_series),
+                latencies.render_request_times(all_series),
+                await services.render(self._of_services),
+                model_metrics.render(statistics.get("measures", [])),
+            )
+        )

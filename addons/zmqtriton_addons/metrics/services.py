@@ -1,0 +1,42 @@
+"""The figures of local services on the page, whose processes are asked at each scrape, at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.gateway import Gateway
+
+#: Returns the text of one service.
+Figures = Callable[[], Awaitable[str]]
+#: A page without the figures of one is better than none.
+_WITHIN_S = 1.0
+
+
+async def render(services: Iterable[Figures]) -> str:
+    """Return the text of all that answer in time."""
+    return "".join(await asyncio.gather(*map(_in_time, services)))
+
+
+async def _in_time(figures: Figures) -> str:
+    try:
+        return await asyncio.wait_for(figures(), _WITHIN_S)
+    except (OSError, Unavailable, asyncio.TimeoutError):
+        return ""  # it is being replaced
+
+
+def at_socket(gateway: Gateway, service: str, question: bytes = b"") -> Figures:
+    """Return the function that gets the text from the socket of a service."""
+    path = local_service_path(gateway.settings.server.runtime_directory, service)
+
+    async def ask() -> str:
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(question)
+            return (await reader.read()).decode()
+        finally:
+            writer.close()
+
+    return ask
