@@ -103,7 +103,7 @@ def connect() -> Connection:
     """
     import argparse  # here, as below: each command line imports this module
 
-    from zmqtriton.control_client.client import NoServerError
+    from zmqtriton.control_client import NoServerError
     from zmqtriton.embedded.connection import connect_by
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

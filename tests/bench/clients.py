@@ -250,7 +250,7 @@ def door(port: int, floats: int = 16) -> Plan:
 @functools.cache
 def _door(port: int) -> str:
     """The path of the door of the server with this port."""
-    from zmqtriton.control_client import client
+    from zmqtriton import control_client as client
 
     with client.connect(client.ServerSelector("", str(port))) as server:
         return server.identity.addresses["door"]

@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import psutil
 
+from tests.addons.ctl.system.commands import place
 from tests.addons.deploy import alerts
 from tests.addons.tools.system import broken_models
 from tests.support.browser import Browser
 from tests.support.loops.long_turns import long_turns
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import place
 
 _BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
 _CLIENTS, _PATIENCE_S = 4, 1.0

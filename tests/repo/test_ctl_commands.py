@@ -33,7 +33,7 @@ TESTED = {
     "::test_an_error_is_recorded_with_its_code",
     "completion": "addons/ctl/system/test_ctl_results.py"
     "::test_a_shell_completes_commands_and_models",
-    "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
+    "config": "addons/ctl/system/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "addons/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",
     "drain": "addons/draining/system/test_draining.py"
@@ -54,14 +54,15 @@ TESTED = {
     "fleet unload": _CHANGES_A_FLEET,
     "infer": "addons/ctl/system/test_ctl_infer.py::test_inputs_are_words_files_and_json",
     **dict.fromkeys(("jobs purge", "jobs retry"), _CHANGES_JOBS),
-    "load": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "load": "addons/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "log-settings": "protocols/test_settings.py"
     "::test_log_settings_are_shown_and_changed_by_the_command",
-    "logs": "operations/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
-    "models": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "logs": "addons/ctl/system/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
+    "models": "addons/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "proxy": "addons/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
-    "reload": "operations/test_ctl_upkeep.py::test_what_has_changed_is_reloaded_in_mode_none",
+    "reload": "addons/ctl/system/test_ctl_upkeep.py"
+    "::test_what_has_changed_is_reloaded_in_mode_none",
     "replay": "addons/capture/system/test_day.py"
     "::test_a_day_replays_equal_on_a_new_process_and_a_changed_model_is_found",
     "repository register": "loads/test_lifecycle.py"
@@ -69,7 +70,7 @@ TESTED = {
     "repository unregister": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "replace": "replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "restart": "operations/test_ctl.py::test_a_model_is_restarted",
+    "restart": "addons/ctl/system/test_ctl.py::test_a_model_is_restarted",
     "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
     "servers": "addons/ctl/system/test_ctl_results.py"
     "::test_results_are_documents_where_they_are_asked_for",
@@ -78,13 +79,13 @@ TESTED = {
         "addons/sleeping/test_sleeping_models.py"
         "::test_a_sleeping_model_gives_its_memory_back_and_wakes_up_for_a_request",
     ),
-    "stacks": "operations/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
+    "stacks": "addons/ctl/system/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
     "stats": "addons/ctl/system/test_ctl_infer.py::test_statistics_have_rates_and_means",
-    "status": "operations/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
+    "status": "addons/ctl/system/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
     "top": "addons/ctl/system/test_ctl_infer.py::test_the_live_view_ends_with_q",
     "undrain": "addons/draining/system/test_draining.py"
     "::test_a_model_that_drains_is_not_ready_and_answers",
-    "unload": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "unload": "addons/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "wait": "addons/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.

@@ -73,7 +73,7 @@ def test_the_server_speaks_for_itself_and_ends_as_a_whole() -> None:
 
 def test_ctl_looks_where_the_unit_has_the_sockets() -> None:
     (name,) = settings()["RuntimeDirectory"]
-    client = (ROOT / "zmqtriton" / "control_client" / "client.py").read_text("utf-8")
+    client = (ROOT / "zmqtriton" / "control_client.py").read_text("utf-8")
 
     assert f'Path("/run/{name}")' in client
     assert ["0710"] == settings()["RuntimeDirectoryMode"]

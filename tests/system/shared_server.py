@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 
 class SharedServer(Server):

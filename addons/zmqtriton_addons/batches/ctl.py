@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import CommandGroup, format_duration, print_document, print_table, with_format
+from zmqtriton_addons.ctl import (
+    CommandGroup,
+    format_duration,
+    print_document,
+    print_table,
+    with_format,
+)
 from zmqtriton_addons.jobs.ctl import ask_jobs
 
 _HEADER = ("Batch", "State", "Age", "Answered", "Failed", "Token", "Endpoint", "Input")

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import EXIT_REFUSED, exit_on_error, print_result, print_table, with_format
 from zmqtriton.embedded import Server, connect
 from zmqtriton_addons.capture.records import read
 from zmqtriton_addons.capture.replaying import (
@@ -21,6 +20,7 @@ from zmqtriton_addons.capture.replaying import (
     in_order_of_time,
 )
 from zmqtriton_addons.capture.replaying import replay as send_again
+from zmqtriton_addons.ctl import EXIT_REFUSED, exit_on_error, print_result, print_table, with_format
 from zmqtriton_floor.errors import NotFound
 
 

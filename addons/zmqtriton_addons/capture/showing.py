@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import click
 
-from zmqtriton.ctl import exit_on_error, print_document, print_table, with_format
 from zmqtriton_addons.capture.records import Record, read, v2_request
+from zmqtriton_addons.ctl import exit_on_error, print_document, print_table, with_format
 from zmqtriton_floor.errors import NotFound
 
 _COLUMNS = {

@@ -1,1 +1,47 @@
-"""Commands of `zmqtriton-ctl` that show, steer and ask; a server runs without them."""
+"""`zmqtriton-ctl`: shows what a running server on this machine does, and commands it.
+
+Talks over the control socket in the server's runtime directory, and needs nothing else of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for other rooms, by module.
+_NAMES = {
+    "asking": "EXIT_REFUSED check_name exit_on_error explain run_with_client",
+    "live_line": "LiveLine",
+    "loading": "shown_load",
+    "output": "form_option print_document print_error print_note print_result with_format",
+    "process_use": "format_bytes use_of_models",
+    "selecting": "MODEL CommandGroup",
+    "status": "describe_log needs_attention",
+    "tables": "format_duration print_table shorten terminal_width",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton_addons.ctl.asking import (
+        EXIT_REFUSED,
+        check_name,
+        exit_on_error,
+        explain,
+        run_with_client,
+    )
+    from zmqtriton_addons.ctl.live_line import LiveLine
+    from zmqtriton_addons.ctl.loading import shown_load
+    from zmqtriton_addons.ctl.output import (
+        form_option,
+        print_document,
+        print_error,
+        print_note,
+        print_result,
+        with_format,
+    )
+    from zmqtriton_addons.ctl.process_use import format_bytes, use_of_models
+    from zmqtriton_addons.ctl.selecting import MODEL, CommandGroup
+    from zmqtriton_addons.ctl.status import describe_log, needs_attention
+    from zmqtriton_addons.ctl.tables import format_duration, print_table, shorten, terminal_width
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     EXIT_REFUSED,
     MODEL,
     CommandGroup,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     MODEL,
     check_name,
     print_note,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, NoServerError, connect
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     EXIT_REFUSED,
     CommandGroup,
     LiveLine,

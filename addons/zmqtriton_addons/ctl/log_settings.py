@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S
-from zmqtriton.ctl import print_result, run_with_client, with_format
+from zmqtriton_addons.ctl import print_result, run_with_client, with_format
 
 
 @click.command("log-settings")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     EXIT_REFUSED,
     MODEL,
     check_name,

@@ -22,14 +22,8 @@ from typing import Any
 import click
 
 from zmqtriton import systemd
-from zmqtriton.control_client import (
-    QUICK_TIMEOUT_S,
-    Client,
-    NoServerError,
-    ServerSelector,
-    connect,
-)
-from zmqtriton.ctl import print_note, print_result, run_with_client, with_format
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton_addons.ctl import print_note, print_result, run_with_client, with_format
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_EVERY_S = 0.2

@@ -7,7 +7,7 @@ import os
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S
-from zmqtriton.ctl import CommandGroup, print_result, run_with_client, with_format
+from zmqtriton_addons.ctl import CommandGroup, print_result, run_with_client, with_format
 
 
 @click.group(cls=CommandGroup)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import Client
-from zmqtriton.ctl import MODEL, check_name, print_document, run_with_client, with_format
+from zmqtriton_addons.ctl import MODEL, check_name, print_document, run_with_client, with_format
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl import MODEL, check_name, print_result, run_with_client, with_format
+from zmqtriton_addons.ctl import MODEL, check_name, print_result, run_with_client, with_format
 from zmqtriton_floor.errors import NotFound
 
 #: The form in which Python writes them.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     MODEL,
     check_name,
     format_bytes,

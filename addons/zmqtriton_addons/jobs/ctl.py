@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     CommandGroup,
     format_bytes,
     format_duration,

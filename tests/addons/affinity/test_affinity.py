@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
 from tests.support.scripted import add_model, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

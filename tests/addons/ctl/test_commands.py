@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ctl.fake_server import FakeServer, run
+from tests.addons.ctl.fake_server import FakeServer, run
 
 
 def a_line(number: int, text: str) -> dict[str, Any]:

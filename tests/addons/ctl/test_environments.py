@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ctl.fake_server import FakeServer, run
+from tests.addons.ctl.fake_server import FakeServer, run
 from tests.support.reports import Reports
 from zmqtriton.environments.cache import BUILT, EnvironmentCache
 

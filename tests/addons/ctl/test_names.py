@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.ctl.fake_server import FakeServer, run
-from zmqtriton.ctl import asking
-from zmqtriton_addons.ctl import drains
+from tests.addons.ctl.fake_server import FakeServer, run
+from zmqtriton_addons.ctl import asking, drains
 
 #: A model without lines in the log.
 LINES: dict[str, Any] = {"lines": [], "last": 0, "lost": 0}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ctl.fake_server import STATUS, FakeServer, run
+from tests.addons.ctl.fake_server import STATUS, FakeServer, run
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.ctl.fake_server import run
+from tests.addons.ctl.fake_server import run
 from zmqtriton_addons.ctl.statistics import Rates, compute_rates
 
 

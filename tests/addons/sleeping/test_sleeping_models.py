@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.server import Server
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

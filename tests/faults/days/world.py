@@ -21,7 +21,7 @@ from tests.faults.days.judging import Timeline
 from tests.faults.days.nemesis import Nemesis
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client.client import NoServerError, ServerSelector, connect
+from zmqtriton.control_client import NoServerError, ServerSelector, connect
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: The model whose state answers tell, and one that comes and goes.

@@ -27,6 +27,7 @@ from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.faults.attacks.honest import Ask, Machine, honest_clients, percentiles
 from tests.faults.figures import print_figure
 from tests.faults.mixed_clients import RIGHT, GrpcClient, HttpClient
@@ -36,7 +37,6 @@ from tests.support.server import MODELS_DIRECTORY, Server, ask_add_sub
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
 from tests.support.waits.full_pipe import FullPipe
-from tests.system.operations.commands import ctl
 
 #: How many servers are tried.
 COUNT = 3

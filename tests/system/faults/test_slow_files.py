@@ -14,7 +14,7 @@ import pytest
 from tests.support.server import MODELS_DIRECTORY, Server, ask_add_sub
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
-from zmqtriton.control_client.client import Client, ServerSelector, connect
+from zmqtriton.control_client import Client, ServerSelector, connect
 
 pytestmark = pytest.mark.system
 

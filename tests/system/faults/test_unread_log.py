@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scripted import generate
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 from tests.support.waits.full_pipe import FullPipe
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

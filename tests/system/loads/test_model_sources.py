@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tritonclient.http as http_client
 
+from tests.addons.ctl.system.commands import ctl
 from tests.conftest import skip_missing
 from tests.support.clients import infer_inputs
 from tests.support.model_sources import Hub, Registry, layer
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

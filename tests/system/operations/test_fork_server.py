@@ -20,10 +20,10 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.clients import infer_inputs
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scraping import read_series
 from tests.support.scripted import GATE, add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

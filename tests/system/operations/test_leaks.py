@@ -7,10 +7,10 @@ import re
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 
 pytestmark = pytest.mark.system
 

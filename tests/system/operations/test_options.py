@@ -16,9 +16,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system

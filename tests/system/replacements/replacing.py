@@ -16,7 +16,7 @@ from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import Way
 from tests.support.server import Server
-from zmqtriton.control_client.client import ServerSelector, connect_all
+from zmqtriton.control_client import ServerSelector, connect_all
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
 #: One of each protocol, and streams that are open meanwhile.

@@ -19,7 +19,7 @@ import pytest
 from tests.faults.replacements.ways import ByTakeOver, InOneDirectory
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL, pid_of, pids_in
-from zmqtriton.control_client.client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector, connect
 
 pytestmark = pytest.mark.system
 

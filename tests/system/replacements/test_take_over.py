@@ -19,7 +19,7 @@ from tests.faults.replacements.ways import ByTakeOver
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL, begin_stream, load_with_code, output_of
-from zmqtriton.control_client.client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system

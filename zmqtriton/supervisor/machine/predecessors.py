@@ -11,8 +11,8 @@ import os
 import socket
 from pathlib import Path
 
+from zmqtriton import control_client as control
 from zmqtriton import systemd
-from zmqtriton.control_client import client as control
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.directories.runtime import named_directory
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports

@@ -8,8 +8,15 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Answer, Client, HttpService, RefusedRequest
-from zmqtriton.ctl import check_name, form_option, print_document, run_with_client, terminal_width
+from zmqtriton.control_client import Client
+from zmqtriton_addons.ctl import (
+    check_name,
+    form_option,
+    print_document,
+    run_with_client,
+    terminal_width,
+)
+from zmqtriton_addons.ctl.http_service import Answer, HttpService, RefusedRequest
 from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
 from zmqtriton_addons.ctl.inferring.requests import HEADER_LENGTH, PreparedRequest
 from zmqtriton_floor.errors import DeadlineExceeded

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client import Client, HttpService, find_url, parse_headers
-from zmqtriton.ctl import MODEL
+from zmqtriton.control_client import Client
+from zmqtriton_addons.ctl import MODEL
+from zmqtriton_addons.ctl.http_service import HttpService, find_url, parse_headers
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest, model_path, prepare, read_json
 
 _PARAMETERS = (

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from zmqtriton.control_client import HttpService
+from zmqtriton_addons.ctl.http_service import HttpService
 from zmqtriton_floor.errors import InvalidArgument
 
 HEADER_LENGTH = "Inference-Header-Content-Length"

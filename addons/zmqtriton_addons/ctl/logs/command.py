@@ -15,7 +15,7 @@ import click
 
 from zmqtriton import standard_output
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     MODEL,
     check_name,
     print_document,

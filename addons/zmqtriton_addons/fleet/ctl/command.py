@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client import parse_headers
-from zmqtriton.ctl import (
+from zmqtriton_addons.ctl import (
     EXIT_REFUSED,
     CommandGroup,
     exit_on_error,
@@ -22,6 +21,7 @@ from zmqtriton.ctl import (
     print_table,
     with_format,
 )
+from zmqtriton_addons.ctl.http_service import parse_headers
 from zmqtriton_addons.ctl.inferring.options import RequestOptions
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
 from zmqtriton_addons.fleet.servers import rolling, sources

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import parse_headers
-from zmqtriton.ctl import exit_on_error
+from zmqtriton_addons.ctl import exit_on_error
+from zmqtriton_addons.ctl.http_service import parse_headers
 from zmqtriton_addons.fleet.proxies import envoy, haproxy
 from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
 from zmqtriton_addons.fleet.proxies.haproxy_commands import HaproxyCommands

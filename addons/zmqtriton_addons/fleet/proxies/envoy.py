@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.yaml_text import yaml_lines
+from zmqtriton_addons.ctl.yaml_text import yaml_lines
 from zmqtriton_addons.fleet.proxies.layout import BALANCE_FACTOR, Group, Layout, split_address
 from zmqtriton_addons.fleet.servers.nodes import Node
 

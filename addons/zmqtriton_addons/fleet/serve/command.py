@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zmqtriton.yaml_text import yaml_lines
+from zmqtriton_addons.ctl.yaml_text import yaml_lines
 from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
 
 _LOOK_EVERY_S = 0.5

@@ -13,7 +13,8 @@ from typing import Any
 
 from ray import serve
 
-from zmqtriton.control_client import HttpService, NoServerError
+from zmqtriton.control_client import NoServerError
+from zmqtriton_addons.ctl.http_service import HttpService
 from zmqtriton_addons.fleet.serve import register, scaling
 from zmqtriton_addons.fleet.serve.groups import Models, change_of
 from zmqtriton_addons.fleet.serve.ingress import Entrance

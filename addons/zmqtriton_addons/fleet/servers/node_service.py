@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from zmqtriton.control_client import Answer, HttpService, NoServerError, RefusedRequest
+from zmqtriton.control_client import NoServerError
+from zmqtriton_addons.ctl.http_service import Answer, HttpService, RefusedRequest
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import ZmqTritonError
 

@@ -11,14 +11,8 @@ from urllib.parse import unquote
 import click
 
 import zmqtriton_protos
-from zmqtriton.control_client import (
-    Client,
-    HttpService,
-    NoServerError,
-    RefusedRequest,
-    find_address,
-)
-from zmqtriton.ctl import (
+from zmqtriton.control_client import Client, NoServerError
+from zmqtriton_addons.ctl import (
     EXIT_REFUSED,
     LiveLine,
     check_name,
@@ -28,6 +22,7 @@ from zmqtriton.ctl import (
     print_table,
     run_with_client,
 )
+from zmqtriton_addons.ctl.http_service import HttpService, RefusedRequest, find_address
 from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
 from zmqtriton_addons.tools.benching import judgement

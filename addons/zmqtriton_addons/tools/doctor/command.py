@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from zmqtriton.ctl import EXIT_REFUSED, exit_on_error, print_document, with_format
 from zmqtriton.findings import Finding, Severity
+from zmqtriton_addons.ctl import EXIT_REFUSED, exit_on_error, print_document, with_format
 
 _FIELDS = ("severity", "text", "advice", "commands")
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}

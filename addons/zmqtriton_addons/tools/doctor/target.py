@@ -19,8 +19,8 @@ from zmqtriton.control_client import (
     connect,
     find_directories,
 )
-from zmqtriton.ctl import describe_log, explain
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
+from zmqtriton_addons.ctl import describe_log, explain
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
 from zmqtriton_addons.tools.doctor.subjects.systemd import read_unit_options

@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
-from zmqtriton.ctl import (
+from zmqtriton.findings import Finding, Severity
+from zmqtriton_addons.ctl import (
     MODEL,
     LiveLine,
     needs_attention,
@@ -21,7 +22,6 @@ from zmqtriton.ctl import (
     run_with_client,
     with_format,
 )
-from zmqtriton.findings import Finding, Severity
 from zmqtriton_addons.ctl.stacks import read_stacks
 from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.directories import Directories

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zmqtriton.ctl import format_duration
 from zmqtriton.findings import Finding
+from zmqtriton_addons.ctl import format_duration
 from zmqtriton_addons.tools.explaining.places import find_place
 from zmqtriton_addons.tools.explaining.sharing import Memory
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zmqtriton.ctl import format_bytes, format_duration
 from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton_addons.ctl import format_bytes, format_duration
 from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton.ctl import format_duration
 from zmqtriton.findings import Finding, error, warning
+from zmqtriton_addons.ctl import format_duration
 from zmqtriton_addons.tools.explaining.causes import Explanation, explain_text
 from zmqtriton_addons.tools.explaining.facts import (
     PACE,

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.addons.batches.requests import CHAT, line, text_of
+from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.addons.jobs.asking import ask, soon
 from tests.conftest import Later, find_tool
 from tests.support.journal import read_journal
 from tests.support.server import Server
-from tests.system.operations.commands import OPTION, ctl
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
 

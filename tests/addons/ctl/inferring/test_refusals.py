@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.control_client.answering import answering
-from tests.ctl.fake_server import FakeServer, run
+from tests.addons.ctl.answering import answering
+from tests.addons.ctl.fake_server import FakeServer, run
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.addons.ctl.system.commands import ctl, place
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl, place
 
 pytestmark = pytest.mark.system
 

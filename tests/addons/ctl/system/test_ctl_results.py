@@ -18,13 +18,13 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
+from tests.addons.ctl.system.commands import ctl, place
 from tests.faults.canaries import add_version
 from tests.faults.stamps import MODEL, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl, place
-from zmqtriton.ctl.live_line import LiveLine
 from zmqtriton.ctl.main import cli
+from zmqtriton_addons.ctl.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 

@@ -26,7 +26,7 @@ from tests.support.journal import (
 )
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client import client as ctl
+from zmqtriton import control_client as ctl
 
 pytestmark = pytest.mark.system
 

@@ -444,7 +444,7 @@ def test_a_binder_that_leaves_finishes_what_it_has(shared: StandAlone) -> None:
 
 
 def test_only_a_guest_binds(shared: StandAlone) -> None:
-    from zmqtriton.control_client import client
+    from zmqtriton import control_client as client
 
     arguments = {"model": "x", "binding": 1, "parameters": {"config": json.dumps(CONFIG)}}
     pid = str(shared.pids()["supervisor"][0])

@@ -14,7 +14,7 @@ import pytest
 from tests.addons.fleet.announcing.receiver import Receiver
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client.client import Client, ServerSelector, connect
+from zmqtriton.control_client import Client, ServerSelector, connect
 
 pytestmark = pytest.mark.system
 

@@ -25,7 +25,7 @@ from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
 from tests.support.clients import infer_inputs
 from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
-from zmqtriton.control_client.client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector, connect
 
 pytestmark = pytest.mark.system
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.addons.jobs.asking import add_journal, ask, ended, journal_body, soon, submit
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
-from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.addons.jobs.asking import (
     add_journal,
     ask,
@@ -28,7 +29,6 @@ from tests.addons.jobs.asking import (
 from tests.addons.jobs.webhook_receiver import KEY, SECRET, App, webhook_options
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import ROOT, Server, free_ports
-from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 

@@ -14,10 +14,10 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
+from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.addons.token_metrics.system.test_token_metrics import CONFIG, MODEL
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
 

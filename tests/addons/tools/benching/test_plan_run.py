@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_client.answering import answering
+from tests.addons.ctl.answering import answering
 from tests.support.certificates import Authority
 from zmqtriton_addons.tools.benching import connections
 from zmqtriton_addons.tools.benching.connections import RequestFailed, make_connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.control_client.http_service import HttpService
+from zmqtriton_addons.ctl.http_service import HttpService
 from zmqtriton_addons.tools.benching.command import ServerStatistics
 from zmqtriton_addons.tools.benching.results import Measurement, make_row, server_totals
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.tools.doctor.findings import texts, write
-from zmqtriton.control_client.client import NoServerError, ServerSelector
+from zmqtriton.control_client import NoServerError, ServerSelector
 from zmqtriton.findings import Finding, Severity, error, note, warning
 from zmqtriton_addons.tools.doctor.examination import examine, list_subjects
 from zmqtriton_addons.tools.doctor.subjects import environments, servers

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 

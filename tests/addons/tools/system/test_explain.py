@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.addons.deploy import alerts
 from tests.addons.tools.system import broken_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, ServerIdentity
-from zmqtriton.ctl import process_use
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.selecting import MODEL
-from zmqtriton.ctl.status import model_row, only_model, print_status
-from zmqtriton.ctl.tables import print_table
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, ServerIdentity
+from zmqtriton_addons.ctl import process_use
+from zmqtriton_addons.ctl.asking import check_name, run_with_client
+from zmqtriton_addons.ctl.output import print_result, with_format
+from zmqtriton_addons.ctl.selecting import MODEL
+from zmqtriton_addons.ctl.status import model_row, only_model, print_status
+from zmqtriton_addons.ctl.tables import print_table
 from zmqtriton_floor.errors import Unavailable
 
 
@@ -113,8 +113,7 @@ def _read_config(client: Client, model: str, version: int | None) -> dict[str, A
 
 def _to_text(document: dict[str, Any]) -> str:
     # only now: it reads protobuf definitions
-    from zmqtriton.config.document import to_text
-    from zmqtriton.config.pbtxt import parse_json
+    from zmqtriton.config import parse_json, to_text
 
     return to_text(parse_json(json.dumps(document)))
 

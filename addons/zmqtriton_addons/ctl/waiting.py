@@ -7,18 +7,11 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import (
-    QUICK_TIMEOUT_S,
-    Client,
-    NoServerError,
-    ServerSelector,
-    connect,
-)
-from zmqtriton.ctl.explanations import explain
-from zmqtriton.ctl.failing import exit_on_error
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.selecting import MODEL
-from zmqtriton.ctl.status import needs_attention
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton_addons.ctl.asking import exit_on_error, explain
+from zmqtriton_addons.ctl.output import print_result, with_format
+from zmqtriton_addons.ctl.selecting import MODEL
+from zmqtriton_addons.ctl.status import needs_attention
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_EVERY_S = 0.2

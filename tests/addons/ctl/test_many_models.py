@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.ctl.fake_server import STATUS, FakeServer, run
+from tests.addons.ctl.fake_server import STATUS, FakeServer, run
 
 MANY = [{"name": f"m{n}", "version": "1", "state": "UNAVAILABLE"} for n in range(200)]
 

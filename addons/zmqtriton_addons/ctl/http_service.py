@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton.control_client.client import Client, NoServerError
+from zmqtriton.control_client import Client, NoServerError
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
 
 #: Where a server listens everywhere, it listens on loopback.

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.yaml_text import yaml_lines
+from zmqtriton_addons.ctl.yaml_text import yaml_lines
 
 FORMS = ("table", "json", "yaml")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.ctl.fake_server import STATUS, FakeServer, run
-from zmqtriton.control_client import client as client_module
+from tests.addons.ctl.fake_server import STATUS, FakeServer, run
+from zmqtriton import control_client as client_module
 
 
 def identity(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from zmqtriton.control_client.client import NoServerError, ServerSelector, connect
+from zmqtriton.control_client import NoServerError, ServerSelector, connect
 from zmqtriton_floor.errors import ZmqTritonError, closest_match
 
 _OPTIONS = ("--server", "--runtime-directory")

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from zmqtriton.ctl.output import chosen_form, print_note
+from zmqtriton_addons.ctl.output import chosen_form, print_note
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ctl.fake_server import run
+from tests.addons.ctl.fake_server import run
 from tests.environments.test_prepare import wheel
-from zmqtriton.ctl.live_line import LiveLine
+from zmqtriton_addons.ctl.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 

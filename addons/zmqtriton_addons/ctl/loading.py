@@ -9,17 +9,11 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import (
-    QUICK_TIMEOUT_S,
-    Client,
-    NoServerError,
-    ServerSelector,
-    connect,
-)
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.live_line import LiveLine
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.selecting import MODEL
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton_addons.ctl.asking import check_name, run_with_client
+from zmqtriton_addons.ctl.live_line import LiveLine
+from zmqtriton_addons.ctl.output import print_result, with_format
+from zmqtriton_addons.ctl.selecting import MODEL
 from zmqtriton_floor.errors import ZmqTritonError
 
 _PROGRESS_EVERY_S = 0.5

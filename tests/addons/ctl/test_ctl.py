@@ -17,13 +17,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.ctl.fake_server import STATUS, FakeServer, run
-from zmqtriton.control_client.client import NoServerError, connect
-from zmqtriton.ctl import process_use, tables
+from tests.addons.ctl.fake_server import STATUS, FakeServer, run
+from zmqtriton.control_client import NoServerError, connect
 from zmqtriton.ctl.main import cli
-from zmqtriton.ctl.output import print_document
-from zmqtriton.ctl.process_use import Use
-from zmqtriton.ctl.selecting import move_to_front, parse_server
+from zmqtriton_addons.ctl import process_use, tables
+from zmqtriton_addons.ctl.output import print_document
+from zmqtriton_addons.ctl.process_use import Use
+from zmqtriton_addons.ctl.selecting import move_to_front, parse_server
 from zmqtriton_floor.errors import InvalidArgument
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.control_client.answering import answering
-from zmqtriton.control_client.client import NoServerError
-from zmqtriton.control_client.http_service import (
+from tests.addons.ctl.answering import answering
+from zmqtriton.control_client import NoServerError
+from zmqtriton_addons.ctl.http_service import (
     Answer,
     HttpService,
     RefusedRequest,

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import (
+from zmqtriton.control_client import (
     Client,
     NoServerError,
     ServerSelector,
     connect_all,
     identify,
 )
-from zmqtriton.ctl.failing import exit_on_error
-from zmqtriton.ctl.output import print_result, with_format
-from zmqtriton.ctl.tables import format_duration, print_table
+from zmqtriton_addons.ctl.asking import exit_on_error
+from zmqtriton_addons.ctl.output import print_result, with_format
+from zmqtriton_addons.ctl.tables import format_duration, print_table
 
 _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 

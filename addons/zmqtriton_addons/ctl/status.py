@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import ServerIdentity
-from zmqtriton.ctl.asking import unknown_model
-from zmqtriton.ctl.process_use import format_bytes
-from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
+from zmqtriton.control_client import ServerIdentity
+from zmqtriton_addons.ctl.asking import unknown_model
+from zmqtriton_addons.ctl.process_use import format_bytes
+from zmqtriton_addons.ctl.tables import format_duration, print_table, terminal_width
 from zmqtriton_floor.reasons import AT_REST
 
 #: States of models that need no attention.

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.addons.ctl.system.commands import ctl, place
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
-from tests.system.operations.commands import ctl, place
 from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.ctl.live_line import LiveLine
-from zmqtriton.ctl.loading import describe
+from zmqtriton_addons.ctl.live_line import LiveLine
+from zmqtriton_addons.ctl.loading import describe
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(

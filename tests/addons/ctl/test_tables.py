@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.ctl import tables
+from zmqtriton_addons.ctl import tables
 
 HEADER = ("Model", "State", "Reason")
 ROWS = [("a", "READY", ""), ("b", "UNAVAILABLE", "Error: no\n\nAt:\n  model.py(1)\n")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ctl.fake_server import FakeServer, run
+from tests.addons.ctl.fake_server import FakeServer, run
 
 
 def test_the_status_tells_an_execution_that_lasts(server: FakeServer) -> None:
