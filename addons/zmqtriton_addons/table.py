@@ -56,6 +56,8 @@ TABLES: dict[str, dict[str, str]] = {
         "wake": "zmqtriton_addons.sleeping.ctl:wake",
     },
     "zmqtriton.http": {
+        # the first, since others take its routes for others of the server
+        "generate": "zmqtriton_addons.generate.extension:EXTENSION",
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
         "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
         "web_sockets": "zmqtriton_addons.web_sockets.extension:EXTENSION",

@@ -263,6 +263,20 @@ LAYERS = (
         "writes the kernel's files, and decides nothing",
     ),
     Layer(
+        "zmqtriton_addons.generate",
+        (
+            _FLOOR,
+            "zmqtriton_addons.generate",
+            "zmqtriton_frontends.entrance",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+        ),
+        ("falcon",),
+        "is a form of infer",
+    ),
+    Layer(
         "zmqtriton_addons.grpcio",
         (
             _FLOOR,
@@ -657,6 +671,7 @@ LAYERS = (
         "zmqtriton_addons.web_apis.openai",
         (
             _FLOOR,
+            "zmqtriton_addons.generate.events",
             "zmqtriton_addons.web_apis.openai",
             "zmqtriton_addons.web_apis.templates",
             "zmqtriton_addons.web_sockets",

@@ -20,10 +20,9 @@ _NAMES = {
     "RouteDescriptions array_of extensions object_of schema_named",
     "inference.binary": "JSON_LENGTH_HEADER",
     "inference.http_entrance": "HttpEntrance",
-    "inference.infer": "Inference",
-    "inference.json_tensors": "json_to_bytes",
+    "inference.infer": "Inference JSON_LENGTH",
+    "inference.json_tensors": "json_from_bytes json_to_bytes",
     "inference.response_encoding": "ResponseFormat size_of_response",
-    "inference.server_sent_events": "Events",
     "server.upgraded": "Upgraded",
 }
 
@@ -48,13 +47,12 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
     from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance
-    from zmqtriton_frontends.http_api.inference.infer import Inference
-    from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
+    from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Inference
+    from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes, json_to_bytes
     from zmqtriton_frontends.http_api.inference.response_encoding import (
         ResponseFormat,
         size_of_response,
     )
-    from zmqtriton_frontends.http_api.inference.server_sent_events import Events
     from zmqtriton_frontends.http_api.server.upgraded import Upgraded
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

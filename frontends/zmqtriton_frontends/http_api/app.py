@@ -28,9 +28,7 @@ from zmqtriton_frontends.http_api.control.shared_memory import routes as shared_
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.asgi_inference import AsgiInferences
-from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.http_api.inference.infer_stream import InferStream
 from zmqtriton_frontends.http_api.server.inference_heads import (
     MAX_MODEL_NAME_BYTES,
     InferenceHeads,
@@ -39,7 +37,7 @@ from zmqtriton_frontends.http_api.server.inference_heads import (
 
 def routes(gateway: Gateway) -> list[Route]:
     inference, metadata, repository = Inference(gateway), Metadata(gateway), Repository(gateway)
-    generate, settings = Generate(inference), Settings(gateway)
+    settings = Settings(gateway)
     fixed = [
         Route("GET", "/v2/health/live", "health", metadata.live),
         Route("GET", "/v2/health/ready", "health", metadata.ready),
@@ -73,9 +71,6 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/stats", "statistics", metadata.statistics),
         Route("GET", "/load", "statistics", metadata.model_load),
         Route("POST", "/infer", "inference", AsgiInferences(inference).infer),
-        Route("POST", "/generate", "inference", generate.generate),
-        Route("POST", "/generate_stream", "inference", generate.generate_stream),
-        Route("POST", "/infer_stream", "inference", InferStream(inference).infer_stream),
     ]
     fixed += shared_memory_routes(gateway)
     table = fixed + [

@@ -8,7 +8,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS Options check_parameter_name",
+    "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS Options check_parameter_name "
+    "reported texts_of",
     "catalogue": "Canary Catalogue ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         Copy,
         Options,
         check_parameter_name,
+        reported,
+        texts_of,
     )
     from zmqtriton_frontends.inference.catalogue import (
         Canary,

@@ -9,10 +9,11 @@ import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
 from zmqtriton_addons.cockpit.description import Description, all_operations
+from zmqtriton_addons.generate import request as generate_request
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
-from zmqtriton_frontends.http_api.inference import generate_request, infer_request
+from zmqtriton_frontends.http_api.inference import infer_request
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import falcon.asgi
 
+from zmqtriton_addons.generate.events import Events
 from zmqtriton_addons.web_apis.openai import abilities, requests
 from zmqtriton_addons.web_apis.openai.calls import Calls, together
 from zmqtriton_addons.web_apis.openai.choices import ChoiceRules, Choices
@@ -32,7 +33,7 @@ from zmqtriton_addons.web_apis.templates.children import Children
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import Events, Request, size_of_response
+from zmqtriton_frontends.http_api import Request, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
 

@@ -1,1 +1,1 @@
-"""Inference over HTTP: infer, generate, their bodies and encodings."""
+"""Inference over HTTP: infer, its bodies and encodings."""

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.datatypes import BY_NAME, Datatype
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
-from zmqtriton_floor.signature import Input
-from zmqtriton_frontends.http_api.inference import generate_request, json_documents
+from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.binary import Tail
 from zmqtriton_frontends.http_api.inference.infer_request import read
 from zmqtriton_frontends.inference.admission import Options
@@ -95,18 +94,3 @@ def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(inputs: Any, val
         return
 
     check_wire(request, options)
-
-
-@given(st.sampled_from([*BY_NAME.values()]), ODD_INPUT, ODD)
-def test_any_text_for_generate_is_refused_or_becomes_what_the_wire_can_carry(
-    datatype: Datatype, tensor: Any, value: Any
-) -> None:
-    text = json.dumps({"A": tensor["data"], "own": value}).encode()
-    declared = {"A": Input("A", datatype.number, (-1,), optional=False, fixed_size=None)}
-
-    try:
-        request = generate_request.read_text(text, declared)
-    except InvalidArgument:
-        return
-
-    check_wire(request, Options())

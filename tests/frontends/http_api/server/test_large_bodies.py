@@ -387,6 +387,7 @@ EVENT_BYTES = 4096
 STEP_BYTES = 256 << 10
 
 
+@pytest.mark.addons
 @scenario(run_scenario)
 async def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on(
     harness: HttpHarness, /

@@ -14,22 +14,19 @@ from functools import partial
 
 import falcon.asgi
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument
-from zmqtriton_frontends.entrance.ask import Ask, Content
-from zmqtriton_frontends.entrance.steps import reports
-from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.inference import generate_request, json_documents
-from zmqtriton_frontends.http_api.inference.generate_response import (
+from zmqtriton_addons.generate import request as generate_request
+from zmqtriton_addons.generate.events import Events
+from zmqtriton_addons.generate.response import (
     Writer,
     error_document,
 )
-from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.http_api.inference.server_sent_events import Events
-from zmqtriton_frontends.inference.admission import CheckedRequest, reported, texts_of
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_frontends.entrance import Ask, Content, are_wanted
+from zmqtriton_frontends.gateway import StreamItem
+from zmqtriton_frontends.http_api import Inference, Request
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns, reported, texts_of
 
 _NOT_ONE = InternalError(
     "generate expects model to produce exactly 1 response, use generate stream for model that "
@@ -111,7 +108,7 @@ class Generate:
         begun_ns: int,
     ) -> Ask:
         """Return a request whose model gets no headers, as in Triton."""
-        steps = self._inference.reports if reports.are_wanted(req.header) else ()
+        steps = self._inference.reports if are_wanted(req.header) else ()
         return Ask(
             *(target, read, req.header, None, req.grant, req.deadline_ns, begun_ns), steps=steps
         )

@@ -12,21 +12,19 @@ from typing import Any
 
 import falcon.asgi
 
+from zmqtriton_addons.generate.responders import Generate
+from zmqtriton_addons.generate.response import Writer
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.entrance.ask import Content
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.entrance import Content
+from zmqtriton_frontends.http_api import JSON_LENGTH, Request
 from zmqtriton_frontends.http_api.inference import (
     binary,
     infer_request,
     infer_response,
     json_documents,
 )
-from zmqtriton_frontends.http_api.inference.generate import Generate
-from zmqtriton_frontends.http_api.inference.generate_response import Writer
-from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.inference import ModelVersion, now_ns
 
 _ALL_JSON = infer_request.OutputForm({}, default=False)
 

@@ -26,8 +26,8 @@ COMPLETION = {"model": "text", "prompt": "x", "stream": True}
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        pytest.param("/v1/completions", COMPLETION, marks=pytest.mark.addons),
-        pytest.param("/v1/chat/completions", CHAT, marks=pytest.mark.addons),
+        ("/v1/completions", COMPLETION),
+        ("/v1/chat/completions", CHAT),
         ("/v2/models/text/generate_stream", {"text_input": "x"}),
         ("/v2/models/text/generate", {"text_input": "x"}),
     ],

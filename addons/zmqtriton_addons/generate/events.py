@@ -1,6 +1,6 @@
 """The body of a response of server-sent events: ready ones are sent in one chunk.
 
-Made by generate.py and by OpenAI's responders, iterated and closed by Falcon. It takes no more from
+Made by generate's and by OpenAI's responders, iterated and closed by Falcon. It takes no more from
 the gateway's stream while the connection is not writable, and closing it cancels the request.
 """
 
@@ -11,13 +11,13 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Generic, TypeVar
 
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_frontends.http_api.inference.generate_response import (
+from zmqtriton_addons.generate.response import (
     as_event,
     error_document,
     with_hint,
 )
-from zmqtriton_frontends.process.turns import TaskTurn
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_frontends.process import TaskTurn
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")

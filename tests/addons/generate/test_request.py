@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.frontends.http_api.fakes import tensor_config
-from zmqtriton_floor.datatypes import BY_NAME
+from tests.frontends.http_api.inference.test_infer_request import ODD, ODD_INPUT, check_wire
+from zmqtriton_addons.generate.request import read, read_bytes, read_text
+from zmqtriton_floor.datatypes import BY_NAME, Datatype
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.signature import Signature
+from zmqtriton_floor.signature import Input, Signature
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api.inference.generate_request import read, read_bytes, read_text
+from zmqtriton_frontends.inference.admission import Options
 
 FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
 
@@ -310,3 +315,18 @@ def test_a_body_needs_one_input_of_bytes(names: tuple[str, ...], said: str) -> N
 
     with pytest.raises(InvalidArgument, match=said):
         read_bytes(PICTURE, declarations)
+
+
+@given(st.sampled_from([*BY_NAME.values()]), ODD_INPUT, ODD)
+def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(
+    datatype: Datatype, tensor: Any, value: Any
+) -> None:
+    text = json.dumps({"A": tensor["data"], "own": value}).encode()
+    declared = {"A": Input("A", datatype.number, (-1,), optional=False, fixed_size=None)}
+
+    try:
+        request = read_text(text, declared)
+    except InvalidArgument:
+        return
+
+    check_wire(request, Options())

@@ -16,13 +16,13 @@ from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.http_api import json_to_bytes
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer_request import (
     MAX_PARAMETERS,
     request_id,
 )
-from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
-from zmqtriton_frontends.inference.admission import MAX_NAME, check_parameter_name
+from zmqtriton_frontends.inference import MAX_NAME, check_parameter_name
 
 #: The key whose members are read as if they stood at the top.
 _NESTED = "parameters"

@@ -11,12 +11,12 @@ from falcon.testing import Result
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, room_for_all
 from tests.support.streams import failure, final, item
+from zmqtriton_addons.generate.response import Writer
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.generate_response import Writer
 
 NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that "

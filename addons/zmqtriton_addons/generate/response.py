@@ -13,11 +13,10 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.gateway import StreamItem
+from zmqtriton_frontends.http_api import json_from_bytes, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes
-from zmqtriton_frontends.http_api.inference.response_encoding import size_of_response
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference import ModelVersion
 
 _Write = Callable[[dict[str, Any]], Sequence[bytes]]
 #: What stands before a document, and behind it.
