@@ -73,6 +73,7 @@ TABLES: dict[str, dict[str, str]] = {
         "access_log": "zmqtriton_addons.access_log.process",
         "capture": "zmqtriton_addons.capture.process",
         "door": "zmqtriton_addons.door.process",
+        "environments": "zmqtriton_addons.environments",
         "jobs": "zmqtriton_addons.jobs.process",
         "metrics": "zmqtriton_addons.metrics",
         "otlp_logs": "zmqtriton_addons.otlp_logs",

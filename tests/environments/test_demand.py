@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 import zmqtriton_protos
-from zmqtriton.environments import ahead
 from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
     Environment,
@@ -19,7 +17,7 @@ from zmqtriton.environments.demand import (
     resolve_environment,
     variable_overrides,
 )
-from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, Unsupported
 
 
 def demand_of(
@@ -185,31 +183,3 @@ def test_an_interpreter_is_not_in_the_environment_of_the_server() -> None:
 
     assert {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} == set(variables)
     assert {} == variable_overrides(SERVER_ENVIRONMENT, INHERITED)
-
-
-# ------------------------------------------------------------ without a server
-
-
-def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
-    for name, config in (
-        ("plain", 'backend: "python"'),
-        ("wanting", 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "python3.9" } }'),
-        ("broken", "backend: ["),
-        ("whole", 'platform: "ensemble" ensemble_scheduling { }'),
-    ):
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1" / "model.py").touch()
-        (tmp_path / name / "config.pbtxt").write_text(config)
-
-    results = {
-        entry.model: entry.result for entry in ahead.read_environments(tmp_path, may_build=False)
-    }
-    alone = list(ahead.read_environments(tmp_path / "wanting", may_build=False))
-
-    assert SERVER_ENVIRONMENT == results["plain"]
-    assert EnvironmentSpec("interpreter", python="python3.9") == results["wanting"]
-    assert isinstance(results["broken"], ZmqTritonError)
-    assert [("wanting", results["wanting"], True)] == alone
-    with pytest.raises(NotFound):
-        list(ahead.read_environments(tmp_path / "nothing", may_build=False))
-    assert os.path.isdir(tmp_path / "plain")

@@ -771,10 +771,21 @@ LAYERS = (
         "zmqtriton.environments",
         (
             _FLOOR,
+            "zmqtriton.environments",
+            "zmqtriton.repository",
+        ),
+        (),
+        "is used with and without a running server",
+    ),
+    Layer(
+        "zmqtriton_addons.environments",
+        (
+            _FLOOR,
             "zmqtriton.config",
             "zmqtriton.environments",
             "zmqtriton.long_steps",
             "zmqtriton.repository",
+            "zmqtriton_addons.environments",
         ),
         (),
         "is used with and without a running server",
@@ -784,6 +795,7 @@ LAYERS = (
         (
             _FLOOR,
             f"{_AFFINITY}.problems",
+            "zmqtriton_addons.environments",
             "zmqtriton_addons.routes.names",
             "zmqtriton_addons.table",
             "zmqtriton_addons.tools.checking",
@@ -889,6 +901,7 @@ LAYERS = (
             "zmqtriton_addons.capture.command",
             "zmqtriton_addons.capture.judging",
             "zmqtriton_addons.ctl",
+            "zmqtriton_addons.environments",
             "zmqtriton_addons.token_metrics.rates",
         ),
         ("click", "numpy", "rich"),
@@ -916,6 +929,7 @@ LAYERS = (
         "zmqtriton_addons.tools.doctor",
         (
             _FLOOR,
+            "zmqtriton_addons.environments",
             "zmqtriton_addons.tools.doctor",
             "zmqtriton.command_line",
             "zmqtriton.control_client",

@@ -24,6 +24,7 @@ SURFACE = {
     "zmqtriton.config": "configurations: read, completed, judged and printed",
     "zmqtriton.environments": "the Python that a model asks for",
     "zmqtriton.repository": "models and versions in directories; their agents",
+    "zmqtriton.repository.file_state": "whether a file is as it was",
     "zmqtriton.store_places": "whether a repository is in a store",
     # programs that ask a server
     "zmqtriton.console": "tables for people",

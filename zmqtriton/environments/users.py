@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.environments.cache import IN_USE
+from zmqtriton.environments.places import IN_USE
 from zmqtriton_floor import prctl
 
 _PROBE_TIMEOUT_S = 30

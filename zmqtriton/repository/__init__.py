@@ -12,7 +12,7 @@ _NAMES = {
     "decisions": "Decision default_root",
     "scan": "CONFIG_FILE Promotion VersionSelection choose_versions find_config find_versions "
     "is_model_directory is_utf8_name misnamed_config_warnings no_model_text not_found_text "
-    "not_unique_text scan_model subdirectories",
+    "not_unique_text scan_model scan_repositories subdirectories",
 }
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         not_found_text,
         not_unique_text,
         scan_model,
+        scan_repositories,
         subdirectories,
     )
 else:

@@ -29,8 +29,9 @@ from zmqtriton_addons.ctl import (
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
-    from zmqtriton.environments import CacheEntry, EnvironmentCache, ModelEnvironment
     from zmqtriton.long_steps import StepProgress
+    from zmqtriton_addons.environments.ahead import ModelEnvironment
+    from zmqtriton_addons.environments.cache import CacheEntry, EnvironmentCache
 
 
 @click.group(cls=CommandGroup)
@@ -99,7 +100,8 @@ def prepare(
     server. Without any, all models of the running server are prepared.
     """
     # only now: the other commands do not need it
-    from zmqtriton.environments import EnvironmentCache, read_environments
+    from zmqtriton_addons.environments.ahead import read_environments
+    from zmqtriton_addons.environments.cache import EnvironmentCache
 
     results = []
     with exit_on_error():
@@ -120,7 +122,8 @@ def prepare(
 
 def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
-    from zmqtriton.environments import Environment, prepare_environment
+    from zmqtriton.environments import Environment
+    from zmqtriton_addons.environments.prepare import prepare_environment
 
     result = {"model": demand.model, "python": "", "error": ""}
     try:
@@ -187,7 +190,7 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
 @click.pass_context
 def list_entries(context: click.Context, form: str) -> None:
     """Show unpacked and built environments, and their sources."""
-    from zmqtriton.environments import EnvironmentCache
+    from zmqtriton_addons.environments.cache import EnvironmentCache
 
     with exit_on_error():
         entries = EnvironmentCache(context.meta["cache"]).entries()
@@ -208,7 +211,7 @@ def _row(entry: CacheEntry) -> Sequence[str]:
 @click.pass_context
 def clean(context: click.Context, form: str) -> None:
     """Remove all environments; models that need them make them again."""
-    from zmqtriton.environments import EnvironmentCache
+    from zmqtriton_addons.environments.cache import EnvironmentCache
 
     with exit_on_error():
         removed = EnvironmentCache(context.meta["cache"]).remove_all()

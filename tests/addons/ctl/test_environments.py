@@ -9,7 +9,7 @@ import pytest
 
 from tests.addons.ctl.fake_server import FakeServer, run
 from tests.support.reports import Reports
-from zmqtriton.environments.cache import BUILT, EnvironmentCache
+from zmqtriton_addons.environments.cache import BUILT, EnvironmentCache
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.ctl.fake_server import run
-from tests.environments.test_prepare import wheel
+from tests.addons.environments.test_prepare import wheel
 from zmqtriton_addons.ctl.live_line import LiveLine
 
 pytestmark = pytest.mark.system

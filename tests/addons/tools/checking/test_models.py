@@ -234,7 +234,9 @@ def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be_built_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zmqtriton.environments.programs.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "zmqtriton_addons.environments.programs.shutil.which", lambda *_, **__: None
+    )
     model = write(
         tmp_path,
         "m",

@@ -31,16 +31,21 @@ def role_command(
 
     `begun` is the memory that outlives brokers, for one of them.
     """
-    module = _MODULES.get(role) or addons.find(addons.PROCESSES, role.removeprefix(ADD_ON))
-    if module is None:
-        raise InternalError(f"the process '{role}' is an add-on that is not installed")
-    command = [sys.executable, "-m", module, "--lifeline", str(lifeline)]
+    command = _command_of(role, lifeline)
     if begun is not None:
         command += ["--begun", str(begun)]
     if role in _ROLES_WITH_SOCKET:
         for name, socket in sockets.items():
             command += [f"--{name}-socket" if name else "--socket", str(socket)]
     return command
+
+
+def _command_of(role: str, lifeline: int) -> list[str]:
+    """Return how a process is begun. Raises InternalError for an add-on's that is missing."""
+    module = _MODULES.get(role) or addons.find(addons.PROCESSES, role.removeprefix(ADD_ON))
+    if module is None:
+        raise InternalError(f"the process '{role}' is an add-on that is not installed")
+    return [sys.executable, "-m", module, "--lifeline", str(lifeline)]
 
 
 #: Modules must not be looked up in the directory in which the server was started. And numpy, by
@@ -94,5 +99,4 @@ def at_leisure(words: list[str]) -> list[str]:
 def environment_command(
     lifeline: int, model: str, cache: str, demand: EnvironmentSpec
 ) -> list[str]:
-    arguments = ["--lifeline", str(lifeline), model, cache, json.dumps(demand)]
-    return [sys.executable, "-m", "zmqtriton.environments", *arguments]
+    return [*_command_of("environments", lifeline), model, cache, json.dumps(demand)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from zmqtriton.environments.cache import default_root, lock_in_use
+from zmqtriton.environments.places import default_root, lock_in_use
 from zmqtriton.environments.users import downloads_directory, give_directory
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions

@@ -20,15 +20,13 @@ from zmqtriton.environments import (
     INTERPRETER,
     REQUIREMENTS,
     EnvironmentSpec,
-    ModelEnvironment,
-    candidate_paths,
     default_root,
-    find_uv,
     interpreter_path,
-    not_found_text,
-    read_environments,
 )
 from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton_addons.environments.ahead import ModelEnvironment, read_environments
+from zmqtriton_addons.environments.interpreters import candidate_paths, not_found_text
+from zmqtriton_addons.environments.programs import find_uv
 from zmqtriton_addons.tools.doctor.subjects.files import read_place
 from zmqtriton_floor.errors import ZmqTritonError
 

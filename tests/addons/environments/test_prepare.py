@@ -17,10 +17,8 @@ from pathlib import Path
 import pytest
 
 import zmqtriton_stub.probe
-from tests.environments.test_unpack import Member, file, link, pack
+from tests.addons.environments.test_unpack import Member, file, link, pack
 from tests.support.reports import Reports
-from zmqtriton.environments import interpreters, prepare, programs
-from zmqtriton.environments.cache import EnvironmentCache
 from zmqtriton.environments.demand import (
     ARCHIVE,
     INTERPRETER,
@@ -28,7 +26,9 @@ from zmqtriton.environments.demand import (
     Environment,
     EnvironmentSpec,
 )
-from zmqtriton.environments.prepare import build_environment, prepare_environment
+from zmqtriton_addons.environments import interpreters, prepare, programs
+from zmqtriton_addons.environments.cache import EnvironmentCache
+from zmqtriton_addons.environments.prepare import build_environment, prepare_environment
 from zmqtriton_floor.errors import InternalError
 
 pytestmark = pytest.mark.system
@@ -384,7 +384,7 @@ def test_without_a_network_uv_supplies_what_it_has_cached(
         pytest.param(
             "pip",
             marks=pytest.mark.long(
-                "environments/test_prepare.py::"
+                "addons/environments/test_prepare.py::"
                 "test_without_a_network_and_a_cache_the_reason_says_what_helps"
             ),
         ),

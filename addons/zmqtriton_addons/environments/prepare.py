@@ -16,9 +16,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 
-from zmqtriton.environments import programs
-from zmqtriton.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
-from zmqtriton.environments.demand import (
+from zmqtriton.environments import (
     ARCHIVE,
     DIRECTORY,
     REQUIREMENTS,
@@ -28,14 +26,16 @@ from zmqtriton.environments.demand import (
     interpreter_path,
     process_variables,
 )
-from zmqtriton.environments.interpreters import (
+from zmqtriton.long_steps import Reporter, StepProgress
+from zmqtriton_addons.environments import programs
+from zmqtriton_addons.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
+from zmqtriton_addons.environments.interpreters import (
     Interpreter,
     find_interpreter,
     probe,
     server_interpreter,
 )
-from zmqtriton.environments.unpack import ArchiveLimits, environment_root, unpack
-from zmqtriton.long_steps import Reporter, StepProgress
+from zmqtriton_addons.environments.unpack import ArchiveLimits, environment_root, unpack
 from zmqtriton_floor.errors import InternalError
 
 # ------------------------------------------------------ from requirements, with uv

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from tests.environments.test_unpack import file, pack
+from tests.addons.environments.test_unpack import file, pack
 from tests.support.waiting import eventually
 from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, EnvironmentSpec
 from zmqtriton.supervisor.machine.processes import commands

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.config.model_config import load_config
-from zmqtriton.environments.demand import Environment, EnvironmentSpec, resolve_environment
-from zmqtriton.repository.scan import (
+from zmqtriton.config import load_config
+from zmqtriton.environments import Environment, EnvironmentSpec, resolve_environment
+from zmqtriton.repository import (
     find_config,
     is_model_directory,
     scan_repositories,

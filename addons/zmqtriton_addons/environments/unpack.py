@@ -22,7 +22,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from zmqtriton.environments.demand import check_directory
+from zmqtriton.environments import check_directory
 from zmqtriton.long_steps import ByteCounter, Reporter, StepProgress
 from zmqtriton_floor.errors import InternalError, Unsupported
 

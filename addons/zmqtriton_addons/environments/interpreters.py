@@ -17,7 +17,7 @@ import sys
 from typing import NamedTuple
 
 import zmqtriton_floor
-from zmqtriton.environments.demand import Environment, process_variables
+from zmqtriton.environments import Environment, process_variables
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.reasons import Kind

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.reports import Reports
-from zmqtriton.environments.cache import (
+from zmqtriton.environments.places import default_root, lock_in_use
+from zmqtriton.long_steps import StepProgress
+from zmqtriton_addons.environments.cache import (
     BUILT,
     EnvironmentCache,
-    default_root,
-    lock_in_use,
 )
-from zmqtriton.long_steps import StepProgress
 from zmqtriton_floor.errors import InternalError
 
 
@@ -102,7 +101,7 @@ def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(tmp_path:
 
 def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from zmqtriton.environments.cache import *\n"
+        "import os, sys; from zmqtriton_addons.environments.cache import *\n"
         "def fill(tree): (tree / 'half').touch(); os._exit(9)\n"
         "EnvironmentCache(sys.argv[1]).get_or_create(BUILT, 'x', '', fill, print)"
     )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton.environments import IN_USE, default_root
 from zmqtriton.long_steps import ByteCounter, Reporter, StepProgress
 from zmqtriton.repository.file_state import file_state
 from zmqtriton_floor.errors import InternalError
@@ -27,8 +28,6 @@ KINDS = (ARCHIVES, BUILT, SUPPORT)
 
 _READY = "ready"
 _TREE = "tree"
-#: Locked by servers, whose models use what is in the cache.
-IN_USE = "in-use"
 _DIGESTS = "digests"
 _CHUNK = 1 << 20
 
@@ -41,20 +40,6 @@ class CacheEntry(NamedTuple):
     #: what it was made from, and when
     source: str
     created_s: float
-
-
-def default_root(*, is_shared: bool = False) -> str:
-    """Return the directory that systemd names, or below the cache directory of the user.
-
-    Of the system, if it is shared with other users.
-    """
-    directory = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
-    if directory:
-        return os.path.join(directory, "environments")
-    if is_shared:
-        return "/var/cache/zmqtriton/environments"
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(home, "zmqtriton", "environments")
 
 
 class EnvironmentCache:
@@ -195,24 +180,6 @@ def _hash(file: Any, size: int, path: str, reporter: Reporter) -> str:
         counter.update(file.tell())
     file.seek(0)
     return digest.hexdigest()[:32]
-
-
-def lock_in_use(root: str) -> int | None:
-    """Return a descriptor that keeps everybody from cleaning while it is open.
-
-    For a server, whose models use entries.
-    """
-    path = os.path.join(root, IN_USE)
-    try:
-        os.makedirs(root, 0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError:
-        return None  # whoever prepares the environment will report it
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass  # it is being cleaned: what is missing then will be made again
-    return descriptor
 
 
 def _subdirectories(directory: Path) -> list[Path]:

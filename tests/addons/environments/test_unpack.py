@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.reports import Reports
-from zmqtriton.environments.unpack import ArchiveLimits, environment_root, unpack
+from zmqtriton_addons.environments.unpack import ArchiveLimits, environment_root, unpack
 from zmqtriton_floor.errors import InternalError
 
 Member = tuple[tarfile.TarInfo, bytes]
@@ -247,7 +247,7 @@ def test_a_sparse_member_counts_as_what_it_becomes(tmp_path: Path) -> None:
 def test_a_header_that_asks_for_gigabytes_does_not_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zmqtriton.environments.unpack._EXTRA_MEMORY_BYTES", 64 << 20)
+    monkeypatch.setattr("zmqtriton_addons.environments.unpack._EXTRA_MEMORY_BYTES", 64 << 20)
     name = tarfile.TarInfo("././@LongLink")
     name.type, name.size = tarfile.GNUTYPE_LONGNAME, 64 << 30
     path = tmp_path / "env.tar"

@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 
-from zmqtriton.environments.cache import EnvironmentCache
-from zmqtriton.environments.demand import EnvironmentSpec
-from zmqtriton.environments.prepare import prepare_environment
+from zmqtriton.environments import EnvironmentSpec
 from zmqtriton.long_steps import LifelineReporter, printable
+from zmqtriton_addons.environments.cache import EnvironmentCache
+from zmqtriton_addons.environments.prepare import prepare_environment
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
@@ -23,7 +23,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 5 or arguments[0] != "--lifeline":
-        sys.stderr.write("usage: -m zmqtriton.environments --lifeline FD MODEL CACHE DEMAND\n")
+        sys.stderr.write("usage: --lifeline FD MODEL CACHE DEMAND\n")
         return 2
     prctl.set_name("environments")
     # a setting for the server's processes, not for the model's
