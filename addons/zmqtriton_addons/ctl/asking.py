@@ -45,7 +45,12 @@ def run_with_client(
 
 
 def check_name(client: Client, model: str) -> None:
-    """Raise NotFound for a name that no repository has and that is not served either."""
+    """Raise NotFound for a name that no repository has and that is not served either.
+
+    "" names no model, and is right where a command may do without one.
+    """
+    if not model:
+        return
     index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
     names = [entry["name"] for entry in index]
     if model not in names:

@@ -66,8 +66,7 @@ def drain(
     wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
 
     def question(client: Client) -> Any:
-        if model:
-            check_name(client, model)
+        check_name(client, model)
         client.call("drain", {**wish, "within_s": within, "wait": False}, QUICK_TIMEOUT_S)
         try:
             return _follow(client, model, instance)
@@ -90,8 +89,7 @@ def undrain(context: click.Context, model: str, instance: str, form: str) -> Non
     """End the drain of MODEL, of an instance, or of the server: it is ready again."""
 
     def question(client: Client) -> Any:
-        if model:
-            check_name(client, model)
+        check_name(client, model)
         return client.call("undrain", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
 
     _print_state(form, model, instance, run_with_client(context, question, to_change=True))

@@ -79,8 +79,7 @@ def _print_reloaded(model: str, report: dict[str, Any]) -> None:
 
 
 def _reload(client: Client, model: str) -> Any:
-    if model:
-        check_name(client, model)
+    check_name(client, model)
     with shown_load(client, model):
         return client.call("reload", {"model": model})
 

@@ -168,8 +168,7 @@ def _ask(client: Client, selection: _Selection, after: int, lines: int) -> dict[
 def _read_previous(
     client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
-    if selection.model:
-        check_name(client, selection.model)
+    check_name(client, selection.model)
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     kept = client.call("logs.processes", {"model": selection.model}, timeout_s=QUICK_TIMEOUT_S)
     processes = find_previous(selection.model, selection.instance, status, kept)
