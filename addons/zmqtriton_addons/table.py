@@ -44,7 +44,7 @@ TABLES: dict[str, dict[str, str]] = {
         "repository": "zmqtriton_addons.ctl.repositories:repository",
         "restart": "zmqtriton_addons.ctl.reloading:restart",
         "scale": "zmqtriton_addons.ctl.scaling:scale",
-        "servers": "zmqtriton_addons.ctl.servers:servers",
+        "servers": "zmqtriton_addons.ctl.listing:servers",
         "sleep": "zmqtriton_addons.sleeping.ctl:sleep",
         "stacks": "zmqtriton_addons.ctl.stacks:stacks",
         "stats": "zmqtriton_addons.ctl.statistics:stats",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.config.defaults import apply_defaults
+from zmqtriton.config.model_config import apply_defaults
 from zmqtriton.config.pbtxt import parse_text
 
 

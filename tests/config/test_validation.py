@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.model_config import apply_defaults
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.validation import validate, validate_tensors
 

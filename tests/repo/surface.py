@@ -50,9 +50,8 @@ SURFACE = {
     "zmqtriton_stub.instance": "the instance of the process",
     "zmqtriton_stub.model": "the model's code, imported and called",
     # frontends
-    "zmqtriton_frontends.access.bearer_tokens": "what a token is good for",
+    "zmqtriton_frontends.access.bearer_tokens": "what a token is good for, and a route needs",
     "zmqtriton_frontends.access.hidden_places": "documents without places of files",
-    "zmqtriton_frontends.access.needs": "what a route needs of a token",
     "zmqtriton_frontends.access.refusals": "the refusal of a token",
     "zmqtriton_frontends.entrance": "the way of a request until it is sent",
     "zmqtriton_frontends.gateway": "the way to broker and supervisor",

@@ -16,11 +16,10 @@ from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
 from zmqtriton_addons.cockpit.description import all_operations
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.access.needs import ANY, OPEN
+from zmqtriton_frontends.access.bearer_tokens import ANY, OPEN
 from zmqtriton_frontends.grpc_api.handlers import table as rpcs
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import need_of_route
-from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.asgi.access import Route, need_of_route
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 

@@ -16,7 +16,6 @@ _NAMES = {
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
     "find_runtime",
     "canaries": "CANARY_SETTINGS CanarySettings LatencyMeasure parse_settings",
-    "defaults": "apply_defaults",
     "document": "to_dict to_json to_text",
     "ensemble_members": "check_members member_problems no_loaded_version_text "
     "version_not_loaded_text",
@@ -25,7 +24,7 @@ _NAMES = {
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
-    "model_config": "Host load_config merge_completion",
+    "model_config": "Host apply_defaults load_config merge_completion",
     "names": "unknown_name_problems",
     "parameters": "BLS_MODELS INSTANCES declared_callees load_timeout_s parameter_text",
     "pbtxt": "parse_json parse_text read_config read_text",
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
         LatencyMeasure,
         parse_settings,
     )
-    from zmqtriton.config.defaults import apply_defaults
     from zmqtriton.config.document import to_dict, to_json, to_text
     from zmqtriton.config.ensemble_members import (
         check_members,
@@ -68,7 +66,7 @@ if TYPE_CHECKING:
         misspelt_parameter_problems,
         own_parameter_problems,
     )
-    from zmqtriton.config.model_config import Host, load_config, merge_completion
+    from zmqtriton.config.model_config import Host, apply_defaults, load_config, merge_completion
     from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.parameters import (
         BLS_MODELS,

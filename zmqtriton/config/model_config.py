@@ -14,7 +14,6 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import complete_backend, complete_for_file
-from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.document import to_text
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.instances import apply_group_defaults, check_groups
@@ -22,6 +21,8 @@ from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
 from zmqtriton.config.positions import locate_error
 from zmqtriton.config.validation import validate, validate_tensors
 from zmqtriton_floor.reasons import Kind
+
+SEQUENCE_IDLE_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,32 @@ def _apply_completion(config: Any, completed: Any) -> None:
         config.dynamic_batching.CopyFrom(completed.dynamic_batching)
     if completed.HasField("model_transaction_policy"):
         config.model_transaction_policy.CopyFrom(completed.model_transaction_policy)
+
+
+def apply_defaults(config: Any) -> None:
+    """Set version policy, preferred batch sizes, sequence idle time and pinned memory.
+
+    Runs after the backend is known, and again after a model's own auto-completion. Never overwrites
+    what somebody has set.
+    """
+    if not config.HasField("version_policy"):
+        config.version_policy.latest.num_versions = 1
+    if config.HasField("dynamic_batching"):
+        _prefer_full_batches(config.dynamic_batching, config.max_batch_size)
+    if config.HasField("sequence_batching"):
+        batching = config.sequence_batching
+        batching.max_sequence_idle_microseconds = (
+            batching.max_sequence_idle_microseconds or SEQUENCE_IDLE_US
+        )
+        if batching.HasField("oldest"):
+            _prefer_full_batches(batching.oldest, config.max_batch_size)
+    # An ensemble must not have the section at all, so it gets no default of it either.
+    if not config.HasField("ensemble_scheduling"):
+        for memory in ("input_pinned_memory", "output_pinned_memory"):
+            if not config.optimization.HasField(memory):
+                getattr(config.optimization, memory).enable = True
+
+
+def _prefer_full_batches(batching: Any, max_batch_size: int) -> None:
+    if not batching.preferred_batch_size and max_batch_size > 0:
+        batching.preferred_batch_size.append(max_batch_size)

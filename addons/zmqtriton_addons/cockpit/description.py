@@ -16,8 +16,7 @@ import falcon.asgi
 from zmqtriton_addons.cockpit import examples
 from zmqtriton_addons.cockpit.openapi_text import OPERATIONS, SCHEMAS
 from zmqtriton_floor.access.token_file import Grant
-from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.access.needs import OPEN
+from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     Example,

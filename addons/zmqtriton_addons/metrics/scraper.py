@@ -13,7 +13,6 @@ from zmqtriton_addons.metrics import (
     own,
     readiness,
     services,
-    troubles,
 )
 from zmqtriton_addons.metrics.gpus import Gpus
 from zmqtriton_addons.metrics.machine import Machine
@@ -69,7 +68,7 @@ class Scraper:
                 own.render_load(self._load) if self._load is not None else "",
                 readiness.render(gateway.catalogue),
                 own.render(statistics["zmqtriton"], status),
-                troubles.render(status, config_of),
+                readiness.render_troubles(status, config_of),
                 clients.render(status, refusals.counts),
                 loop_turns.render(status),
                 own.render_models(all_series, status, self._busyness, self._use),

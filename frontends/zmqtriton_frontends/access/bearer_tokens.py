@@ -16,11 +16,10 @@ from datetime import date, datetime, timezone
 from typing import NamedTuple, NoReturn
 
 from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import CONTROL, METRICS, Grant, TokenFileError
+from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.failure_limit import FailureLimit
-from zmqtriton_frontends.access.needs import ANY
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
 
 _log = logging.getLogger(__name__)
@@ -39,6 +38,31 @@ _SEVERAL = "Only one token may be presented"
 Mark = tuple[int, ...]
 #: The grants in the file, or why it cannot be used.
 _Content = tuple[Grant, ...] | TokenFileError
+#: No token: balancers ask whether the server lives and is ready, and the pages show nothing of it.
+OPEN = ""
+#: A token, of whatever scope.
+ANY = "any"
+
+_BY_CATEGORY = {
+    "": OPEN,
+    "health": OPEN,
+    "metadata": ANY,
+    "model-config": ANY,
+    "statistics": ANY,
+    "inference": INFER,
+    "shared-memory": INFER,
+}
+
+
+def need_of(category: str, *, names_model: bool = False, is_index: bool = False) -> str:
+    """Return OPEN, ANY or a scope; an unknown call needs `control`.
+
+    The index of the repository only reads, and what is said of a model is said to those alone who
+    may see it.
+    """
+    if is_index or (category == "health" and names_model):
+        return ANY
+    return _BY_CATEGORY.get(category, CONTROL)
 
 
 class _Look(NamedTuple):

@@ -16,17 +16,40 @@ from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step, TakesLong
 from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
-from zmqtriton_frontends.entrance.steps.token_mark import TokenMark
-from zmqtriton_frontends.entrance.steps.tracing import Tracing
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.request_trace import followed
+from zmqtriton_frontends.inference.trace_sampling import Traces, parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
 
 _T = TypeVar("_T")
+
+
+class Tracing:
+    """Begins the trace of each request that is to have one. A step only while some are traced."""
+
+    def __init__(self, traces: Traces, received: str) -> None:
+        """Set up; `received` is the name of a request's arrival."""
+        self._traces = traces
+        self._received = received
+
+    def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        parent = None if ask.header is None else parent_in(ask.header)
+        return self._traces.follow(checked, parent, (self._received, ask.begun_ns))
+
+
+class TokenMark:
+    """Marks each request with the token of its client, by whose limits the broker admits it."""
+
+    def __init__(self, marks: TokenMarks) -> None:
+        self._marks = marks
+
+    def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        return checked if ask.grant is None else self._marks.mark(checked, ask.grant)
 
 
 class Sink(Protocol):

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Protocol
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
+    OPEN,
     BearerTokens,
     bearer_tokens_of,
     describe_client,
+    need_of,
 )
-from zmqtriton_frontends.access.needs import OPEN, need_of
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call, GrantedCall

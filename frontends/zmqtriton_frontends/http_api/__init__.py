@@ -13,14 +13,12 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "app": "build routes",
-    "asgi.access": "Access need_of_route",
+    "asgi.access": "Access Responder Route need_of_route",
     "asgi.request": "Request",
-    "asgi.route": "Responder Route",
     "extension": "BOOLEAN COUNT STRING EndpointParts Example HttpExtension Operation "
     "RouteDescriptions array_of extensions object_of schema_named",
     "inference.binary": "JSON_LENGTH_HEADER",
-    "inference.http_entrance": "HttpEntrance",
-    "inference.infer": "Inference JSON_LENGTH",
+    "inference.infer": "HttpEntrance Inference JSON_LENGTH",
     "inference.json_tensors": "json_from_bytes json_to_bytes",
     "inference.response_encoding": "ResponseFormat size_of_response",
     "server.upgraded": "Upgraded",
@@ -28,9 +26,8 @@ _NAMES = {
 
 if TYPE_CHECKING:
     from zmqtriton_frontends.http_api.app import build, routes
-    from zmqtriton_frontends.http_api.asgi.access import Access, need_of_route
+    from zmqtriton_frontends.http_api.asgi.access import Access, Responder, Route, need_of_route
     from zmqtriton_frontends.http_api.asgi.request import Request
-    from zmqtriton_frontends.http_api.asgi.route import Responder, Route
     from zmqtriton_frontends.http_api.extension import (
         BOOLEAN,
         COUNT,
@@ -46,8 +43,7 @@ if TYPE_CHECKING:
         schema_named,
     )
     from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
-    from zmqtriton_frontends.http_api.inference.http_entrance import HttpEntrance
-    from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Inference
+    from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, HttpEntrance, Inference
     from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes, json_to_bytes
     from zmqtriton_frontends.http_api.inference.response_encoding import (
         ResponseFormat,

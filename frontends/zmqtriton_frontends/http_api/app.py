@@ -18,9 +18,8 @@ import orjson
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.access import Access, Responder, Route
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Responder, Route
 from zmqtriton_frontends.http_api.control.metadata import Metadata
 from zmqtriton_frontends.http_api.control.repository import Repository
 from zmqtriton_frontends.http_api.control.settings import Settings

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.process import references
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.access import Access, Route
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_addons.metrics import troubles
+from zmqtriton_addons.metrics.readiness import render_troubles
 from zmqtriton_floor.reasons import Kind, Reason
 
 TAGGED = {"metric_tags": {"team": "a"}}
@@ -18,7 +18,7 @@ def stub(model: str, *reasons: Reason) -> dict[str, Any]:
 
 
 def lines(status: dict[str, Any]) -> list[str]:
-    text = troubles.render(status, lambda model, version: TAGGED if version else {})
+    text = render_troubles(status, lambda model, version: TAGGED if version else {})
     return [line for line in text.splitlines() if line[0] != "#"]
 
 

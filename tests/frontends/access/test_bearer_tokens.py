@@ -13,9 +13,15 @@ from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant
 from zmqtriton_frontends.access import bearer_tokens
-from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target, may_see
+from zmqtriton_frontends.access.bearer_tokens import (
+    ANY,
+    OPEN,
+    BearerTokens,
+    check_target,
+    may_see,
+    need_of,
+)
 from zmqtriton_frontends.access.failure_limit import MAX_AT_ONCE
-from zmqtriton_frontends.access.needs import ANY, OPEN, need_of
 from zmqtriton_frontends.access.refusals import (
     AccessRefused,
     Forbidden,

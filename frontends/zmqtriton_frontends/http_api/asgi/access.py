@@ -5,7 +5,7 @@ Applied while the table of routes is built; an unrestricted route costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 import falcon
@@ -16,16 +16,28 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     HEADER,
+    OPEN,
     bearer_tokens_of,
     describe_client,
+    need_of,
 )
-from zmqtriton_frontends.access.needs import OPEN, need_of
 from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Responder, Route
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_name, host_refusal, is_address
+
+Responder = Callable[..., Awaitable[None]]
+
+
+class Route(NamedTuple):
+    method: str
+    path: str
+    #: By which an operator may restrict it; empty if it reveals nothing about this server.
+    category: str
+    responder: Responder
+    #: By which it is restricted unless its own category is.
+    general_category: str = ""
 
 
 class Headers(Protocol):

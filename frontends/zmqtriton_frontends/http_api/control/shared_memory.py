@@ -12,8 +12,8 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.access import Route
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process.peer_user import user_of
 

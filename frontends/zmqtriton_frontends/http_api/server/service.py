@@ -13,8 +13,7 @@ from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Access
-from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.asgi.access import Access, Route
 from zmqtriton_frontends.http_api.server import answer_counts
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
