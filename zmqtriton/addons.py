@@ -44,12 +44,12 @@ EXPLANATIONS = "zmqtriton.explanations"
 #: packages cannot declare any.
 FEATURES = "zmqtriton.features"
 #: Parts of processes that only our own add-ons have. In the supervisor `control_groups` has the
-#: kernel limit models, and `stores` knows addresses of repositories; in frontends `division`
-#: divides the requests to a model between two versions, `steps_of_models` returns the steps of
-#: requests to one, and `grpcio` carries RPCs by that library; in the metrics process `history`
-#: keeps samples and answers for them, `agent_check` answers HAProxy, and `open_metrics` chooses
-#: the form of the page; in the broker `affinity` has a scheduler follow its model's, whose errors
-#: `affinity_problems` finds.
+#: kernel limit models, `stores` knows addresses of repositories, and modules `parameters_of_…` read
+#: what a model asks of a feature; in frontends `division` divides the requests to a model between
+#: two versions, `steps_of_models` returns the steps of requests to one, and `grpcio` carries RPCs
+#: by that library; in the metrics process `history` keeps samples and answers for them,
+#: `agent_check` answers HAProxy, and `open_metrics` chooses the form of the page; in the broker
+#: `affinity` has a scheduler follow its model's, whose errors `affinity_problems` finds.
 PARTS = "zmqtriton.parts"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)

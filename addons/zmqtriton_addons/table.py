@@ -104,6 +104,8 @@ TABLES: dict[str, dict[str, str]] = {
         "grpcio": "zmqtriton_addons.grpcio.server:Server",
         "history": "zmqtriton_addons.history.sampler:Sampler",
         "steps_of_models": "zmqtriton_addons.affinity.step:steps_of",
+        "parameters_of_canaries": "zmqtriton_addons.canaries.settings",
+        "parameters_of_scaling": "zmqtriton_addons.scaling.limits",
         "open_metrics": "zmqtriton_addons.open_metrics.form:OpenMetrics",
         "stores": "zmqtriton_addons.storage.places",
     },

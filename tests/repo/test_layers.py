@@ -33,6 +33,7 @@ HANDS = (
     "zmqtriton.supervisor.service",
     "zmqtriton_addons.canaries.requests",
     "zmqtriton_addons.memory.readings",
+    "zmqtriton_addons.scaling.limits",
 )
 #: The packages that decide, with the features of the supervisor that are add-ons.
 BRAINS = (

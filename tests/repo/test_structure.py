@@ -16,7 +16,7 @@ MODULES_IMPORTED = 20
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 28,
     "zmqtriton.supervisor.core": 29,
-    "zmqtriton.supervisor.machine.model_reading": 28,
+    "zmqtriton.supervisor.machine.model_reading": 27,
     "zmqtriton.supervisor.service": 28,
 }
 

@@ -12,21 +12,21 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "autoscale": "AutoscaleLimits",
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
     "find_runtime",
-    "canaries": "CANARY_SETTINGS CanarySettings LatencyMeasure parse_settings",
     "document": "to_dict to_json to_text",
     "ensemble_members": "check_members member_problems no_loaded_version_text "
     "version_not_loaded_text",
     "ensembles": "check_cycle member_names",
     "errors": "ConfigError FieldPath Problem",
     "files": "path_problems read_client_files unreadable_file_problems",
-    "instances": "apply_group_defaults group_problems instance_specs",
+    "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host apply_defaults load_config merge_completion",
     "names": "unknown_name_problems",
-    "parameters": "BLS_MODELS INSTANCES declared_callees load_timeout_s parameter_text",
+    "parameters": "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
+    "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS CANARY_PREFIX "
+    "INSTANCES declared_callees load_timeout_s parameter_text whole_number_problem",
     "pbtxt": "parse_json parse_text read_config read_text",
     "positions": "PositionIndex locate",
     "quotas": "Quota USUAL_CPU_WEIGHT",
@@ -35,7 +35,6 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from zmqtriton.config.autoscale import AutoscaleLimits
     from zmqtriton.config.backends import (
         PYTHON,
         PYTHON_FILE,
@@ -44,12 +43,6 @@ if TYPE_CHECKING:
         complete_backend,
         find_model_file,
         find_runtime,
-    )
-    from zmqtriton.config.canaries import (
-        CANARY_SETTINGS,
-        CanarySettings,
-        LatencyMeasure,
-        parse_settings,
     )
     from zmqtriton.config.document import to_dict, to_json, to_text
     from zmqtriton.config.ensemble_members import (
@@ -61,7 +54,12 @@ if TYPE_CHECKING:
     from zmqtriton.config.ensembles import check_cycle, member_names
     from zmqtriton.config.errors import ConfigError, FieldPath, Problem
     from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
-    from zmqtriton.config.instances import apply_group_defaults, group_problems, instance_specs
+    from zmqtriton.config.instances import (
+        MAX_INSTANCES,
+        apply_group_defaults,
+        group_problems,
+        instance_specs,
+    )
     from zmqtriton.config.known_parameters import (
         misspelt_parameter_problems,
         own_parameter_problems,
@@ -69,11 +67,19 @@ if TYPE_CHECKING:
     from zmqtriton.config.model_config import Host, apply_defaults, load_config, merge_completion
     from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.parameters import (
+        AUTOSCALE_DOWN_AFTER_SECONDS,
+        AUTOSCALE_MAX_INSTANCES,
+        AUTOSCALE_MIN_INSTANCES,
+        AUTOSCALE_PARAMETERS,
+        AUTOSCALE_QUEUE_MILLISECONDS,
         BLS_MODELS,
+        CANARY_PARAMETERS,
+        CANARY_PREFIX,
         INSTANCES,
         declared_callees,
         load_timeout_s,
         parameter_text,
+        whole_number_problem,
     )
     from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
     from zmqtriton.config.positions import PositionIndex, locate

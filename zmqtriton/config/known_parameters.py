@@ -10,8 +10,7 @@ import difflib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.config.autoscale import autoscale_problems
-from zmqtriton.config.canaries import canary_problems, what_is_expected
+from zmqtriton.config import of_add_ons
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.instances import MAX_INSTANCES
 from zmqtriton.config.parameters import (
@@ -21,6 +20,7 @@ from zmqtriton.config.parameters import (
     AUTOSCALE_QUEUE_MILLISECONDS,
     BLS_MODELS,
     CANARY_PARAMETERS,
+    CANARY_PREFIX,
     CPU_WEIGHT,
     CUDA_VISIBLE_DEVICES,
     DETACHED_CALLS,
@@ -198,24 +198,48 @@ _OF_AUTOSCALING = (
         "Time of spare capacity before the number of instances falls.",
     ),
 )
+_PERCENTAGE, _TIME = "a percentage from 0 to 100", "a time such as '30s', or 'off'"
 _CANARY_TEXTS = {
-    "version": ("", "The version that is tried."),
-    "weight": ("0", "The share of the requests that it gets."),
-    "header": ("", "Requests with this header get it, too."),
-    "shadow": ("0", "The share of the other requests that it gets copies of."),
-    "tolerance": ("0", "By which numbers of its answers may differ."),
-    "abort_failures": ("5", "Failures above the stable version's that end it, in percent."),
-    "sticky": ("off", "Requests with the same value of it get the same version."),
-    "abort_latency": ("off", "Multiple of the stable version's latency that ends it."),
-    "latency": ("compute p90", "The compared latency."),
-    "abort_hang": ("30s", "How long an execution may last."),
-    "abort_within": ("30s", "How long its executions may go on once it is aborted."),
-    "min_requests": ("50", "How many requests make a judgement."),
-    "promote_after": ("off", "When it becomes the version that serves."),
+    "version": ("the number of a version", "", "The version that is tried."),
+    "weight": (_PERCENTAGE, "0", "The share of the requests that it gets."),
+    "header": (
+        "a header such as 'X-Canary: 1', or 'off'",
+        "",
+        "Requests with this header get it, too.",
+    ),
+    "shadow": (_PERCENTAGE, "0", "The share of the other requests that it gets copies of."),
+    "tolerance": ("a number from 0 on", "0", "By which numbers of its answers may differ."),
+    "abort_failures": (
+        "a percentage from 0 to 100, or 'off'",
+        "5",
+        "Failures above the stable version's that end it, in percent.",
+    ),
+    "sticky": (
+        "the name of a header, 'id', or 'off'",
+        "off",
+        "Requests with the same value of it get the same version.",
+    ),
+    "abort_latency": (
+        "a factor such as '2x', or 'off'",
+        "off",
+        "Multiple of the stable version's latency that ends it.",
+    ),
+    "latency": (
+        "a measure such as 'compute p90', 'request p99' or 'mean'",
+        "compute p90",
+        "The compared latency.",
+    ),
+    "abort_hang": (_TIME, "30s", "How long an execution may last."),
+    "abort_within": (_TIME, "30s", "How long its executions may go on once it is aborted."),
+    "min_requests": ("a number of requests", "50", "How many requests make a judgement."),
+    "promote_after": (
+        "a time such as '10m', '600s' or 600, or 'off'",
+        "off",
+        "When it becomes the version that serves.",
+    ),
 }
 _OF_CANARIES = tuple(
-    Parameter(name, what_is_expected(setting), *_CANARY_TEXTS[setting])
-    for name, setting in ((name, name.removeprefix("canary_")) for name in CANARY_PARAMETERS)
+    Parameter(name, *_CANARY_TEXTS[name.removeprefix(CANARY_PREFIX)]) for name in CANARY_PARAMETERS
 )
 _TEXT, _FLAG, _COUNT = (f"{_TENSOR} of type {one}" for one in ("STRING", "BOOL", "integer"))
 _OF_OPENAI = (
@@ -359,8 +383,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return values that cannot be meant."""
     yield from parameter_problems(config)
     yield from quota_problems(config)
-    yield from canary_problems(config)
-    yield from autoscale_problems(config)
+    for add_on in (of_add_ons.CANARIES, of_add_ons.SCALING):
+        yield from of_add_ons.problems(add_on, config)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from zmqtriton.config.canaries import CanarySettings, settings_of_config
+from zmqtriton.config import of_add_ons
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.repository.decisions import Decision, DecisionError, DecisionRecords
 from zmqtriton.repository.scan import ScannedModel, VersionChoice, choose_versions
@@ -37,9 +37,9 @@ class TriedVersions:
         return ""
 
 
-def configured_canary(config: Any, scanned: ScannedModel) -> CanarySettings | None:
+def configured_canary(config: Any, scanned: ScannedModel) -> Any:
     """Return the canary of the configuration, unless that version is missing or was decided on."""
-    settings, selection = settings_of_config(config), scanned.selection
+    settings, selection = of_add_ons.read(of_add_ons.CANARIES, config), scanned.selection
     if settings is None or settings.version not in scanned.versions:
         return None
     tried = settings.version, scanned.version_fingerprints[settings.version]
@@ -47,9 +47,7 @@ def configured_canary(config: Any, scanned: ScannedModel) -> CanarySettings | No
     return None if tried in decided else settings
 
 
-def choose_with_canary(
-    config: Any, scanned: ScannedModel, canary: CanarySettings | None
-) -> VersionChoice:
+def choose_with_canary(config: Any, scanned: ScannedModel, canary: Any) -> VersionChoice:
     """Apply the version policy to versions that were not rejected, and add those that were tried.
 
     While a version is tried, nothing else begins to serve.

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from zmqtriton.config import CanarySettings
 from zmqtriton.supervisor import Blueprint, TransitionError
 from zmqtriton_addons.canaries.comparisons import Comparisons
 from zmqtriton_addons.canaries.judge import Executing, Judge
+from zmqtriton_addons.canaries.settings import CanarySettings
 from zmqtriton_addons.canaries.version_counts import VersionCounts
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import TrafficSplit

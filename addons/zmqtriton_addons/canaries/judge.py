@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zmqtriton.config import CanarySettings, LatencyMeasure
+from zmqtriton_addons.canaries.settings import CanarySettings, LatencyMeasure
 from zmqtriton_addons.canaries.version_counts import VersionCounts
 
 _MS, _S = 1e6, 1e9

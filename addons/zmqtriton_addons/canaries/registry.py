@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.config import CANARY_SETTINGS, CanarySettings, parse_settings
 from zmqtriton.supervisor import (
     OWN_CALLER,
     Blueprint,
@@ -34,6 +33,7 @@ from zmqtriton.supervisor import (
 from zmqtriton_addons.canaries import versions
 from zmqtriton_addons.canaries.canary import Canary, Phase
 from zmqtriton_addons.canaries.comparisons import CanaryTotals
+from zmqtriton_addons.canaries.settings import CANARY_SETTINGS, CanarySettings, parse_settings
 from zmqtriton_addons.canaries.version_counts import VersionCounts
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (

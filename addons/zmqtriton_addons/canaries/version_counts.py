@@ -8,7 +8,7 @@ from math import ceil
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from zmqtriton.config import LatencyMeasure
+from zmqtriton_addons.canaries.settings import LatencyMeasure
 
 #: How many durations there were of each size, in nanoseconds.
 Times = Counter[int]

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.config import CanarySettings
 from zmqtriton.repository import Decision, Promotion, VersionSelection
 from zmqtriton.supervisor import Model, serving_generations
 from zmqtriton_addons.canaries.canary import Canary, Phase
+from zmqtriton_addons.canaries.settings import CanarySettings
 from zmqtriton_floor.reasons import Kind
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.config import AutoscaleLimits
 from zmqtriton.supervisor import (
     ControlCall,
     CoreParts,
@@ -39,6 +38,7 @@ from zmqtriton_addons.memory.measurements import (
     budgeted_gpus,
     budgets_of,
 )
+from zmqtriton_addons.scaling.limits import AutoscaleLimits
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
 #: The weight of the latest interval in what is remembered of the earlier ones.
@@ -307,7 +307,7 @@ class Autoscaler(Feature):
 
 
 def _target_of(generation: Generation) -> InstanceTarget:
-    limits = generation.blueprint.autoscale
+    limits: AutoscaleLimits | None = generation.blueprint.autoscale
     return InstanceTarget(limits or AutoscaleLimits(_count(generation), _count(generation)))
 
 
@@ -380,6 +380,7 @@ class ScalingCalls:
 
 def limits_of(model: Model) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
+    bounds: list[AutoscaleLimits | None]
     bounds = [each.blueprint.autoscale for each in serving_generations(model.versions)]
     return next((limits for limits in bounds if limits is not None), None)
 

@@ -13,10 +13,10 @@ from tests.addons.memory.world_memory import WorldMemory
 from tests.addons.scaling.service_station import ServiceStation
 from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import HANGS, SupervisorHarness
-from zmqtriton.config.autoscale import AutoscaleLimits
 from zmqtriton_addons.memory.measurements import HOST, MemoryReport, ModelProcesses, Sizes
 from zmqtriton_addons.scaling import autoscaler
 from zmqtriton_addons.scaling.autoscaler import InstanceTarget, Reading, Workload
+from zmqtriton_addons.scaling.limits import AutoscaleLimits
 from zmqtriton_floor.errors import InvalidArgument
 
 pytestmark = pytest.mark.row("L06")

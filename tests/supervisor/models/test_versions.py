@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
-from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
@@ -139,10 +138,12 @@ def test_a_version_that_is_dropped_meanwhile_does_not_keep_the_other_from_servin
     assert ("READY", "") == states(world)["1"]
 
 
-@pytest.mark.parametrize("kind", ["configured", "kept"])
+@pytest.mark.parametrize("kind", [pytest.param("configured", marks=pytest.mark.addons), "kept"])
 def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> None:
     model = blueprint(broken=2)
     if kind == "configured":
+        from zmqtriton_addons.canaries.settings import CanarySettings
+
         model = replace(model, canary=CanarySettings(2))
     else:
         model = replace(model, policy_versions=frozenset({1}))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config.autoscale import autoscale_limits_of, autoscale_problems
+from zmqtriton.config import of_add_ons
 from zmqtriton.config.backends import (
     PYTHON,
     backend_places,
@@ -23,12 +23,12 @@ from zmqtriton.config.backends import (
     find_model_file,
     find_runtime,
 )
-from zmqtriton.config.canaries import CanarySettings, canary_problems
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
 from zmqtriton.config.model_config import Host, check_runnable, load_config
+from zmqtriton.config.of_add_ons import CANARIES, SCALING
 from zmqtriton.config.parameters import (
     chosen_user,
     declared_callees,
@@ -164,7 +164,7 @@ class ModelReader:
         )
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
-        raise_first(locate(problem, source) for problem in canary_problems(config))
+        raise_first(locate(each, source) for each in of_add_ons.problems(CANARIES, config))
         canary = configured_canary(config, scanned)
         versions, warnings = self._versions(config, scanned, source, canary)
         files = ClientFiles()
@@ -202,7 +202,7 @@ class ModelReader:
             instances=kind_of_instances(config),
             retry_after_s=self._retry_after_s,
             quota=quota_of(config, self._usual_quota),
-            autoscale=autoscale_limits_of(config),
+            autoscale=of_add_ons.read(SCALING, config),
             callees=() if ensemble else declared_callees(config),
             backend=runtime and BackendCode(config.backend, *map(str, runtime)),
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
@@ -244,7 +244,7 @@ class ModelReader:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
-        problems = (*quota_problems(config), *autoscale_problems(config))
+        problems = (*quota_problems(config), *of_add_ons.problems(SCALING, config))
         raise_first(locate(problem, source) for problem in problems)
         check_states(config, directory)
         if not self._auto_complete:
@@ -256,7 +256,7 @@ class ModelReader:
         config: Any,
         scanned: ScannedModel,
         source: Path | None,
-        canary: CanarySettings | None,
+        canary: Any,
     ) -> tuple[dict[int, VersionBlueprint], tuple[str, ...]]:
         try:
             choice = choose_with_canary(config, scanned, canary)

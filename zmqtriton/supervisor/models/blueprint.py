@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.models.instance import InstanceSlot
@@ -136,8 +134,8 @@ class Blueprint:
     retry_after_s: float = 0.0
     #: What its processes may take.
     quota: Quota = NO_QUOTA
-    #: The bounds within which its instances follow its load; None if they do not.
-    autoscale: AutoscaleLimits | None = None
+    #: Values of the add-on that has its instances follow its load; None if they do not.
+    autoscale: Any = None
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
     #: The backend whose code runs it; none if it has code of its own.
@@ -152,8 +150,8 @@ class Blueprint:
     policy_versions: frozenset[int] = frozenset()
     #: The version policy as text.
     version_policy: str = ""
-    #: The canary that its parameters ask for.
-    canary: CanarySettings | None = None
+    #: Values of the add-on of canaries, with the `version` that is tried; None for no canary.
+    canary: Any = None
 
     def is_tried(self, number: int) -> bool:
         """True for a canary, whose failure keeps no other version from serving."""

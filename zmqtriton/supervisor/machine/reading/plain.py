@@ -12,8 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton.config.autoscale import AutoscaleLimits
-from zmqtriton.config.canaries import CanarySettings, LatencyMeasure
+from zmqtriton.config import of_add_ons
 from zmqtriton.config.files import ClientFiles
 from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
@@ -36,9 +35,9 @@ from zmqtriton_floor.reasons import Kind, Reason
 _TYPES = {
     kind.__name__: kind
     for kind in (
-        *(AutoscaleLimits, BackendCode, Blueprint, CanarySettings, ClientFiles, Decision),
+        *(BackendCode, Blueprint, ClientFiles, Decision, *of_add_ons.types()),
         *(EnsembleBlueprint, Environment, EnvironmentSpec, FinalConfig, FoundModel, Host),
-        *(InstanceSlot, KeepDecisions, LatencyMeasure, LoadOverride, ModelReading, Promotion),
+        *(InstanceSlot, KeepDecisions, LoadOverride, ModelReading, Promotion),
         *(Quota, ReadFailure, Reason, SourceText, VersionBlueprint, VersionSelection),
     )
 }

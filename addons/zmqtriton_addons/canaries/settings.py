@@ -11,9 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton import addons
-from zmqtriton.config.errors import Problem
-from zmqtriton.config.parameters import CANARY_PARAMETERS, CANARY_PREFIX, parameter_text
+from zmqtriton.config import CANARY_PARAMETERS, CANARY_PREFIX, Problem, parameter_text
 from zmqtriton_floor.errors import InvalidArgument
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -97,7 +95,7 @@ def parse_settings(values: Mapping[str, Any]) -> CanarySettings:
     return settings
 
 
-def settings_of_config(config: Any) -> CanarySettings | None:
+def read(config: Any) -> CanarySettings | None:
     """Return what a model's parameters ask for; None if they name no version.
 
     Raises InvalidArgument.
@@ -110,21 +108,13 @@ def settings_of_config(config: Any) -> CanarySettings | None:
     return parse_settings(values) if "version" in values else None
 
 
-def canary_problems(config: Any) -> Iterator[Problem]:
+def problems(config: Any) -> Iterator[Problem]:
     """Return the faults of a model's parameters."""
-    named, text = "canary_version", "the add-on 'canaries' is not installed"
     try:
-        if settings_of_config(config) is None or "canaries" in addons.features():
-            return
+        read(config)
     except InvalidArgument as error:
-        named = next((n for n in CANARY_PARAMETERS if f"'{n[7:]}'" in error.text), named)
-        text = error.text
-    yield Problem(f"{named}: {text}", ("parameters", named))
-
-
-def what_is_expected(setting: str) -> str:
-    """Return the form of a setting's value in words."""
-    return _FORMS[setting][2]
+        named = next((n for n in CANARY_PARAMETERS if f"'{n[7:]}'" in error.text), "canary_version")
+        yield Problem(f"{named}: {error.text}", ("parameters", named))
 
 
 def _parse(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,3 +245,5 @@ _FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 }
 #: The names of all settings.
 CANARY_SETTINGS = tuple(_FORMS)
+#: Types of values that readers send to the supervisor.
+TYPES = (CanarySettings, LatencyMeasure)

@@ -7,15 +7,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton import addons
-from zmqtriton.config.errors import Problem
-from zmqtriton.config.instances import MAX_INSTANCES
-from zmqtriton.config.parameters import (
+from zmqtriton.config import (
     AUTOSCALE_DOWN_AFTER_SECONDS,
     AUTOSCALE_MAX_INSTANCES,
     AUTOSCALE_MIN_INSTANCES,
     AUTOSCALE_PARAMETERS,
     AUTOSCALE_QUEUE_MILLISECONDS,
+    MAX_INSTANCES,
+    Problem,
     parameter_text,
     whole_number_problem,
 )
@@ -36,9 +35,9 @@ class AutoscaleLimits(NamedTuple):
     down_after_s: float = _USUAL_DOWN_AFTER_S
 
 
-def autoscale_limits_of(config: Any) -> AutoscaleLimits | None:
+def read(config: Any) -> AutoscaleLimits | None:
     """Return the bounds of a model; None if it keeps its instances, or if anything is wrong."""
-    if AUTOSCALE_MAX_INSTANCES not in config.parameters or any(autoscale_problems(config)):
+    if AUTOSCALE_MAX_INSTANCES not in config.parameters or any(problems(config)):
         return None
     queue_ms = parameter_text(config, AUTOSCALE_QUEUE_MILLISECONDS)
     down_after_s = parameter_text(config, AUTOSCALE_DOWN_AFTER_SECONDS)
@@ -51,7 +50,7 @@ def autoscale_limits_of(config: Any) -> AutoscaleLimits | None:
     )
 
 
-def autoscale_problems(config: Any) -> Iterator[Problem]:
+def problems(config: Any) -> Iterator[Problem]:
     """Return bounds that cannot be meant."""
     names = [name for name in AUTOSCALE_PARAMETERS if name in config.parameters]
     for name in names:
@@ -78,8 +77,6 @@ def _bounds(config: Any) -> tuple[int, int]:
 def _common_problem(config: Any) -> str:
     if config.HasField("ensemble_scheduling"):
         return "which means nothing to an ensemble: it has no instances, its members have"
-    if "scaling" not in addons.features():
-        return "and the add-on 'scaling' is not installed"
     if AUTOSCALE_MAX_INSTANCES not in config.parameters:
         return f"which means nothing without {AUTOSCALE_MAX_INSTANCES}"
     if len(config.instance_group) > 1:
@@ -115,3 +112,5 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     AUTOSCALE_QUEUE_MILLISECONDS: _duration_problem,
     AUTOSCALE_DOWN_AFTER_SECONDS: _duration_problem,
 }
+#: Types of values that readers send to the supervisor.
+TYPES = (AutoscaleLimits,)

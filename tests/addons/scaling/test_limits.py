@@ -6,15 +6,14 @@ import os
 
 import pytest
 
-from zmqtriton import addons
-from zmqtriton.config.autoscale import (
-    AutoscaleLimits,
-    autoscale_limits_of,
-    autoscale_problems,
-)
 from zmqtriton.config.pbtxt import parse_text
+from zmqtriton_addons.scaling.limits import (
+    AutoscaleLimits,
+    problems,
+    read,
+)
 
-pytestmark = [pytest.mark.row("L06"), pytest.mark.addons]
+pytestmark = pytest.mark.row("L06")
 
 
 def config(more: str = "", **values: str) -> object:
@@ -26,20 +25,18 @@ def config(more: str = "", **values: str) -> object:
 
 
 def problem(more: str = "", **values: str) -> str:
-    return next((each.text for each in autoscale_problems(config(more, **values))), "")
+    return next((each.text for each in problems(config(more, **values))), "")
 
 
 def test_the_largest_number_turns_it_on() -> None:
-    assert autoscale_limits_of(config()) is None
-    assert AutoscaleLimits(1, 4, 0.05, 30.0) == autoscale_limits_of(config(max_instances="4"))
+    assert read(config()) is None
+    assert AutoscaleLimits(1, 4, 0.05, 30.0) == read(config(max_instances="4"))
     options = {"min_instances": "2", "queue_milliseconds": "7.5", "down_after_seconds": "3"}
-    assert AutoscaleLimits(2, 4, 0.0075, 3.0) == autoscale_limits_of(
-        config(max_instances="4", **options)
-    )
+    assert AutoscaleLimits(2, 4, 0.0075, 3.0) == read(config(max_instances="4", **options))
 
 
 def test_there_may_be_as_many_as_cores() -> None:
-    limits = autoscale_limits_of(config(max_instances="cores"))
+    limits = read(config(max_instances="cores"))
 
     assert limits is not None
     assert len(os.sched_getaffinity(0)) == limits.maximum
@@ -60,7 +57,7 @@ def test_there_may_be_as_many_as_cores() -> None:
 )
 def test_what_cannot_be_meant_is_said(values: dict[str, str], text: str) -> None:
     assert text in problem(**values)
-    assert autoscale_limits_of(config(**values)) is None
+    assert read(config(**values)) is None
 
 
 def test_it_is_for_models_with_one_instance_group() -> None:
@@ -68,10 +65,3 @@ def test_it_is_for_models_with_one_instance_group() -> None:
     assert "several instance groups" in problem(two, max_instances="2")
     ensemble = "ensemble_scheduling { }"
     assert "means nothing to an ensemble" in problem(ensemble, max_instances="2")
-
-
-def test_without_the_add_on_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addons, "features", dict)
-
-    assert "the add-on 'scaling' is not installed" in problem(max_instances="2")
-    assert "" == problem()

@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from zmqtriton import addons
-from zmqtriton.config.canaries import (
+from zmqtriton_addons.canaries.settings import (
     CanarySettings,
     LatencyMeasure,
-    canary_problems,
     parse_settings,
 )
-from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -97,25 +94,3 @@ def test_a_key_and_the_limits_of_executions_are_read_and_switched_off() -> None:
     limits = settings.abort_hang_s, settings.abort_within_s
     assert ("x-user", 120.0, 5.0) == (settings.sticky, *limits)
     assert ("", None, None) == (off.sticky, off.abort_hang_s, off.abort_within_s)
-
-
-def test_without_the_add_on_a_model_that_asks_for_one_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    parameters = [("canary_version", "2"), ("canary_weight", "10")]
-    asking, plain = (
-        parse_text(
-            'name: "m" backend: "python" '
-            + " ".join(
-                f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
-                for name, value in each
-            )
-        )
-        for each in (parameters, [])
-    )
-    monkeypatch.setattr(addons, "features", dict)
-
-    [problem] = canary_problems(asking)
-
-    assert "canary_version: the add-on 'canaries' is not installed" == problem.text
-    assert [] == [*canary_problems(plain)]
