@@ -69,7 +69,7 @@ fleet-kills: .venv-ray/stamp
 	.venv-ray/bin/python -m tests.addons.fleet.kills $(ARGS)
 
 # Clients of others, each method that they have; the newest releases.
-test-peers: .venv/test.stamp .venv-peers/stamp
+test-peers: .venv/test.stamp .venv-peers/stamp .venv-dynamo/stamp
 	ZT_PEERS=1 $(bin)/python -m pytest -q tests/peers $(ARGS)
 
 quick: .venv/test.stamp
@@ -171,7 +171,7 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.addons.pytriton.conformance.record --ours
 
 clean:
-	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers .venv-machines build *.egg-info
+	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers .venv-dynamo .venv-machines build *.egg-info
 
 $(uv):
 	$(PYTHON) -m venv --clear .venv-uv
@@ -225,6 +225,13 @@ $(uv):
 # What users ask a server with, in its newest releases but for PyTriton, whose API is that of one.
 .venv-peers/stamp: setup.cfg | $(uv)
 	$(PYTHON) $(peer) .venv-peers $(peer_pythons) nvidia-pytriton==0.7.0 'tritonclient[grpc,http]' openai
+
+# NVIDIA Dynamo without a package that no index has, and the server below its worker.
+.venv-dynamo/stamp: setup.cfg | $(uv)
+	$(PYTHON) $(peer) .venv-dynamo $(peer_pythons) --editable . 'tritonclient[grpc]' uvloop pydantic pyyaml aiohttp msgspec \
+		prometheus-client zstandard
+	test -e .venv-dynamo/left_out || $(uv) pip install --quiet --python .venv-dynamo --no-deps \
+		ai-dynamo==1.6.1 ai-dynamo-runtime==1.6.1 || { rm $@; false; }
 
 # Clients of others, an environment for each. perf_analyzer is in the wheel of tritonclient 2.50; it wants CUDA's
 # runtime, and libb64 of the system. JavaScript's clients where there is npm.
