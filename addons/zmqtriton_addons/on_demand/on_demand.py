@@ -209,7 +209,6 @@ class OnDemandLoader(Feature):
             self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
             self._evictions.sleepers.sleep_asked(name)
         for name, end in ended.items():
-            self._plan.log("I", f"putting '{name}' to sleep: {why}")
             self._server.perform("sleep", {"model": name}, end)
 
     def _on_sleep_ended(self, name: str, why: str, result: Any) -> None:
@@ -218,7 +217,9 @@ class OnDemandLoader(Feature):
             return  # it was given up
         timer.cancel()
         error = result if isinstance(result, ZmqTritonError) else None
-        if error is not None:
+        if error is None:
+            self._plan.log("I", f"put '{name}' to sleep: {why}")
+        else:
             self._plan.log("V", f"'{name}' does not sleep: {error.text}")
         self._evictions.sleep_ended(name, why, error)
         if self._falling_asleep:

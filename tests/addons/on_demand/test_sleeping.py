@@ -85,7 +85,7 @@ def test_a_model_that_can_sleep_makes_room_and_keeps_its_process(gpu: int | None
     assert {"a": "READY", "b": "READY", "c": "READY"} == states(server)
     assert (1, 0) == (history(server, "a")["sleeps"], history(server, "a")["memory"])
     assert "put to sleep to make room for 'c'" == history(server, "a")["event"]
-    assert server.has_logged("putting 'a' to sleep: to make room for 'c'")
+    assert server.has_logged("put 'a' to sleep: to make room for 'c'")
 
 
 def test_of_those_that_are_to_make_room_the_ones_that_can_sleep_do_so_first() -> None:
