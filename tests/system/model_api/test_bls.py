@@ -213,7 +213,8 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
     assert more_memory < memory + (4 << 20)
 
 
-def test_the_pipeline_of_the_demonstration(shared: SharedServer) -> None:
+def test_the_pipeline_of_the_demonstration(server: Server, shared: SharedServer) -> None:
+    # beside the file's own `add_sub`
     for name in ("string_upper", "pipeline"):
         shared.add_model(DEMO_MODELS / name)
     shared.load("string_upper", "pipeline")
