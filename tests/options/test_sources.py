@@ -73,16 +73,15 @@ def test_values_of_a_file_are_those_of_the_command_line() -> None:
     assert started(*words, f"--config={PATH}", file="#") == started(file=file)
 
 
-@pytest.mark.parametrize("name", OPTIONS_BY_NAME)
-def test_each_option_may_stand_in_a_file_and_in_a_variable(name: str) -> None:
-    option = OPTIONS_BY_NAME[name]
-    in_file = f'{name} = ["x"]' if option.arity is Arity.REPEATABLE else f'{name} = "x"'
-    variable = variable_of(name).removeprefix(PREFIX)
+def test_each_option_may_stand_in_a_file_and_in_a_variable() -> None:
+    for name, option in OPTIONS_BY_NAME.items():
+        in_file = f'{name} = ["x"]' if option.arity is Arity.REPEATABLE else f'{name} = "x"'
+        variable = variable_of(name).removeprefix(PREFIX)
 
-    cases: tuple[dict[str, Any], ...] = ({"file": in_file}, {variable: "1"})
-    assert [] == [places for places in cases if "unrecognized" in problem_of(**places)]
-    assert f"unrecognized option '{name}x' in {PATH}" in refusal(file=f"{name}x = 1")
-    assert f"unrecognized variable '{PREFIX}{variable}X'" in refusal(**{f"{variable}X": "1"})
+        cases: tuple[dict[str, Any], ...] = ({"file": in_file}, {variable: "1"})
+        assert [] == [places for places in cases if "unrecognized" in problem_of(**places)]
+        assert f"unrecognized option '{name}x' in {PATH}" in refusal(file=f"{name}x = 1")
+        assert f"unrecognized variable '{PREFIX}{variable}X'" in refusal(**{f"{variable}X": "1"})
 
 
 def test_the_command_line_counts_before_variables_and_these_before_the_file() -> None:

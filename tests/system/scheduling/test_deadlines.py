@@ -106,11 +106,8 @@ def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Serv
 
 
 @pytest.mark.row("L18")
-@pytest.mark.parametrize("timeout", ["", "0", "-1", "2s", "1e3", "nan", "1, 2", "1" * 10])
 @pytest.mark.parametrize("path", ["infer", "generate", "generate_stream", "infer_stream"])
-def test_a_timeout_that_is_no_number_of_seconds_is_refused(
-    server: Server, path: str, timeout: str
-) -> None:
+def test_a_timeout_that_is_no_number_of_seconds_is_refused(server: Server, path: str) -> None:
     body_sent: Any = document("return [reply('x')]", "")
     if path.startswith("infer"):
         body_sent = {
@@ -120,10 +117,11 @@ def test_a_timeout_that_is_no_number_of_seconds_is_refused(
             ]
         }
 
-    status, body = post(server, f"/v2/models/leaf/{path}", body_sent, timeout)
+    text = b"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got"
+    for timeout in ("", "0", "-1", "2s", "1e3", "nan", "1, 2", "1" * 10):
+        status, body = post(server, f"/v2/models/leaf/{path}", body_sent, timeout)
 
-    assert 400 == status
-    assert b"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got" in body
+        assert (400, True) == (status, text in body), timeout
     assert 200 == post(server, f"/v2/models/leaf/{path}", body_sent, "60.5")[0]
 
 
