@@ -20,7 +20,7 @@ peer_pythons := '>=3.10,<3.13'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb release \
-	alone coverage conformance-record clean test-bare test-fleet test-peers test-pythons fleet-kills mutants machines report
+	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -54,6 +54,11 @@ test-bare:
 # The server on each CPython from 3.10 on that is here, installed there; ZT_PYTHONS has paths of others.
 test-pythons: .venv/test.stamp
 	ZT_EACH_PYTHON=1 $(bin)/python -m pytest -q tests/system/pythons $(ARGS)
+
+# What models call, and Triton's answers, with instances of each kind; tests/conformance/kinds.py has what differs.
+test-instances: .venv/test.stamp
+	set -e; for kind in forks threads; do ZT_INSTANCES=$$kind $(bin)/python -m pytest -n $(JOBS) $(DIST) \
+		tests/system/model_api tests/conformance/test_replay.py $(ARGS); done
 
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.

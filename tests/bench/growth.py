@@ -81,10 +81,10 @@ def _kib(pid: int, what: str) -> int:
 
 
 def _own_kib(server: Server) -> dict[str, int]:
-    """Return the memory that processes have written to, by their roles, but for those of models."""
+    """Return the memory that processes have taken, by their roles, but for those of models."""
     pids_of = server.pids().items()
     lasting = {role: pids for role, pids in pids_of if role not in ("stub", "template")}
-    return {role: sum(_kib(pid, "Private_Dirty") for pid in pids) for role, pids in lasting.items()}
+    return {role: sum(_kib(pid, "Anonymous") for pid in pids) for role, pids in lasting.items()}
 
 
 def _growth(readings: list[tuple[int, dict[str, int]]]) -> dict[str, float]:

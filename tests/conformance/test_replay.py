@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance import lists
+from tests.conformance import kinds, lists
 from tests.conformance.cases import Case
 from tests.conformance.newer_pythons import as_of_all
 from tests.conformance.play import NO_ANSWER, Target
@@ -136,6 +136,8 @@ def played(target: Target, case: Case) -> str:
 
 def complaint(case: Case, answers: list[Any]) -> str:
     """Return what is wrong with the answers to a case; nothing if they are as they should be."""
+    if kinds.KIND and case.name in kinds.LEFT_OUT:
+        return ""
     answer, triton = written(answers), written(RECORDED[case.name])
     # To hang or to die is never the right answer, whoever else does.
     is_tritons = triton == answer and NO_ANSWER not in answer
@@ -153,4 +155,4 @@ def complaint(case: Case, answers: list[Any]) -> str:
 
 def written(answers: Any) -> str:
     """As text, which tells 1 from 1.0 and one order of keys from another."""
-    return as_of_all(json.dumps(answers, ensure_ascii=False))
+    return kinds.as_of_processes(as_of_all(json.dumps(answers, ensure_ascii=False)))

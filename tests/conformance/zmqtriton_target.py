@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conformance.play import Target
 from tests.conformance.repositories import Repository
-from tests.support.server import Server
+from tests.support.server import Server, choose_instances
 from tests.support.waiting import eventually
 
 
@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 def ours(repository: Repository, directory: Path) -> Iterator[Target]:
     server = Server(directory / "server", options=repository.options)
     repository.write(server.repository)
+    for model in server.repository.iterdir():
+        choose_instances(model)
     with server:
         # Its process may listen a moment later than that of HTTP.
         eventually(lambda: is_open(server.grpc_port), 30, "gRPC listens")

@@ -158,7 +158,7 @@ class Server:
         for config in target.rglob("*.pbtxt"):
             text = config.read_text("utf-8")
             config.write_text(text.replace("@SCRATCH@", str(self.scratch)), "utf-8")
-        _choose_instances(target)
+        choose_instances(target)
         return target
 
     def block_imports(self, model: str) -> Path:
@@ -356,7 +356,7 @@ class Server:
             assert not (turns := long_turns(self.log_text())), (turns, self.log_text())
 
 
-def _choose_instances(model: Path) -> None:
+def choose_instances(model: Path) -> None:
     """Have the model's instances be as the variable ZT_INSTANCES says, unless it says so itself."""
     kind, config = os.environ.get("ZT_INSTANCES", ""), model / "config.pbtxt"
     text = config.read_text("utf-8") if kind and config.exists() else "INSTANCES"
