@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 43_940,
     "tests": 67_530,
-    "tests/addons": 32_820,
+    "tests/addons": 32_850,
     f"{ADDONS}access_log": 220,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,

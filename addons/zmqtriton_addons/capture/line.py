@@ -25,7 +25,7 @@ class Line:
         self._next_try_s = 0.0
         #: The number of the connection; 0 before the first.
         self.connection = 0
-        #: Captures that were dropped and not told yet.
+        #: Lines that had no room, and are not told yet; counted by those who send.
         self.dropped = 0
 
     def has_room(self, size: int) -> bool:

@@ -191,8 +191,7 @@ class Watch:
     def _measure(self) -> None:
         while not self._is_over.wait(0.2):
             self.most_mib |= self._sizes()
-            sizes = (_size(file) for file in captures_of(self._server).rglob("*"))
-            self.disk_bytes = max(self.disk_bytes, sum(sizes))
+            self.disk_bytes = max(self.disk_bytes, _size_of(captures_of(self._server)))
 
     def _ask(self) -> None:
         while not self._is_over.wait(0.05):
@@ -203,11 +202,14 @@ class Watch:
                 self.failed[status] += 1
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size if file.is_file() else 0
-    except FileNotFoundError:
-        return 0
+def _size_of(directory: Path) -> int:
+    """Return the size of all files, some of which go meanwhile."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(folder, name)).st_size
+    return total
 
 
 def main() -> int:

@@ -100,3 +100,13 @@ def test_the_oldest_series_of_too_many_goes(monkeypatch: pytest.MonkeyPatch) -> 
         sums.add(Counted(name, "1", None, 1))
 
     assert {"b:1": 1, "c:1": 1} == json.loads(sums.made())
+
+
+def test_a_version_whose_engine_reports_itself_has_no_second_series_of_vllms_names() -> None:
+    sums = TokenSums()
+    sums.add(Counted("plain", "1", 10, 3, 0.02, 0.05))
+    sums.add(Counted("engine", "1", 10, 3, 0.02, 0.05, is_reported=True))
+
+    assert {"plain"} == {model for _, model, _ in values(sums)}
+    assert {"plain:1": 3, "engine:1": 3} == json.loads(sums.made())
+    assert 'gen_ai_request_model="engine"' in sums.text()

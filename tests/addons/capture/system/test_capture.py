@@ -291,14 +291,27 @@ def test_a_record_names_the_token_and_has_no_header(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text(Grant("ann", token_file.digest(secret), scopes, ALL_MODELS).line() + "\n")
     tokens.chmod(0o600)
-    options = (f"--tokens={tokens}", "--http-header-forward-pattern=x-.*")
-    with CapturingServer(tmp_path, *options, models=["add_sub"], frontends=()) as server:
+    pattern = "header-forward-pattern=x-.*"
+    options = (f"--tokens={tokens}", f"--http-{pattern}", f"--grpc-{pattern}")
+    with CapturingServer(tmp_path, *options, models=["add_sub"], frontends=("grpc",)) as server:
         body = json.dumps({"inputs": ROWS}).encode()
         headers = {"Authorization": f"Bearer {secret}", "X-Session": "of-this-client"}
         assert 200 == server.post("add_sub", body, **headers)
-        [record] = server.await_records(1)
+        inputs = [triton.InferInput(name, [1, 16], "FP32") for name in ("INPUT0", "INPUT1")]
+        for tensor in inputs:
+            tensor.set_data_from_numpy(np.array([X], np.float32))
+        metadata = {name.lower(): value for name, value in headers.items()}
+        answers: queue.Queue[Any] = queue.Queue()
+        with triton.InferenceServerClient(server.grpc_address) as client:
+            client.infer("add_sub", inputs, headers=metadata, parameters={"note": "kept"})
+            client.start_stream(lambda result, error: answers.put(error), headers=metadata)
+            client.async_stream_infer("add_sub", inputs)
+            assert answers.get(timeout=60) is None
+            client.stop_stream()
+        records = server.await_records(3)
 
-    assert "ann" == record.document["token"]
+    assert ["ann"] * 3 == [record.document["token"] for record in records]
     text = "".join(p.read_text() for p in server.captures.rglob("*.jsonl"))
+    assert "kept" in text
     assert secret not in text
     assert "of-this-client" not in text
