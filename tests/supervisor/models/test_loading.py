@@ -287,6 +287,20 @@ def test_an_unload_is_answered_before_requests_under_way_end() -> None:
     assert "I successfully unloaded 'm' version 1" in world.log
 
 
+def test_a_version_that_is_unloaded_takes_requests_until_all_frontends_know() -> None:
+    world = loaded("m")
+    frontend = world.serial("grpc")
+    world.silent.add(frontend)
+
+    call = world.call("unload", {"model": "m"})
+    assert [] == world.messages_to("broker", wire.Retire)
+    question = world.messages_to("grpc", wire.Sync)[-1]
+    world.receive(frontend, wire.Synced(question.number))
+
+    assert 1 == len(world.messages_to("broker", wire.Retire))
+    assert call.result is None
+
+
 def test_an_unknown_model_can_be_unloaded() -> None:
     assert explicit().call("unload", {"model": "nobody"}).result is None
 

@@ -139,18 +139,31 @@ class RetirementQueue:
     def __init__(self, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
         self._waiting: dict[int, Generation] = {}
+        #: Those of them that frontends may still send requests to.
+        self._served: set[int] = set()
 
-    def retire_after_callers(self, generation: Generation) -> None:
-        """Retire a generation once those that call it have ended.
+    def retire_after_callers(
+        self,
+        generation: Generation,
+        confirm_frontends: Callable[[Callable[[], None]], None] = lambda then: then(),
+    ) -> None:
+        """Retire a generation once frontends have taken note, and those that call it have ended.
 
         Only callers that are to end, too, are waited for.
         """
-        self._waiting[generation.number] = generation
+        number = generation.number
+        self._waiting[number] = generation
+        self._served.add(number)
+        confirm_frontends(lambda: self._served.discard(number))
 
     def retire_unneeded(self) -> None:
         while self._waiting:
             reached = self._reached()
-            ready = [g for g in self._waiting.values() if not _is_needed(g, reached)]
+            ready = [
+                generation
+                for number, generation in self._waiting.items()
+                if number not in self._served and not _is_needed(generation, reached)
+            ]
             if not ready:
                 return
             for generation in ready:

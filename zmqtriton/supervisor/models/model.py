@@ -145,7 +145,8 @@ class Model(GenerationOwner):
         if generation is not None and is_given_up:
             generation.retire()  # nobody can call it, and it must not come back
         elif generation is not None:
-            self._context.retirements.retire_after_callers(generation)
+            around = self._context
+            around.retirements.retire_after_callers(generation, around.audience.confirm_frontends)
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 
