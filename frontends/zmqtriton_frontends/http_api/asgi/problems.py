@@ -43,8 +43,9 @@ def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:
     """Report a fault of ours: the log has it, the client learns nothing of our insides."""
-    shortage = shortage_of(error)
-    if shortage is not None:
-        return response_to(shortage)
+    # an answer that has begun may end with an error that is no fault
+    refusal = error if isinstance(error, ZmqTritonError) else shortage_of(error)
+    if refusal is not None:
+        return response_to(refusal)
     _log.error("could not answer %s %s", method, path, exc_info=error)
     return 500, json_documents.write({"error": "internal error"})

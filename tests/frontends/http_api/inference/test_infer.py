@@ -14,7 +14,7 @@ from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
-from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import ANY_VERSION, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 
 FP32 = BY_NAME["FP32"].number
@@ -101,7 +101,9 @@ def test_options_reach_the_scheduler_and_not_the_model() -> None:
     infer(gateway, document(parameters=parameters))
 
     request = gateway.requests[0]
-    assert request.options == Options(flags=3, priority=3, timeout_us=1000, correlation=7)
+    assert request.options == Options(
+        flags=3 | ANY_VERSION, priority=3, timeout_us=1000, correlation=7
+    )
     assert request.body.parameters == {"own": 1.5}
 
 
