@@ -44,7 +44,7 @@ _ROLE_PATTERNS = (
     ("broker", re.compile(r"zmqtriton[./]broker")),
     ("tracer", re.compile(r"zmqtriton_addons[./]tracing")),
     ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),
-    ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
+    ("metrics", re.compile(r"zmqtriton_addons[./]metrics")),
     ("door", re.compile(r"zmqtriton_addons[./]door")),
     ("routes", re.compile(r"zmqtriton_addons[./]routes")),
     ("jobs", re.compile(r"zmqtriton_addons[./]jobs")),
