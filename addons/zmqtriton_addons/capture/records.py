@@ -65,23 +65,28 @@ class Record(NamedTuple):
 
         What numpy lacks comes as its bits.
         """
+        if "data" not in entry and "file" not in entry:
+            raise InvalidArgument(f"'{entry['name']}' was not captured")
+        try:
+            return self._array(entry)
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise InvalidArgument(
+                f"'{entry['name']}' of {self.id} cannot be read: {error}"
+            ) from None
+
+    def _array(self, entry: dict[str, Any]) -> Any:
         datatype, shape = BY_NAME[entry["datatype"]], entry["shape"]
         if "data" in entry:
             if datatype.number == BYTES:
                 return np.array([text.encode() for text in entry["data"]], object).reshape(shape)
             return np.array(entry["data"], datatype.numpy).reshape(shape)
-        if "file" not in entry:
-            raise InvalidArgument(f"'{entry['name']}' was not captured")
         path = self.segment / Path(entry["file"]).name
-        try:
-            if path.suffix == ".npy":
-                return np.load(path, allow_pickle=False)
-            data = path.read_bytes()
-            if datatype.number == BYTES:
-                return to_numpy(BYTES, shape, data)
-            return np.frombuffer(data, datatype.numpy_bits).reshape(shape)
-        except (OSError, ValueError) as error:
-            raise InvalidArgument(f"'{path}' cannot be read: {error}") from None
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        data = path.read_bytes()
+        if datatype.number == BYTES:
+            return to_numpy(BYTES, shape, data)
+        return np.frombuffer(data, datatype.numpy_bits).reshape(shape)
 
 
 _MISSING = {"hash", "omitted"}

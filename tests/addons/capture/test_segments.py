@@ -209,3 +209,24 @@ def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
 
     assert 1 == len(list(read(tmp_path)))
     assert 1 == len(list(read(path.parent)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [5]},
+        {"datatype": "FP31"},
+        {"data": ["x"]},
+        {"datatype": "BYTES"},
+        {"data": None, "file": "/etc/passwd"},
+    ],
+)
+def test_a_tensor_that_somebody_has_changed_is_told_by_its_record(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    [record] = written(tmp_path, capture(tensor("X", "INT32", np.array([1, 2], np.int32))))
+    [entry] = record.document["request"]["inputs"]
+    changed = {k: v for k, v in {**entry, **change}.items() if v is not None}
+
+    with pytest.raises(InvalidArgument, match=f"'X' of {record.id} cannot be read"):
+        record.array(changed)
