@@ -25,8 +25,8 @@ sys.stdin.read()
 
 
 def test_a_kill_ends_all_that_runs_in_a_root(tmp_path: Path) -> None:
-    for tool in ("setpriv", "unshare"):
-        find_tool(tool, package="util-linux")
+    find_tool("setpriv", package="util-linux")
+    find_tool("unshare", package="util-linux")
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces need root's rights")
     with subprocess.Popen(
