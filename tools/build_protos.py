@@ -13,7 +13,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "frontends" / "zmqtriton_protos"
 SOURCES = (
-    *("model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto"),
+    "model_config.proto",
+    "grpc_service.proto",
+    "health.proto",
+    "reflection.proto",
     "otlp.proto",
 )
 

@@ -84,12 +84,14 @@ QUESTIONS = (
     Question(
         "string_upper/infer",
         {"inputs": [_tensor("TEXT", "BYTES", "hello", shape=(1, 1))]},
-        *(2, 0.1),
+        2,
+        0.1,
     ),
     Question(
         "pipeline/infer",
         {"inputs": [_tensor("TEXT", "BYTES", "hello"), *_vectors("LEFT", "RIGHT", batch=())]},
-        *(1, 0.3),
+        1,
+        0.3,
     ),
     Question("tokens/generate_stream", {"TEXT": "as it comes", "DELAY_MS": 100}, 1, 0.5),
     # an exception

@@ -20,8 +20,12 @@ _WATCHDOG_SHARE = 1 / 3
 #: The variables in which systemd speaks to the supervisor; a child that used them would speak for
 #: the whole server.
 SERVICE_VARIABLES = (
-    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
-    *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
 )
 #: Sockets that are passed have this descriptor and the next ones.
 _FIRST_SOCKET = 3

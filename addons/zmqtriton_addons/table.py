@@ -114,15 +114,19 @@ TABLES: dict[str, dict[str, str]] = {
         **{
             name: f"zmqtriton_addons.backends.{name}"
             for name in (
-                *(
-                    "dyna_sequence",
-                    "fil",
-                    "identity",
-                    "iterative_sequence",
-                    "onnxruntime",
-                    "openvino",
-                ),
-                *("pytorch", "repeat", "sequence", "square", "tensorflow", "tensorrt", "vllm"),
+                "dyna_sequence",
+                "fil",
+                "identity",
+                "iterative_sequence",
+                "onnxruntime",
+                "openvino",
+                "pytorch",
+                "repeat",
+                "sequence",
+                "square",
+                "tensorflow",
+                "tensorrt",
+                "vllm",
             )
         },
     },
@@ -145,8 +149,11 @@ LOCAL_SERVICES = {
         "title": "Jobs",
         "switch": "jobs",
         "options": (
-            *("state_directory", "jobs_keep_secs", "jobs_max_bytes"),
-            *("webhook_allow", "webhook_secret_file"),
+            "state_directory",
+            "jobs_keep_secs",
+            "jobs_max_bytes",
+            "webhook_allow",
+            "webhook_secret_file",
         ),
         "check": "zmqtriton_addons.jobs.options:problem",
         "metrics": "zmqtriton_addons.jobs.metrics:metrics",

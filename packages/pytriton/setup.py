@@ -13,7 +13,10 @@ from setuptools.command.build_py import build_py
 
 PACKAGES = ("check", "client", "model_config", "proxy", "utils")
 MODULES = (
-    *("constants", "decorators", "exceptions", "triton"),
+    "constants",
+    "decorators",
+    "exceptions",
+    "triton",
     *(f"check.{name}" for name in ("add_sub", "env_checks", "utils")),
     *(
         f"client.{name}"
@@ -22,7 +25,11 @@ MODULES = (
     *(
         f"model_config.{name}"
         for name in (
-            *("common", "generator", "model_config", "parser", "tensor"),
+            "common",
+            "generator",
+            "model_config",
+            "parser",
+            "tensor",
             "triton_model_config",
         )
     ),

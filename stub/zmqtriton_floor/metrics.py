@@ -17,8 +17,22 @@ COUNTER, GAUGE, HISTOGRAM = range(3)
 #: The upper bounds of the buckets of request times, alike in all servers, so that they can be added
 #: up.
 REQUEST_BOUNDS_S = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0),
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
 )
 
 #: Families and metrics that one process may have at a time.
@@ -35,7 +49,13 @@ _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 #: The prefixes of the server's own families; a second one of such a name would spoil the whole
 #: page.
 _RESERVED = (
-    *("nv_inference_", "nv_model_", "nv_cache_", "nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_"),
+    "nv_inference_",
+    "nv_model_",
+    "nv_cache_",
+    "nv_cpu_",
+    "nv_gpu_",
+    "nv_energy_",
+    "nv_pinned_",
     "zmqtriton_",
 )
 

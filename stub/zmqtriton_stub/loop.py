@@ -121,7 +121,10 @@ class Stub:
         self._on_fork = [lifeline.abandon]
         #: What closes them, and the rest, in this process.
         self._on_end = [
-            *(self._poller.close, self._memory.mappings.close, lifeline.close, progress.close)
+            self._poller.close,
+            self._memory.mappings.close,
+            lifeline.close,
+            progress.close,
         ]
 
     def run(self) -> int:
@@ -266,15 +269,20 @@ class Stub:
         self._instance.find_request = link.pending.get
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
-            *(self._bootstrap, memory),
+            self._bootstrap,
+            memory,
             # the duties of the main thread while the model waits for another one
             lambda: {self._poller.fileno(): self._attend},
-            *(link.wake, self._model.attends),
+            link.wake,
+            self._model.attends,
         )
         self._on_fork += [link.abandon, self._asker.abandon]
         self._on_end += [link.close, self._asker.close]
         self._executions = Executions(
-            *(self._instance, self._model, link, self._progress),
+            self._instance,
+            self._model,
+            link,
+            self._progress,
             watches_memory=self._process.has_own_memory,
         )
         self._model.attend(self._poller.fileno(), self._attend)
@@ -316,7 +324,9 @@ class Stub:
         link.connect(
             endpoints.stubs_address(bootstrap.directory, bootstrap.epoch),
             wire.Hello(
-                *(bootstrap.serial, bootstrap.token, bootstrap.epoch),
+                bootstrap.serial,
+                bootstrap.token,
+                bootstrap.epoch,
                 is_executing=self._executions.running,
                 concurrency=self._model.slots,
             ),

@@ -105,9 +105,11 @@ def _write_torch(path: Path, shape: tuple[int, ...]) -> None:
 
     if shape == _IMAGE:
         layers = [
-            *(torch.nn.Conv2d(3, _CHANNELS, 7, 2, 3), torch.nn.ReLU()),
+            torch.nn.Conv2d(3, _CHANNELS, 7, 2, 3),
+            torch.nn.ReLU(),
             *(block() for _ in range(_BLOCKS)),
-            *(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
         ]
     else:
         layers = [torch.nn.Linear(*shape, _CHANNELS), torch.nn.ReLU()]

@@ -33,7 +33,8 @@ TABLED = {
     "delay 2 ms": (1, 16, f"dynamic_batching {{ {_DELAY} 2000 }}"),
     "delay 10 ms": (1, 16, f"dynamic_batching {{ {_DELAY} 10000 }}"),
     "preferred 8": (
-        *(1, 16),
+        1,
+        16,
         f"dynamic_batching {{ preferred_batch_size: [ 8 ] {_DELAY} 10000 }}",
     ),
     "2, of 16": (2, 16, "dynamic_batching { }"),

@@ -17,7 +17,10 @@ def test_where_nothing_is_said_it_is_as_in_triton() -> None:
     assert ("http://localhost:4318/v1/traces", {}) == (settings.url, settings.headers)
     assert {"service.name": "triton-inference-server"} == settings.resource
     assert (2048, 512, 5.0, None) == (
-        *(settings.max_queue_size, settings.max_batch_size, settings.export_delay_s, settings.tls),
+        settings.max_queue_size,
+        settings.max_batch_size,
+        settings.export_delay_s,
+        settings.tls,
     )
 
 

@@ -32,8 +32,11 @@ def test_a_limit_on_executions_is_a_number_of_seconds(value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("max_requests", "0"), ("max_requests", "64"), ("Max_Requests", "8.0")),
-        *(("max_execution_seconds", "0.5"), ("max_execution_seconds", "0")),
+        ("max_requests", "0"),
+        ("max_requests", "64"),
+        ("Max_Requests", "8.0"),
+        ("max_execution_seconds", "0.5"),
+        ("max_execution_seconds", "0"),
     ],
 )
 def test_other_limits_are_taken(name: str, value: str) -> None:

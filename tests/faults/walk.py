@@ -81,12 +81,16 @@ _FAULTS = (
     Fault("chain", "the disk is gone", "member", _NOT_READY, "member"),
     Fault("dies", "status 4", "status 4", ("ZmqtritonInstancesDie", *_NOT_READY), "exited"),
     Fault(
-        *("hungry", "max_memory_bytes", "max_memory_bytes"),
+        "hungry",
+        "max_memory_bytes",
+        "max_memory_bytes",
         ("ZmqtritonQuotaExceeded",),
         "max_memory_bytes",
     ),
     Fault(
-        *("throttled", "max_executions_per_second is 0.05", "max_executions_per_second is 0.05"),
+        "throttled",
+        "max_executions_per_second is 0.05",
+        "max_executions_per_second is 0.05",
         ("ZmqtritonQuotaHoldsBack", "ZmqtritonModelHangs"),
         "max_executions_per_second is 0.05",
     ),
@@ -105,8 +109,12 @@ _FAULTS = (
     Fault("killed", "somebody has killed it", "SIGKILL", ("ZmqtritonInstancesDie",), "killed"),
 )
 _OPTIONS = (
-    *("--model-control-mode=explicit", f"--load-model={_WELL}", "--exit-on-error=false"),
-    *("--strict-readiness=false", "--exit-timeout-secs=1", "--model-load-thread-count=4"),
+    "--model-control-mode=explicit",
+    f"--load-model={_WELL}",
+    "--exit-on-error=false",
+    "--strict-readiness=false",
+    "--exit-timeout-secs=1",
+    "--model-load-thread-count=4",
 )
 
 

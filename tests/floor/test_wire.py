@@ -231,7 +231,10 @@ def test_mutated_messages_are_refused_or_decode_and_never_do_worse() -> None:
 
 def test_bodies_go_there_and_back() -> None:
     request = wire.RequestBody(
-        *("id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR, _REFERRED]),
+        "id",
+        {"a": True, "b": 1, "c": 1.5, "d": "x"},
+        ["O"],
+        [_TENSOR, _REFERRED],
         [wire.Place("O", 5, 1 << 32, 4096, 64)],
     )
     response = wire.ResponseBody({"a": 1}, [_TENSOR, _REFERRED])

@@ -47,7 +47,10 @@ def test_vertex_ai_says_by_variables_what_to_serve_and_where() -> None:
 
 def test_what_is_written_counts_before_variables() -> None:
     options = started(
-        *(REPOSITORY, "--allow-http=true", "--allow-vertex-ai=false", "--vertex-ai-port=1"),
+        REPOSITORY,
+        "--allow-http=true",
+        "--allow-vertex-ai=false",
+        "--vertex-ai-port=1",
         AIP_MODE="PREDICTION",
         AIP_HTTP_PORT="7080",
         AIP_STORAGE_URI="/other",

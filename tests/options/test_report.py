@@ -17,9 +17,14 @@ def test_options_that_nobody_has_changed_are_defaults() -> None:
 
 def test_values_are_written_as_on_the_command_line() -> None:
     words = (
-        *("--http-port=9000", "--exit-on-error=false", "--load-model=a", "--load-model=b"),
-        *("--model-control-mode=explicit", "--backend-config=python,stub-timeout-seconds=40"),
-        *("--rate-limit-resource=R1:4:0", "--model-load-gpu-limit=0:0.5"),
+        "--http-port=9000",
+        "--exit-on-error=false",
+        "--load-model=a",
+        "--load-model=b",
+        "--model-control-mode=explicit",
+        "--backend-config=python,stub-timeout-seconds=40",
+        "--rate-limit-resource=R1:4:0",
+        "--model-load-gpu-limit=0:0.5",
     )
 
     rows = changed(*words)

@@ -63,10 +63,17 @@ def test_values_of_a_file_are_those_of_the_command_line() -> None:
         trace-config = "rate=5"
     """
     words = (
-        *("--http-port=9000", "--exit-on-error=false", "--reload", "--metrics-interval-ms=500.5"),
-        *("--id=first", "--backend-config=python,stub-timeout-seconds=40"),
-        *("--backend-config=python,a=b", "--http-allowed-origin=https://a"),
-        *("--model-control-mode=explicit", "--load-model=a", "--load-model=b"),
+        "--http-port=9000",
+        "--exit-on-error=false",
+        "--reload",
+        "--metrics-interval-ms=500.5",
+        "--id=first",
+        "--backend-config=python,stub-timeout-seconds=40",
+        "--backend-config=python,a=b",
+        "--http-allowed-origin=https://a",
+        "--model-control-mode=explicit",
+        "--load-model=a",
+        "--load-model=b",
         "--trace-config=rate=5",
     )
 

@@ -17,14 +17,24 @@ from tests.repo.sources import tree_of
 PAGE = ROOT / "docs" / "kept.md"
 #: What a request passes, without what only operators ask.
 SHORT_WAY = (
-    *("frontends/zmqtriton_frontends", "stub/zmqtriton_floor", "stub/zmqtriton_stub"),
-    *("zmqtriton/broker", "zmqtriton/embedded", "addons/zmqtriton_addons/door"),
+    "frontends/zmqtriton_frontends",
+    "stub/zmqtriton_floor",
+    "stub/zmqtriton_stub",
+    "zmqtriton/broker",
+    "zmqtriton/embedded",
+    "addons/zmqtriton_addons/door",
     "addons/zmqtriton_addons/canaries/requests",
     "addons/zmqtriton_addons/web_apis/templates",
 )
 ASIDE = (
-    *("pages", "clouds", "openai", "control", "forks"),
-    *("fork_server.py", "deadlock_report.py", "metrics"),
+    "pages",
+    "clouds",
+    "openai",
+    "control",
+    "forks",
+    "fork_server.py",
+    "deadlock_report.py",
+    "metrics",
 )
 _CACHES = {"lru_cache", "cache", "cached_property"}
 #: Empty ones, to be filled.

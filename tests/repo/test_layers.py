@@ -37,12 +37,20 @@ HANDS = (
 )
 #: The packages that decide, with the features of the supervisor that are add-ons.
 BRAINS = (
-    *("zmqtriton.broker", "zmqtriton.supervisor"),
+    "zmqtriton.broker",
+    "zmqtriton.supervisor",
     *(
         f"zmqtriton_addons.{room}"
         for room in (
-            *("affinity", "canaries", "draining", "memory", "on_demand", "operations"),
-            *("reloading", "scaling", "sleeping"),
+            "affinity",
+            "canaries",
+            "draining",
+            "memory",
+            "on_demand",
+            "operations",
+            "reloading",
+            "scaling",
+            "sleeping",
         )
     ),
     "zmqtriton_addons.storage.object_stores",

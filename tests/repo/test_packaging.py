@@ -90,8 +90,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(path, copy)
     result = subprocess.run(
         [
-            *(sys.executable, "-m", "build", "--no-isolation"),
-            *("--outdir", str(directory), str(source)),
+            sys.executable,
+            "-m",
+            "build",
+            "--no-isolation",
+            "--outdir",
+            str(directory),
+            str(source),
         ],
         capture_output=True,
         text=True,

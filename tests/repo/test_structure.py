@@ -1,4 +1,4 @@
-"""The rules on import lists and import cycles, on slots and named tuples.
+"""The rules on import lists and import cycles, on slots, named tuples and stars.
 
 Each exception is listed with its reason and today's number, so that it can only shrink.
 """
@@ -111,3 +111,13 @@ def test_named_tuples_have_no_other_base() -> None:
         for node in source.nodes
         if isinstance(node, ast.ClassDef) and "NamedTuple" in _bases(node) and len(node.bases) > 1
     ] == []
+
+
+def test_no_star_stands_before_a_tuple_that_is_written_out() -> None:
+    """`ask(*(name, size), body)` is `ask(name, size, body)`."""
+    assert [] == [
+        f"{source.module}:{node.lineno}"
+        for source in sources()
+        for node in source.nodes
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple)
+    ]

@@ -17,8 +17,14 @@ ADD_ONS = ("zmqtriton_addons", "zmqtriton.embedded", "zmqtriton.pytriton")
 FLOOR = ("zmqtriton_floor",)
 #: The modules of the core that have names of an add-on.
 PUBLIC_NAMES = {
-    *("zmqtriton", "zmqtriton.addons", "zmqtriton.ctl", "zmqtriton.ctl.main"),
-    *("zmqtriton.door", "zmqtriton.ray", "zmqtriton.routes", "zmqtriton.testing"),
+    "zmqtriton",
+    "zmqtriton.addons",
+    "zmqtriton.ctl",
+    "zmqtriton.ctl.main",
+    "zmqtriton.door",
+    "zmqtriton.ray",
+    "zmqtriton.routes",
+    "zmqtriton.testing",
 }
 #: The packages on the list whose names come from their modules.
 FRONTS = sorted(

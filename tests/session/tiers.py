@@ -20,8 +20,15 @@ import pytest
 FIRST, LONG = "first", "long"
 #: Rooms that only start programs or read the whole tree.
 SLOW = (
-    *("system", "faults", "conformance", "deploy", "peers", "protos", "repo"),
-    *("command_line", "environments"),
+    "system",
+    "faults",
+    "conformance",
+    "deploy",
+    "peers",
+    "protos",
+    "repo",
+    "command_line",
+    "environments",
 )
 #: Marks of a file that --quick leaves out.
 _SLOW_MARKS = frozenset(("system", "slow", LONG))

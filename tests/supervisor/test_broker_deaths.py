@@ -52,7 +52,10 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
     assert messages[-1] == wire.Sync(0)
     kinds = [type(m).__name__ for m in messages]
     assert sorted(set(kinds), key=kinds.index) == [
-        *("ExpectPeer", "AddGeneration", "AttachInstance", "Sync")
+        "ExpectPeer",
+        "AddGeneration",
+        "AttachInstance",
+        "Sync",
     ]
 
 

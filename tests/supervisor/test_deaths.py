@@ -131,8 +131,10 @@ def test_a_model_that_comes_up_again_serves_as_before(given_up: SupervisorHarnes
 
     news = given_up.latest_version_info("m")
     assert (generation, "READY", 2, None) == (
-        *(news.generation, news.state),
-        *(news.ready_instances, news.reason),
+        news.generation,
+        news.state,
+        news.ready_instances,
+        news.reason,
     )
     (*_, added) = given_up.messages_to("broker", wire.AddGeneration)
     attached = given_up.messages_to("broker", wire.AttachInstance)[-2:]

@@ -75,8 +75,15 @@ class Browser:
         profile = f"--user-data-dir={self._directory / 'profile'}"
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-c", _LAUNCHER, str(commands_out), str(answers_in)),
-                *(self._program, *sandbox, profile, *_ARGUMENTS),
+                sys.executable,
+                "-c",
+                _LAUNCHER,
+                str(commands_out),
+                str(answers_in),
+                self._program,
+                *sandbox,
+                profile,
+                *_ARGUMENTS,
             ],
             pass_fds=(commands_out, answers_in),
             stdin=subprocess.DEVNULL,

@@ -46,9 +46,21 @@ class Authority:
         )
         _openssl("req", "-new", *_KEY, "-subj", f"/CN={name}", *_out(pair._replace(cert=request)))
         _openssl(
-            *("x509", "-req", "-in", request, "-days", str(days), "-extfile", extensions),
-            *("-CA", self.pair.cert, "-CAkey", self.pair.key, "-CAcreateserial"),
-            *("-out", pair.cert),
+            "x509",
+            "-req",
+            "-in",
+            request,
+            "-days",
+            str(days),
+            "-extfile",
+            extensions,
+            "-CA",
+            self.pair.cert,
+            "-CAkey",
+            self.pair.key,
+            "-CAcreateserial",
+            "-out",
+            pair.cert,
         )
         return pair
 

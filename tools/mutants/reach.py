@@ -20,8 +20,11 @@ from tools.mutants.rooms import FEATURES, ROOT, modules
 
 #: Where tests of the rooms lie; those that take seconds count there alone.
 _FOLDERS = (
-    *("tests/broker/", "tests/frontends/entrance/", "tests/frontends/gateway/"),
-    *("tests/stub/", "tests/supervisor/"),
+    "tests/broker/",
+    "tests/frontends/entrance/",
+    "tests/frontends/gateway/",
+    "tests/stub/",
+    "tests/supervisor/",
     *(f"tests/addons/{room}/" for room in FEATURES),
 )
 _SUPPORT = "tests/support"

@@ -46,8 +46,14 @@ ROOMS = (
         "stub",
         "stub/zmqtriton_stub",
         (
-            *("__main__.py", "fork_server.py", "memory/gpu", "output.py"),
-            *("own_process.py", "pre_import.py", "probe.py", "process.py"),
+            "__main__.py",
+            "fork_server.py",
+            "memory/gpu",
+            "output.py",
+            "own_process.py",
+            "pre_import.py",
+            "probe.py",
+            "process.py",
         ),
     ),
 )

@@ -56,8 +56,11 @@ def _requests(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         (*head, *(f"CPU µs, {role}" for role in roles)),
         [
             (
-                *(row["workload"], str(row["connections"]), f"{row['per_s']:,.0f}"),
-                *(f"{row['p50_ms']:.2f}", f"{row['p99_ms']:.2f}"),
+                row["workload"],
+                str(row["connections"]),
+                f"{row['per_s']:,.0f}",
+                f"{row['p50_ms']:.2f}",
+                f"{row['p99_ms']:.2f}",
                 *(f"{us:,.0f}" for us in _cpu(row)),
             )
             for row in rows
@@ -78,8 +81,11 @@ def _growth(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         ("", "number", "ready after s", "memory MiB", "idle CPU %", "CPU µs of a request"),
         [
             (
-                *(row["kind"], f"{row['size']:,}", f"{row['ready_s']:.1f}"),
-                *(f"{row['memory_mib']:,.0f}", f"{row['idle_percent']:.1f}"),
+                row["kind"],
+                f"{row['size']:,}",
+                f"{row['ready_s']:.1f}",
+                f"{row['memory_mib']:,.0f}",
+                f"{row['idle_percent']:.1f}",
                 f"{row['cpu_us']:,.0f}",
             )
             for row in rows
@@ -108,8 +114,10 @@ def _autoscale(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         ("instances", "99 % in the queue ms", "seconds of instances", "failed"),
         [
             (
-                *(row["name"], f"{row['all_p99_ms']:,.1f}"),
-                *(f"{row['instance_seconds']:,.0f}", str(row["failed"])),
+                row["name"],
+                f"{row['all_p99_ms']:,.1f}",
+                f"{row['instance_seconds']:,.0f}",
+                str(row["failed"]),
             )
             for row in rows
         ],

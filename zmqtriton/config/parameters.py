@@ -82,8 +82,18 @@ CANARY_PREFIX = "canary_"
 CANARY_PARAMETERS = tuple(
     f"{CANARY_PREFIX}{name}"
     for name in (
-        *("version", "weight", "header", "sticky", "shadow", "tolerance", "abort_failures"),
-        *("abort_latency", "latency", "abort_hang", "abort_within", "min_requests"),
+        "version",
+        "weight",
+        "header",
+        "sticky",
+        "shadow",
+        "tolerance",
+        "abort_failures",
+        "abort_latency",
+        "latency",
+        "abort_hang",
+        "abort_within",
+        "min_requests",
         "promote_after",
     )
 )

@@ -105,7 +105,13 @@ class PendingStream(PendingRequest):
     """Asks once; gives each response to the future that waits for it."""
 
     __slots__ = (
-        *("_coming", "_deadline_ns", "_entrance", "_model", "_name", "_open", "_request"),
+        "_coming",
+        "_deadline_ns",
+        "_entrance",
+        "_model",
+        "_name",
+        "_open",
+        "_request",
         "_stream",
     )
 

@@ -28,7 +28,9 @@ def _list_of(name: str) -> dict[str, Any]:
             "last_id": STRING,
             "has_more": BOOLEAN,
         },
-        *("object", "data", "has_more"),
+        "object",
+        "data",
+        "has_more",
     )
 
 
@@ -75,7 +77,13 @@ DESCRIPTIONS = RouteDescriptions(
                 "purpose": STRING,
                 "status": STRING,
             },
-            *("id", "object", "bytes", "created_at", "filename", "purpose", "status"),
+            "id",
+            "object",
+            "bytes",
+            "created_at",
+            "filename",
+            "purpose",
+            "status",
         ),
         "OpenAIFiles": _list_of("OpenAIFile"),
         "BatchRequest": object_of(
@@ -85,7 +93,9 @@ DESCRIPTIONS = RouteDescriptions(
                 "completion_window": STRING,
                 "metadata": _METADATA,
             },
-            *("input_file_id", "endpoint", "completion_window"),
+            "input_file_id",
+            "endpoint",
+            "completion_window",
         ),
         "OpenAIBatch": object_of(
             {
@@ -100,11 +110,18 @@ DESCRIPTIONS = RouteDescriptions(
                 "error_file_id": {"type": ["string", "null"]},
                 "request_counts": object_of(
                     {"total": COUNT, "completed": COUNT, "failed": COUNT},
-                    *("total", "completed", "failed"),
+                    "total",
+                    "completed",
+                    "failed",
                 ),
                 "metadata": {},
             },
-            *("id", "object", "endpoint", "input_file_id", "completion_window", "status"),
+            "id",
+            "object",
+            "endpoint",
+            "input_file_id",
+            "completion_window",
+            "status",
         ),
         "OpenAIBatches": _list_of("OpenAIBatch"),
     },

@@ -122,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", required=True, metavar="MODEL", help="name of the model")
     parser.add_argument(
-        *("--directory", "-d"),
+        "--directory",
+        "-d",
         default="models",
         metavar="DIRECTORY",
         help="directory of the models (default: models)",

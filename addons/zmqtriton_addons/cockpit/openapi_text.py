@@ -141,7 +141,9 @@ SCHEMAS: dict[str, Any] = {
     ),
     "TensorMetadata": object_of(
         {"name": STRING, "datatype": _DATATYPE, "shape": array_of({"type": "integer"})},
-        *("name", "datatype", "shape"),
+        "name",
+        "datatype",
+        "shape",
     ),
     "Model": object_of(
         {
@@ -151,7 +153,11 @@ SCHEMAS: dict[str, Any] = {
             "inputs": array_of(schema_named("TensorMetadata")),
             "outputs": array_of(schema_named("TensorMetadata")),
         },
-        *("name", "versions", "platform", "inputs", "outputs"),
+        "name",
+        "versions",
+        "platform",
+        "inputs",
+        "outputs",
     ),
     "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
     "Duration": _DURATION,
@@ -164,7 +170,11 @@ SCHEMAS: dict[str, Any] = {
             "execution_count": COUNT,
             "inference_stats": {"type": "object", "additionalProperties": schema_named("Duration")},
         },
-        *("name", "version", "inference_count", "execution_count", "inference_stats"),
+        "name",
+        "version",
+        "inference_count",
+        "execution_count",
+        "inference_stats",
     ),
     "Statistics": object_of(
         {"model_stats": array_of(schema_named("ModelStatistics"))}, "model_stats"
@@ -214,7 +224,10 @@ SCHEMAS: dict[str, Any] = {
             **{name: array_of({"type": "object"}) for name in ("processes", "models")},
             "environments": array_of(schema_named("Preparation")),
         },
-        *("server", "processes", "models", "environments"),
+        "server",
+        "processes",
+        "models",
+        "environments",
     ),
     "Preparation": object_of(
         {
@@ -225,7 +238,10 @@ SCHEMAS: dict[str, Any] = {
             },
             "seconds": {**_NUMBER, "description": "The time since it was begun."},
         },
-        *("model", "step", "progress", "seconds"),
+        "model",
+        "step",
+        "progress",
+        "seconds",
     ),
     "Columns": {
         "type": "object",
@@ -240,7 +256,10 @@ SCHEMAS: dict[str, Any] = {
             "models": {"type": "object", "additionalProperties": schema_named("Columns")},
             "models_left_out": COUNT,
         },
-        *("interval_s", "times", "server", "models"),
+        "interval_s",
+        "times",
+        "server",
+        "models",
     ),
     "Log": object_of(
         {
@@ -257,7 +276,9 @@ SCHEMAS: dict[str, Any] = {
             "lost": COUNT,
             **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
-        *("lines", "last", "lost"),
+        "lines",
+        "last",
+        "lost",
     ),
     "CanaryRequest": object_of(
         {
@@ -266,7 +287,10 @@ SCHEMAS: dict[str, Any] = {
             **{
                 name: {}
                 for name in (
-                    *("abort_failures", "abort_latency", "abort_hang", "abort_within"),
+                    "abort_failures",
+                    "abort_latency",
+                    "abort_hang",
+                    "abort_within",
                     "promote_after",
                 )
             },
@@ -302,7 +326,9 @@ SCHEMAS: dict[str, Any] = {
             "parameters": _PARAMETERS,
             "outputs": array_of(object_of(_TENSOR, "name", "datatype", "shape")),
         },
-        *("model_name", "model_version", "outputs"),
+        "model_name",
+        "model_version",
+        "outputs",
     ),
     "GenerateRequest": {
         "type": "object",

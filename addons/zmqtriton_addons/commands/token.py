@@ -45,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     new = verbs.add_parser("new", help="make a token, and print it once")
     new.add_argument("--name", required=True, help="who it is for")
     new.add_argument(
-        *("--scopes", "--scope"),
+        "--scopes",
+        "--scope",
         required=True,
         type=token_file.parse_scopes,
         help="what it is good for: infer, control and metrics, with commas between them",

@@ -31,8 +31,16 @@ from zmqtriton_addons.token_metrics.rates import made_tokens
 from zmqtriton_floor.errors import NotFound, Unavailable
 
 _HEADER = (
-    *("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending"),
-    *("CPU %", "Memory"),
+    "Model",
+    "Req/s",
+    "Fail/s",
+    "Mean ms",
+    "Queue ms",
+    "Compute ms",
+    "Batch",
+    "Pending",
+    "CPU %",
+    "Memory",
 )
 #: The column of servers with --token-metrics.
 _TOKENS = "Tokens/s"

@@ -18,7 +18,15 @@ from zmqtriton_floor.reasons import AT_REST
 _HEALTHY_STATES = frozenset({"READY", ""})
 
 _PROCESS = (
-    *("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Memory", "CPU"),
+    "Process",
+    "Model",
+    "Pid",
+    "Started",
+    "Up",
+    "State",
+    "Restarts",
+    "Memory",
+    "CPU",
     "Last reason",
 )
 _STARTED_COLUMN = _PROCESS.index("Started")

@@ -249,7 +249,10 @@ def _tags(interpreter: Interpreter) -> list[str]:
     number = "{}.{}".format(*interpreter.version)
     abis = ["cp" + number.replace(".", ""), "abi3", "none"]
     return [
-        *("--python-version", number, "--implementation", "cp"),
+        "--python-version",
+        number,
+        "--implementation",
+        "cp",
         *(part for abi in abis for part in ("--abi", abi)),
         *(part for platform in platforms for part in ("--platform", platform)),
     ]

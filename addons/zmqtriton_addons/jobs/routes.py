@@ -28,9 +28,24 @@ _ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 #: Headers that are about the connection, or are secrets, or are for jobs themselves.
 _LEFT_OUT = frozenset(
     (
-        *("accept-encoding", "authorization", "connection", "content-length", "cookie", "expect"),
-        *("host", "idempotency-key", "keep-alive", "origin", "prefer", "proxy-authorization"),
-        *("te", "trailer", "transfer-encoding", "upgrade", "webhook", "x-request-timeout"),
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "host",
+        "idempotency-key",
+        "keep-alive",
+        "origin",
+        "prefer",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "webhook",
+        "x-request-timeout",
     )
 )
 _MAX_HEADER_BYTES = 32 << 10

@@ -28,11 +28,15 @@ _COUNTERS = {
 }
 _MEMORY = (
     (
-        *("client_memory_bytes", "gauge", "bytes"),
+        "client_memory_bytes",
+        "gauge",
+        "bytes",
         "Memory for incomplete requests and for answers that clients do not read",
     ),
     (
-        *("client_memory_refused_total", "counter", "refused"),
+        "client_memory_refused_total",
+        "counter",
+        "refused",
         "Number of requests and answers refused because this memory was exhausted",
     ),
 )

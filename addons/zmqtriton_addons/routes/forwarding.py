@@ -39,8 +39,14 @@ _BYTES, _UINT8 = BY_NAME["BYTES"].number, BY_NAME["UINT8"].number
 #: Headers of the connection with the client, which are not the route's.
 _OWN_HEADERS = frozenset(
     (
-        *("connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer"),
-        *("transfer-encoding", "upgrade"),
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
     )
 )
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -169,7 +175,11 @@ class Forwarding:
         ask = Ask(
             (routed, ""),
             partial(_content, head, body),
-            *(req.header, None, _grant(req, routed), deadline_ns, time.monotonic_ns()),
+            req.header,
+            None,
+            _grant(req, routed),
+            deadline_ns,
+            time.monotonic_ns(),
         )
         checked = await self._entrance.admit(ask)
         return self._entrance.responses(checked, req.arrivals())

@@ -14,8 +14,10 @@ BACKEND = "routes"
 #: Parameters of a model of routes: the directory of the file, what tells one code from another, the
 #: inputs of the model as JSON, and how long a route may take to begin its answer.
 DIRECTORY, CONTENTS, INPUTS, SECONDS = (
-    *("ROUTES_DIRECTORY", "ROUTES_CONTENTS"),
-    *("ROUTES_INPUTS", "ROUTES_SECONDS"),
+    "ROUTES_DIRECTORY",
+    "ROUTES_CONTENTS",
+    "ROUTES_INPUTS",
+    "ROUTES_SECONDS",
 )
 #: A parameter of a model: the path of its routes, in place of `/models/NAME`.
 PATH = "ROUTES_PATH"
@@ -23,7 +25,7 @@ PATH = "ROUTES_PATH"
 REFUSAL = "ROUTES_REFUSAL"
 #: The first names in paths of the server itself.
 OWN_PATHS = frozenset(
-    (*("docs", "invocations", "models", "openapi.json"), *("pages", "ping", "v1", "v2"))
+    ("docs", "invocations", "models", "openapi.json", "pages", "ping", "v1", "v2")
 )
 _MAX_PATH = 200
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")

@@ -12,7 +12,21 @@ from zmqtriton_addons.token_metrics.counted import Counted
 _COUNTER, _HISTOGRAM = 0, 2
 #: OpenTelemetry's, which vLLM's go on.
 _FIRST_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
     10.0,
 )
 _PER_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
@@ -48,8 +62,15 @@ _REFUSED = _Family(
     "zmqtriton_token_usage_refused_total", "Requests refused by tokens_per_minute, by bearer token"
 )
 _FAMILIES = (
-    *(_PROMPT, _MADE, _FIRST, _PER_TOKEN, _GEN_AI_USAGE, _GEN_AI_FIRST, _GEN_AI_PER_TOKEN),
-    *(_OF_TOKEN, _REFUSED),
+    _PROMPT,
+    _MADE,
+    _FIRST,
+    _PER_TOKEN,
+    _GEN_AI_USAGE,
+    _GEN_AI_FIRST,
+    _GEN_AI_PER_TOKEN,
+    _OF_TOKEN,
+    _REFUSED,
 )
 #: The limit of series of a family; the oldest goes.
 _MAX_SERIES = 10_000

@@ -43,7 +43,9 @@ class Exemplars:
             ids = span.trace_context[_TRACE], span.id
             of_version = self._rows.setdefault((span.model, span.version), {})
             of_version[bisect_left(REQUEST_BOUNDS_S, seconds)] = (
-                *(span.model, span.version, seconds),
+                span.model,
+                span.version,
+                seconds,
                 *ids,
                 (offset_ns + end_ns) / 1e9,
             )

@@ -196,8 +196,13 @@ class _Conversation:
             body, length = _divided(message)
             read = partial(self._content, form, body, length)
             ask = Ask(
-                *(self._target, read, self._req.header, self._req.spelled_headers),
-                *(self._req.grant, self._deadline_ns(), now_ns()),
+                self._target,
+                read,
+                self._req.header,
+                self._req.spelled_headers,
+                self._req.grant,
+                self._deadline_ns(),
+                now_ns(),
             )
             checked = await self._inference.entrance.admit(ask)
             self._sequences.note(checked)

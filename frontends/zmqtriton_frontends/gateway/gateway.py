@@ -103,7 +103,9 @@ class Gateway:
         send = self._supervisor.send
         self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
         self.streams = Streams(
-            *(self._replies, self._broker.grant, self.cancel),
+            self._replies,
+            self._broker.grant,
+            self.cancel,
             lambda body: self.payload.discard(body),
         )
         #: The server stops; and later, no sequence is open any more.

@@ -193,7 +193,7 @@ def _by_task(
     service: str, method: str, category: str, handle: Handle, *, names_model: bool = False
 ) -> Rpc:
     return Rpc(
-        *(service, method, category, by_task(handle)), keeps_request=True, names_model=names_model
+        service, method, category, by_task(handle), keeps_request=True, names_model=names_model
     )
 
 

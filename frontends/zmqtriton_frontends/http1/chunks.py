@@ -21,8 +21,17 @@ _TRAILER = re.compile(rb"(" + TOKEN + rb"):[\t\x20-\x7e\x80-\xff]*")
 #: What decides how a message is framed or routed must stand before its body.
 _NO_TRAILERS = frozenset(
     (
-        *(b"transfer-encoding", b"content-length", b"host", b"te", b"trailer", b"connection"),
-        *(b"content-encoding", b"content-type", b"authorization", b"cookie", b"expect"),
+        b"transfer-encoding",
+        b"content-length",
+        b"host",
+        b"te",
+        b"trailer",
+        b"connection",
+        b"content-encoding",
+        b"content-type",
+        b"authorization",
+        b"cookie",
+        b"expect",
     )
 )
 

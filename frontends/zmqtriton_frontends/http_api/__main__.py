@@ -22,15 +22,16 @@ _log = logging.getLogger(__name__)
 #: With these variables gunicorn would take over another's sockets, or tell systemd that all
 #: processes are ready.
 _NOT_FOR_GUNICORN = (
-    *(
-        "NOTIFY_SOCKET",
-        "WATCHDOG_USEC",
-        "WATCHDOG_PID",
-        "LISTEN_FDS",
-        "LISTEN_PID",
-        "LISTEN_FDNAMES",
-    ),
-    *("GUNICORN_PID", "GUNICORN_FD", "GUNICORN_CMD_ARGS", "WEB_CONCURRENCY"),
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "GUNICORN_PID",
+    "GUNICORN_FD",
+    "GUNICORN_CMD_ARGS",
+    "WEB_CONCURRENCY",
 )
 
 

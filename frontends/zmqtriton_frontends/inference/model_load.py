@@ -11,8 +11,16 @@ from typing import Any
 #: An entry of the broker's answer: one version of a model.
 Entry = Mapping[str, Any]
 _SUMS = (
-    *("queued", "executing", "unanswered", "ready", "instances", "slots", "busy_slots"),
-    *("requests", "queue_ns", "compute_ns"),
+    "queued",
+    "executing",
+    "unanswered",
+    "ready",
+    "instances",
+    "slots",
+    "busy_slots",
+    "requests",
+    "queue_ns",
+    "compute_ns",
 )
 
 

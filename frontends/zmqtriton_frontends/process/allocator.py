@@ -26,8 +26,16 @@ _MAX_WASTE = 32 << 20
 #: Of the C library's report: `uordblks` and `hblkhd` are the bytes that it has lent, from the heap
 #: and from the kernel.
 _USAGE = (
-    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+    "arena",
+    "ordblks",
+    "smblks",
+    "hblks",
+    "hblkhd",
+    "usmblks",
+    "fsmblks",
+    "uordblks",
+    "fordblks",
+    "keepcost",
 )
 
 

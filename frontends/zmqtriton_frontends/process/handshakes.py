@@ -93,7 +93,9 @@ class Handshakes:
         loop, early = asyncio.get_running_loop(), _Early()
         upgrade = asyncio.ensure_future(
             loop.start_tls(
-                *(plain, early, self._encryption.context),
+                plain,
+                early,
+                self._encryption.context,
                 server_side=True,
                 ssl_handshake_timeout=within_s,
             )

@@ -140,8 +140,15 @@ class Client:
     """One client: a connection, or a call where connections are not seen."""
 
     __slots__ = (
-        *("_ledger", "_place", "_still", "_was_at"),
-        *("address", "end", "held", "moved", "owes"),
+        "_ledger",
+        "_place",
+        "_still",
+        "_was_at",
+        "address",
+        "end",
+        "held",
+        "moved",
+        "owes",
     )
 
     def __init__(

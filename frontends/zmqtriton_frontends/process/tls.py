@@ -81,7 +81,8 @@ class Certificates:
                 _log.warning(
                     "the certificate of %s has changed and cannot be used, so the one before is "
                     "served: %s",
-                    *(self._service, problem),
+                    self._service,
+                    problem,
                 )
             self._problem = problem
             return None

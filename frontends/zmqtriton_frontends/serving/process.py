@@ -157,7 +157,9 @@ def report_of(service: Service, call: Call) -> ClientReport | None:
     if not service.role:
         return None
     return ClientReport(
-        *(call, service.role, service.ledger),
+        call,
+        service.role,
+        service.ledger,
         connections=service.count_connections,
         counts=service.counts,
     )

@@ -52,7 +52,14 @@ class Execution:
     """One batch from its beginning until all its answers are sent or left to its senders."""
 
     __slots__ = (
-        *("answers", "batch", "begun_ns", "executed_ns", "ids", "is_traced", "number", "ready_ns"),
+        "answers",
+        "batch",
+        "begun_ns",
+        "executed_ns",
+        "ids",
+        "is_traced",
+        "number",
+        "ready_ns",
         "requests",
     )
 

@@ -72,8 +72,17 @@ class Stream(Pending):
     _passes_on = False
 
     __slots__ = (
-        *("_buffer", "_buffered_bytes", "_has_lost", "_heard_s", "_number", "_out", "_out_bytes"),
-        *("_has_window", "_since_ns", "_taken", "_window_bytes"),
+        "_buffer",
+        "_buffered_bytes",
+        "_has_lost",
+        "_has_window",
+        "_heard_s",
+        "_number",
+        "_out",
+        "_out_bytes",
+        "_since_ns",
+        "_taken",
+        "_window_bytes",
     )
 
     def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:

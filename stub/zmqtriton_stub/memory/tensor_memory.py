@@ -100,7 +100,8 @@ class TensorMemory:
         self.mappings = Mappings(is_private=True, on_release=self._released)
         self.mappings.maps_regions = maps_regions
         self.regions = RegionOutputs(
-            *(self.mappings, self._map),
+            self.mappings,
+            self._map,
             lambda *name: None if self._gpus is None else self._gpus.writable(*name),
         )
         self.outputs = MadeOutputs(self._allocate, lambda: self.arena.leases)

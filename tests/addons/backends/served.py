@@ -31,7 +31,15 @@ class Served:
         complete_backend(config, directory.name, directory)
         options = {"default-max-batch-size": "4", **(settings or {})}
         load = wire.LoadModel(
-            *(f"{config.name}_0", config.name, 1, "CPU", 0, str(directory), "", to_json(config), 1),
+            f"{config.name}_0",
+            config.name,
+            1,
+            "CPU",
+            0,
+            str(directory),
+            "",
+            to_json(config),
+            1,
             json.dumps(options),
         )
         this_process.current = Instance(load, lambda message: None)

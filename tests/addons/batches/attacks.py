@@ -216,8 +216,14 @@ def too_much(server: Server) -> str:
 ATTACKS = {
     function.__name__: function
     for function in (
-        *(giant_form, many_parts, million_lines, one_line_more, expansions, long_answers),
-        *(slow_uploads, too_much),
+        giant_form,
+        many_parts,
+        million_lines,
+        one_line_more,
+        expansions,
+        long_answers,
+        slow_uploads,
+        too_much,
     )
 }
 

@@ -11,7 +11,8 @@ from zmqtriton_addons.canaries.settings import CanarySettings, LatencyMeasure
 from zmqtriton_addons.canaries.version_counts import VersionCounts
 
 SETTINGS = CanarySettings(
-    *(2, 10.0),
+    2,
+    10.0,
     abort_failures=5.0,
     abort_latency=2.0,
     min_requests=10,

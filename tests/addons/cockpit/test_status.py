@@ -224,7 +224,8 @@ def test_a_token_for_some_models_shows_no_places(tokens: str) -> None:
     first, second = document["processes"]
     assert ("", {}) == (first["last_reason"], first["why"])
     assert ("no file good/1/data", {"values": {"path": "x"}}) == (
-        *(second["last_reason"], second["why"]),
+        second["last_reason"],
+        second["why"],
     )
     assert "no file 'good/2/model.py'" == document["models"][1]["reason"]
     everything = get(gateway, STATUS, authorization="Bearer every").json

@@ -39,7 +39,10 @@ def test_a_reason_of_several_lines_stands_below_its_row(
         "Model  State",
         "a      READY",
         "b      UNAVAILABLE",
-        *("    Error: no", "", "    At:", "      model.py(1)"),
+        "    Error: no",
+        "",
+        "    At:",
+        "      model.py(1)",
     ] == _lines(capsys, monkeypatch, ROWS, 200)
 
 
@@ -60,7 +63,8 @@ def test_no_line_of_columns_is_wider_than_the_terminal(
     assert [
         "Model",
         "a",
-        *("    State: READY", "    Reason: why"),
+        "    State: READY",
+        "    Reason: why",
         "b",
         "    State: LOADING",
     ] == _lines(capsys, monkeypatch, [("a", "READY", "why"), ("b", "LOADING", "")], 10)

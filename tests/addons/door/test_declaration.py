@@ -68,8 +68,11 @@ def test_the_status_has_its_address() -> None:
 
 def test_it_serves_clients_as_http_and_grpc_do() -> None:
     for group in (
-        *(roles.SERVING_ROLES, roles.READINESS_ROLES, roles.CLIENT_FACING_ROLES),
-        *(roles.CATALOGUE_ROLES, roles.BROKERED_ROLES),
+        roles.SERVING_ROLES,
+        roles.READINESS_ROLES,
+        roles.CLIENT_FACING_ROLES,
+        roles.CATALOGUE_ROLES,
+        roles.BROKERED_ROLES,
     ):
         assert "door" in group
     assert "door" in settings().broker.serving_roles

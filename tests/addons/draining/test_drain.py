@@ -76,8 +76,13 @@ def test_what_follows_cannot_be_called_back() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({"then": "stop"}, {"then": 1}, {"within_s": -1}, {"within_s": "5"}, {"quiet_s": True}),
-        *({"within_s": 86_401}, {"quiet_s": None}),
+        {"then": "stop"},
+        {"then": 1},
+        {"within_s": -1},
+        {"within_s": "5"},
+        {"quiet_s": True},
+        {"within_s": 86_401},
+        {"quiet_s": None},
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:

@@ -129,9 +129,12 @@ def test_a_link_that_escapes_only_through_another_one_is_refused(tmp_path: Path)
 def test_of_a_name_that_is_there_twice_the_last_counts(tmp_path: Path) -> None:
     target = unpacked(
         tmp_path,
-        *(file("a", b"first", mode=0o755), special("copy", tarfile.LNKTYPE, "a")),
-        *(file("a", b"last"), special("a", tarfile.LNKTYPE, "./a")),
-        *(link("l", "copy"), link("l", "a")),
+        file("a", b"first", mode=0o755),
+        special("copy", tarfile.LNKTYPE, "a"),
+        file("a", b"last"),
+        special("a", tarfile.LNKTYPE, "./a"),
+        link("l", "copy"),
+        link("l", "a"),
     )
 
     assert (b"last", b"first") == tuple((target / n).read_bytes() for n in ("a", "copy"))

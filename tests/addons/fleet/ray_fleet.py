@@ -102,7 +102,9 @@ class RayFleet:
         command = ["-m", "zmqtriton.ctl.main", "proxy", "haproxy", "--follow", "--statistics="]
         return self._start(
             "follower",
-            *(sys.executable, *command, f"--write={self.directory / 'haproxy.cfg'}"),
+            sys.executable,
+            *command,
+            f"--write={self.directory / 'haproxy.cfg'}",
             f"--reload=sh -c 'kill -USR2 $(cat {self.directory / 'pid'})'",
             f"--receive={self._receiver}",
             f"--http=127.0.0.1:{self.http_port}",

@@ -70,9 +70,14 @@ def test_each_field_is_an_option() -> None:
         name for name in settings if str(settings[name]) != str(getattr(server_options, name, None))
     }
     assert {
-        *("model_repository", "sagemaker_safe_port_range", "metrics_interval_ms"),
-        *("http_restricted_api", "grpc_restricted_protocol"),
-        *("cache_config", "metrics_config", "trace_config"),
+        "model_repository",
+        "sagemaker_safe_port_range",
+        "metrics_interval_ms",
+        "http_restricted_api",
+        "grpc_restricted_protocol",
+        "cache_config",
+        "metrics_config",
+        "trace_config",
     } == differing
     assert (1, 9) == server_options.sagemaker_safe_port_range
     assert 3.0 == server_options.metrics_interval_ms

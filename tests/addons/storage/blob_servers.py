@@ -18,8 +18,17 @@ _ACCOUNT = "devstoreaccount1"
 _KEY = base64.b64encode(b"the key of this test's account").decode()
 #: The headers that Azure's clients sign by their place.
 _SIGNED = (
-    *("Content-Encoding", "Content-Language", "Content-Length", "Content-MD5", "Content-Type"),
-    *("Date", "If-Modified-Since", "If-Match", "If-None-Match", "If-Unmodified-Since", "Range"),
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Length",
+    "Content-MD5",
+    "Content-Type",
+    "Date",
+    "If-Modified-Since",
+    "If-Match",
+    "If-None-Match",
+    "If-Unmodified-Since",
+    "Range",
 )
 _Own = TypeVar("_Own", bound="_Blobs")
 

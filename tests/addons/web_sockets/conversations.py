@@ -26,8 +26,17 @@ _NO_TEXTS = (b"\xff", b"\xe2\x82", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\
 _CODES = (*range(999, 1014), 1015, 1016, 1100, 2000, 2999, 3000, 4000, 4999, 5000, 65_535)
 #: What is wrong in one of three conversations, behind right messages.
 FAULTS = (
-    *("reserved bit", "no mask", "opcode", "continuation", "amid a message", "control in parts"),
-    *("control too long", "no text", "longer length", "closing of a byte", "closing no text"),
+    "reserved bit",
+    "no mask",
+    "opcode",
+    "continuation",
+    "amid a message",
+    "control in parts",
+    "control too long",
+    "no text",
+    "longer length",
+    "closing of a byte",
+    "closing no text",
 )
 
 

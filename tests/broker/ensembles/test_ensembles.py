@@ -722,7 +722,8 @@ X = tensor("x", bytes(16))
         ([], [tensor("x", bytes(16), [2, 2])], "unexpected shape for input 'x' for model 'e'"),
         ([], [tensor("x", bytes(4))], "input byte size mismatch for input 'x' for model 'e'"),
         (
-            *([], [tensor("x", wire.Reference(OWNER, 2, 3, 0, 70_000))]),
+            [],
+            [tensor("x", wire.Reference(OWNER, 2, 3, 0, 70_000))],
             "input byte size mismatch for input 'x' for model 'e'. Expected 16, got 70000",
         ),
     ],

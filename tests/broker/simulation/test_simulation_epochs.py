@@ -532,7 +532,9 @@ def settle(epochs: Epochs) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        *(*range(12), 1672, 1912),
+        *range(12),
+        1672,
+        1912,
         *(
             pytest.param(
                 seed,

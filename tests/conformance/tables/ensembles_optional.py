@@ -8,8 +8,10 @@ from tests.conformance.tables.ensembles import step
 
 REPOSITORY = "ensembles_optional"
 OPTIONS = (
-    *("--model-control-mode=explicit", "--load-model=*"),
-    *("--exit-on-error=false", "--strict-readiness=false"),
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--exit-on-error=false",
+    "--strict-readiness=false",
 )
 
 #: Makes Y of what is above zero only.

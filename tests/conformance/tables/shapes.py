@@ -59,8 +59,14 @@ _CLASSES = "".join(
         *(
             _io("output", name, datatype, "-1")
             for name, datatype in (
-                *(("D", "FP64"), ("I", "INT32"), ("U", "UINT64"), ("T", "INT8"), ("O", "UINT8")),
-                *(("B", "BOOL"), ("H", "FP16"), ("SAID", "STRING")),
+                ("D", "FP64"),
+                ("I", "INT32"),
+                ("U", "UINT64"),
+                ("T", "INT8"),
+                ("O", "UINT8"),
+                ("B", "BOOL"),
+                ("H", "FP16"),
+                ("SAID", "STRING"),
             )
         ),
     )
@@ -99,9 +105,10 @@ MODELS = (
     _echo("text", "STRING", "1"),
 )
 OPTIONS = (
-    *("--model-control-mode=explicit", "--load-model=*"),
-    *("--http-header-forward-pattern=x-fwd.*|timeout|triton_.*",),
-    *("--grpc-header-forward-pattern=x-fwd.*|timeout|triton_.*",),
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--http-header-forward-pattern=x-fwd.*|timeout|triton_.*",
+    "--grpc-header-forward-pattern=x-fwd.*|timeout|triton_.*",
 )
 OUTPUT = (
     "return [pb_utils.InferenceResponse([pb_utils.Tensor('{}', np.array({}, np.{}))]) "

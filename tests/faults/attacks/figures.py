@@ -26,7 +26,9 @@ from tests.faults.attacks.target import Target
 from tests.faults.mixed_clients import RIGHT, Client, GrpcClient, HttpClient, StreamClient
 
 _KINDS: tuple[tuple[type[Client], int], ...] = (
-    *((HttpClient, 2), (GrpcClient, 2), (StreamClient, 1)),
+    (HttpClient, 2),
+    (GrpcClient, 2),
+    (StreamClient, 1),
 )
 #: Between two requests of a client, on average.
 _PAUSE_S = 0.1

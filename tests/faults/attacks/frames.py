@@ -12,8 +12,17 @@ from tests.support import raw_http2 as h2
 _PRIORITY, _PUSH, _UNKNOWN = 2, 5, 0x77
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 KINDS = (
-    *(h2.DATA, h2.HEADERS, _PRIORITY, h2.RESET, h2.SETTINGS, _PUSH, h2.PING),
-    *(h2.GOAWAY, h2.WINDOW, h2.CONTINUATION, _UNKNOWN),
+    h2.DATA,
+    h2.HEADERS,
+    _PRIORITY,
+    h2.RESET,
+    h2.SETTINGS,
+    _PUSH,
+    h2.PING,
+    h2.GOAWAY,
+    h2.WINDOW,
+    h2.CONTINUATION,
+    _UNKNOWN,
 )
 #: The stream that the frames are on, and what is sent before them.
 STATES: dict[str, Callable[[], tuple[int, bytes]]] = {

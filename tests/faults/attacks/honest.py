@@ -16,7 +16,9 @@ from tests.support.server import Server
 from zmqtriton_addons.tools.benching.results import percentile
 
 KINDS: tuple[tuple[type[Client], int], ...] = (
-    *((HttpClient, 20), (GrpcClient, 20), (StreamClient, 10)),
+    (HttpClient, 20),
+    (GrpcClient, 20),
+    (StreamClient, 10),
 )
 #: Between two requests of a client, on average.
 _PAUSE_S = 1.0

@@ -61,9 +61,27 @@ _PATH = f"/models/{ROUTED}"
 _FORM = {"Content-Type": "multipart/form-data; boundary=b"}
 _PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 _PATHS = (
-    *("..", "../../v2", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd", "%2f", "//", "/"),
-    *("%00", "form%00", "./form", "form/", "form//", "%252e%252e", "%ff%fe", "a" * 7000, "\\..\\x"),
-    *("header?value=a%0d%0aX-Injected:%201", "header?value=%00", "form;a=b", "form%3fa=b", "*"),
+    "..",
+    "../../v2",
+    "%2e%2e/%2e%2e/etc/passwd",
+    "..%2f..%2fetc%2fpasswd",
+    "%2f",
+    "//",
+    "/",
+    "%00",
+    "form%00",
+    "./form",
+    "form/",
+    "form//",
+    "%252e%252e",
+    "%ff%fe",
+    "a" * 7000,
+    "\\..\\x",
+    "header?value=a%0d%0aX-Injected:%201",
+    "header?value=%00",
+    "form;a=b",
+    "form%3fa=b",
+    "*",
 )
 
 

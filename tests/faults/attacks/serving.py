@@ -26,7 +26,9 @@ DESCRIPTORS = 600
 def serving(seed: int, directory: Path) -> Iterator[tuple[Server, Target]]:
     """Serve those who attack and those who do not; seeds that are odd have tokens."""
     options = [
-        *(f"--client-memory-byte-size={LIMIT}", "--allow-openai", "--zmq-door"),
+        f"--client-memory-byte-size={LIMIT}",
+        "--allow-openai",
+        "--zmq-door",
         "--routes",
         f"--runtime-directory={directory / 'r'}",
     ]
@@ -52,8 +54,13 @@ def attack(names: Sequence[str], chance: random.Random, target: Target, seconds:
     running = [
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.faults.attacks.one", name),
-                *(str(chance.randrange(1 << 30)), str(seconds), target.written()),
+                sys.executable,
+                "-m",
+                "tests.faults.attacks.one",
+                name,
+                str(chance.randrange(1 << 30)),
+                str(seconds),
+                target.written(),
             ]
         )
         for name in names

@@ -61,7 +61,9 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
         models=MODELS,
         environment=calls.environment,
         options=[
-            *(*of_mode[mode], *later_clients.OPTIONS, "--http-workers=2"),
+            *of_mode[mode],
+            *later_clients.OPTIONS,
+            "--http-workers=2",
             f"--runtime-directory={directory / 'run'}",
         ],
     )

@@ -80,8 +80,13 @@ _LOSING = ("take-over-grpcio",)
 _PAUSE_S = 3.0
 #: Clients of which one round is several requests, or takes its time.
 _LENGTHY = (
-    *(*OF_SEQUENCES, UploadingClient, UploadingGrpcClient, QuietHttpClient, QuietGrpcClient),
-    *(CurlClient, H2loadClient),
+    *OF_SEQUENCES,
+    UploadingClient,
+    UploadingGrpcClient,
+    QuietHttpClient,
+    QuietGrpcClient,
+    CurlClient,
+    H2loadClient,
 )
 
 

@@ -111,7 +111,8 @@ class CurlClient(Client):
         words = ["-sS", "-w", "%{http_code} ", "--rate", "10/s"]
         words += ["--data-binary", _BODY, *["-o", "/dev/null", url] * 10]
         process = await asyncio.create_subprocess_exec(
-            *("curl", *words),
+            "curl",
+            *words,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -142,7 +143,10 @@ class H2loadClient(Client):
             body.write(struct.pack(">?I", False, len(message)) + message)
             body.flush()
             process = await asyncio.create_subprocess_exec(
-                *("h2load", *words, "-d", body.name),
+                "h2load",
+                *words,
+                "-d",
+                body.name,
                 f"http://127.0.0.1:{self.grpc_port}{_RPC}",
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -164,7 +168,9 @@ class NodeClient(Client):
 
     async def run(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            *("node", str(Path(__file__).with_name("client.js")), self.protocol),
+            "node",
+            str(Path(__file__).with_name("client.js")),
+            self.protocol,
             *self._arguments(),
             env={**os.environ, "NODE_PATH": str(_NODE_MODULES)},
             stdin=asyncio.subprocess.PIPE,

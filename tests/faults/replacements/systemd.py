@@ -41,7 +41,11 @@ class Systemd:
                 copies.callback(os.close, number)
             self.server.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-c", _EXEC, self._names, ",".join(map(str, passed))),
+                    sys.executable,
+                    "-c",
+                    _EXEC,
+                    self._names,
+                    ",".join(map(str, passed)),
                     *self.server.command,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -187,9 +187,12 @@ class Round:
 
 def _make_server(folder: Path, slow: SlowFiles, pipe: FullPipe) -> Server:
     options = [
-        *("--model-control-mode=explicit", "--log-verbose=1", f"--exit-timeout-secs={_TIMEOUT_S}"),
+        "--model-control-mode=explicit",
+        "--log-verbose=1",
+        f"--exit-timeout-secs={_TIMEOUT_S}",
         *(f"--load-model={name}" for name in ("add_sub", "journal", "identity_fp32", PRINTING)),
-        *(f"--model-repository={slow.place}", f"--runtime-directory={folder}/run"),
+        f"--model-repository={slow.place}",
+        f"--runtime-directory={folder}/run",
         "--client-memory-byte-size=268435456",
     ]
     server = Server(folder / "s", ["add_sub", "journal"], options=options)

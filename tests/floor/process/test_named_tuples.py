@@ -63,8 +63,11 @@ def test_classes_are_as_those_of_python() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        *(lambda of: of(), lambda of: of(1, 2, 3), lambda of: of(1, z=3)),
-        *(lambda of: of._make([1]), lambda of: of(1)._replace(z=3)),
+        lambda of: of(),
+        lambda of: of(1, 2, 3),
+        lambda of: of(1, z=3),
+        lambda of: of._make([1]),
+        lambda of: of(1)._replace(z=3),
     ],
 )
 def test_wrong_values_are_refused_as_by_python(make: Any) -> None:

@@ -144,8 +144,10 @@ def test_a_token_may_be_for_some_models_alone() -> None:
         with pytest.raises(Forbidden, match="about the server"):
             check_target(some, need, "")
     assert [True, False, True, True] == [
-        *(may_see(some, "a"), may_see(some, "b")),
-        *(may_see(every, "b"), may_see(None, "b")),
+        may_see(some, "a"),
+        may_see(some, "b"),
+        may_see(every, "b"),
+        may_see(None, "b"),
     ]
 
 

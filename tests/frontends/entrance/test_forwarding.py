@@ -39,8 +39,15 @@ def test_a_value_that_is_no_utf_8_is_taken_byte_by_byte() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("sequence_id", "sequence_start", "sequence_end", "priority", "Timeout", "headers"),
-        *("binary_data_output", "triton_x", "Triton_Enable_Empty_Final_Response"),
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "priority",
+        "Timeout",
+        "headers",
+        "binary_data_output",
+        "triton_x",
+        "Triton_Enable_Empty_Final_Response",
     ],
 )
 @pytest.mark.row("C32", "D45")

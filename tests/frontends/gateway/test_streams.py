@@ -373,7 +373,7 @@ class World:
         self.cancelled: list[int] = []
         self.discarded: list[bytes] = []
         self.streams = Streams(
-            *(self.replies, self.grants.append, self.cancelled.append), self.discarded.append
+            self.replies, self.grants.append, self.cancelled.append, self.discarded.append
         )
         self.streams.take_bootstrap(asyncio.get_running_loop(), OWN, str(directory))
 

@@ -19,7 +19,10 @@ def test_a_head_is_read() -> None:
     read = heads.read(raw)
 
     assert ("PUT", b"/a%20b?c=d", 1, 7) == (
-        *(read.method, read.target, read.minor_version, read.body_bytes),
+        read.method,
+        read.target,
+        read.minor_version,
+        read.body_bytes,
     )
     assert [(b"host", b"x"), (b"x-name", b"some value"), (b"content-length", b"7")] == read.fields
     spelled = [("Host", b"x"), ("X-Name", b"some value\t"), ("Content-Length", b"7")]
@@ -112,7 +115,7 @@ REFUSED: dict[int, dict[str, bytes]] = {
         "a length and chunks": head(b"Content-Length: 1", b"Transfer-Encoding: chunked"),
         "a length of nothing and chunks": head(b"Transfer-Encoding: chunked", b"Content-Length: 0"),
         "no length and compressed chunks": head(
-            *(b"Content-Length: x", b"Transfer-Encoding: chunked", b"Content-Encoding: gzip")
+            b"Content-Length: x", b"Transfer-Encoding: chunked", b"Content-Encoding: gzip"
         ),
         "chunks twice": head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
         "chunks before HTTP/1.1": head(b"Transfer-Encoding: chunked", first=b"POST / HTTP/1.0"),

@@ -41,14 +41,24 @@ WHOLE = (
     b"GET / HTTP/1.1\r\nHost: x:1\r\nConnection: keep-alive\r\n\r\n",
 )
 PIECES = (
-    *(b"", b"\r", b"\n", b"\r\n", b" ", b":", b"\0", b"\xff", b"0", b"\t", b",", b";", b"\x0b"),
-    *(
-        b"Content-Length: 3\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"\r\n\r\n",
-        b"chunked",
-        b"gzip",
-    ),
+    b"",
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b" ",
+    b":",
+    b"\0",
+    b"\xff",
+    b"0",
+    b"\t",
+    b",",
+    b";",
+    b"\x0b",
+    b"Content-Length: 3\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"\r\n\r\n",
+    b"chunked",
+    b"gzip",
 )
 
 

@@ -226,8 +226,20 @@ def test_cuda_memory_is_not_supported(world: SupervisorHarness) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        *("", "/", "///", "//name/", "name/", "../dev/shm/name", "/proc/self/fd/3", ".", "/.."),
-        *("a\0b", "k" * 256, "ü" * 128, "sem.mutex", "/sem.mutex"),
+        "",
+        "/",
+        "///",
+        "//name/",
+        "name/",
+        "../dev/shm/name",
+        "/proc/self/fd/3",
+        ".",
+        "/..",
+        "a\0b",
+        "k" * 256,
+        "ü" * 128,
+        "sem.mutex",
+        "/sem.mutex",
         *(f"{'/' * n}triton_python_backend_shm_region_1" for n in range(4)),
     ],
 )

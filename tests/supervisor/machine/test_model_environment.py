@@ -26,8 +26,11 @@ def test_models_get_all_variables(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY"),
-        *("ZMQTRITON_OPTIONS", "ZMQTRITON_OPTION_HTTP_RESTRICTED_API"),
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "CREDENTIALS_DIRECTORY",
+        "ZMQTRITON_OPTIONS",
+        "ZMQTRITON_OPTION_HTTP_RESTRICTED_API",
     ],
 )
 def test_but_not_the_server_s_own(name: str) -> None:

@@ -67,17 +67,26 @@ def test_what_is_no_file_of_its_own_cannot_be_opened(files: RegionFiles, tmp_pat
     ("owner", "mode", "user", "server", "is_open"),
     [
         # the server is root: a client gets its own files, and those of everybody
-        *((1000, 0o600, 1000, ROOT, True), (1000, 0o666, 1001, ROOT, True)),
-        *((ROOT, 0o600, 1000, ROOT, False), (1000, 0o600, 1001, ROOT, False)),
-        *((ROOT, 0o644, 1000, ROOT, False), (ROOT, 0o622, 1000, ROOT, False)),
-        *((ROOT, 0o660, 1000, ROOT, False), (ROOT, 0o606, 1000, ROOT, False)),
-        *((1000, 0o600, ROOT, ROOT, True), (ROOT, 0o600, ROOT, ROOT, True)),
-        *((ROOT, 0o600, UNKNOWN, ROOT, False), (1000, 0o600, UNKNOWN, ROOT, False)),
+        (1000, 0o600, 1000, ROOT, True),
+        (1000, 0o666, 1001, ROOT, True),
+        (ROOT, 0o600, 1000, ROOT, False),
+        (1000, 0o600, 1001, ROOT, False),
+        (ROOT, 0o644, 1000, ROOT, False),
+        (ROOT, 0o622, 1000, ROOT, False),
+        (ROOT, 0o660, 1000, ROOT, False),
+        (ROOT, 0o606, 1000, ROOT, False),
+        (1000, 0o600, ROOT, ROOT, True),
+        (ROOT, 0o600, ROOT, ROOT, True),
+        (ROOT, 0o600, UNKNOWN, ROOT, False),
+        (1000, 0o600, UNKNOWN, ROOT, False),
         (1000, 0o666, UNKNOWN, ROOT, True),
         # it is another user, and may open the file
-        *((1000, 0o600, 1000, 1000, True), (1000, 0o600, 1001, 1000, False)),
-        *((1001, 0o660, 1001, 1000, True), (1001, 0o660, 1002, 1000, False)),
-        *((1001, 0o666, 1002, 1000, True), (1000, 0o600, UNKNOWN, 1000, True)),
+        (1000, 0o600, 1000, 1000, True),
+        (1000, 0o600, 1001, 1000, False),
+        (1001, 0o660, 1001, 1000, True),
+        (1001, 0o660, 1002, 1000, False),
+        (1001, 0o666, 1002, 1000, True),
+        (1000, 0o600, UNKNOWN, 1000, True),
     ],
 )
 def test_a_client_gets_what_it_could_open_itself(
@@ -123,8 +132,11 @@ def test_clients_cannot_use_up_the_descriptors(
 @pytest.mark.parametrize(
     ("mode", "is_others", "can_be_mapped"),
     [
-        *((0o600, False, True), (0o644, False, True)),
-        *((0o620, False, False), (0o602, False, False), (0o600, True, False)),
+        (0o600, False, True),
+        (0o644, False, True),
+        (0o620, False, False),
+        (0o602, False, False),
+        (0o600, True, False),
     ],
 )
 def test_stubs_map_what_only_the_servers_user_can_truncate(

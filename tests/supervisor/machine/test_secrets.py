@@ -99,7 +99,8 @@ def test_ps_shows_no_key() -> None:
     words = [
         "--model-repository=/m",
         "--http-restricted-api=trace:k=one",
-        *("--grpc-restricted-protocol", "health:k=two=2"),
+        "--grpc-restricted-protocol",
+        "health:k=two=2",
         "--grpc-restricted-protocol=trace:k=@/run/file",
         "--id=one",
     ]

@@ -104,9 +104,18 @@ class _Files:
     def _encoded(status: os.stat_result, number: int) -> bytes:
         times = [status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns]
         return _ATTRIBUTES.pack(
-            *(number, status.st_size, status.st_blocks, *(t // 10**9 for t in times)),
-            *(*(t % 10**9 for t in times), status.st_mode, status.st_nlink),
-            *(status.st_uid, status.st_gid, 0, 4096, 0),
+            number,
+            status.st_size,
+            status.st_blocks,
+            *(t // 10**9 for t in times),
+            *(t % 10**9 for t in times),
+            status.st_mode,
+            status.st_nlink,
+            status.st_uid,
+            status.st_gid,
+            0,
+            4096,
+            0,
         )
 
     def _read_link(self, node: int, _: bytes) -> bytes:

@@ -38,7 +38,8 @@ def send_endless_body(port: int, size: int) -> socket.socket:
     parameters = {"binary_data_size": 1 << 30}
     header = json.dumps({"inputs": [{**tensor, "parameters": parameters}]}).encode()
     lines = (
-        *("POST /v2/models/identity_fp32/infer HTTP/1.1", "Host: localhost"),
+        "POST /v2/models/identity_fp32/infer HTTP/1.1",
+        "Host: localhost",
         f"Inference-Header-Content-Length: {len(header)}",
         f"Content-Length: {len(header) + (1 << 30)}",
     )

@@ -87,8 +87,10 @@ UNREAD = h2.PREFACE + h2.NO_WINDOW
 
 MODELS = ("identity_fp32",)
 OPTIONS = (
-    *(f"--client-memory-byte-size={LIMIT}", "--grpc-processes=1"),
-    *("--zmq-door", "--runtime-directory=@DIRECTORY@/r"),
+    f"--client-memory-byte-size={LIMIT}",
+    "--grpc-processes=1",
+    "--zmq-door",
+    "--runtime-directory=@DIRECTORY@/r",
 )
 
 

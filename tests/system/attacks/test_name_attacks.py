@@ -79,19 +79,26 @@ def _leading_out(file: str) -> list[str]:
 
 
 ODD = [
-    *("$(touch @)", "`touch @`", ";touch @", "a\nb", "a\x00b", "\x1b[2J", "'", '"', "{x}", "%s"),
-    *(
-        "\u202e",
-        " ..",
-        ".. ",
-        "...",
-        "..my_model",
-        "model.version1",
-        " ",
-        "\udcff",
-        "x" * 256,
-        "x" * 7000,
-    ),
+    "$(touch @)",
+    "`touch @`",
+    ";touch @",
+    "a\nb",
+    "a\x00b",
+    "\x1b[2J",
+    "'",
+    '"',
+    "{x}",
+    "%s",
+    "\u202e",
+    " ..",
+    ".. ",
+    "...",
+    "..my_model",
+    "model.version1",
+    " ",
+    "\udcff",
+    "x" * 256,
+    "x" * 7000,
 ]
 
 
@@ -116,9 +123,12 @@ def test_an_odd_name_is_a_model_that_is_not_there(
     name = name.replace("@", str(file))
 
     for method, path in (
-        *(("POST", "models/%s/infer"), ("POST", "repository/models/%s/load")),
-        *(("GET", "models/%s/config"), ("GET", "models/%s/ready")),
-        *(("GET", "models/%s/stats"), ("GET", "models/%s")),
+        ("POST", "models/%s/infer"),
+        ("POST", "repository/models/%s/load"),
+        ("GET", "models/%s/config"),
+        ("GET", "models/%s/ready"),
+        ("GET", "models/%s/stats"),
+        ("GET", "models/%s"),
     ):
         status, text = _ask(
             server, method, "/v2/" + path % _quoted(name), b"{}" * (method == "POST")

@@ -36,7 +36,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         *(f"--load-model={name}" for name in ("scripted", "other", "spawned")),
         f"--runtime-directory={directory / 'run'}",
         # tests that run all models as nobody say so once more, behind these
-        *("--stub-user=nobody", "--stub-user=daemon"),
+        "--stub-user=nobody",
+        "--stub-user=daemon",
     ]
     server = Server(directory / "s", options=options, stub_user="nobody")
     for name, user in (("scripted", ""), ("other", "daemon"), ("root", "root")):

@@ -156,8 +156,14 @@ def test_perf_analyzer_waits_for_the_last_response_of_a_stream(
     export = tmp_path / "export.json"
     report = analyze(
         perf_analyzer,
-        *("-mtokens", f"-u{server.grpc_address}", "-igrpc", "--streaming", "-a"),
-        *(f"--input-data={data}", "--concurrency-range=2", f"--profile-export-file={export}"),
+        "-mtokens",
+        f"-u{server.grpc_address}",
+        "-igrpc",
+        "--streaming",
+        "-a",
+        f"--input-data={data}",
+        "--concurrency-range=2",
+        f"--profile-export-file={export}",
     )
 
     assert reported(report, "Request count") == REQUESTS
@@ -181,8 +187,13 @@ def test_perf_analyzer_reads_the_metrics(
 
     analyze(
         perf_analyzer,
-        *("-madd_sub", f"-u{server.url.removeprefix('http://')}", "--verbose-csv", f"-f{table}"),
-        *("--collect-metrics", f"--metrics-url={server.metrics_url}", "--metrics-interval=100"),
+        "-madd_sub",
+        f"-u{server.url.removeprefix('http://')}",
+        "--verbose-csv",
+        f"-f{table}",
+        "--collect-metrics",
+        f"--metrics-url={server.metrics_url}",
+        "--metrics-interval=100",
     )
 
     names, row, *_ = table.read_text().splitlines()

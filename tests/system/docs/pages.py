@@ -12,6 +12,10 @@ GUIDES = sorted(
 #: Where users begin.
 ENTRANCES = ["README.md", "docs/tutorial.md"]
 OTHERS = [
-    *("docs/wrong.md", "docs/ctl.md", "docs/door.md", "docs/fleet.md", "docs/operations.md"),
+    "docs/wrong.md",
+    "docs/ctl.md",
+    "docs/door.md",
+    "docs/fleet.md",
+    "docs/operations.md",
 ]
 PAGES = [*GUIDES, *ENTRANCES, *OTHERS]

@@ -214,7 +214,8 @@ def test_files_of_tokens_and_certificates_are_read_beside_the_loops(
     watched = watch(
         f"--tokens={tokens}",
         "--grpc-use-ssl=true",
-        *(f"--grpc-server-cert={pair.cert}", f"--grpc-server-key={pair.key}"),
+        f"--grpc-server-cert={pair.cert}",
+        f"--grpc-server-key={pair.key}",
     )
     server = watched.server
     write_tokens(tokens, "second")

@@ -116,7 +116,9 @@ def _doctor(server: Server) -> str:
         ("memfd_create", "EPERM", "Operation not permitted"),
         *(
             pytest.param(
-                *(call, error, reason),
+                call,
+                error,
+                reason,
                 marks=pytest.mark.long(
                     "system/faults/test_machines.py::"
                     "test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor"

@@ -26,7 +26,9 @@ _NOT_EXPLICIT = (
 
 MODELS = ("scripted", "add_sub")
 OPTIONS = (
-    *("--model-control-mode=explicit", "--load-model=scripted", "--load-model=busy"),
+    "--model-control-mode=explicit",
+    "--load-model=scripted",
+    "--load-model=busy",
     # One place for loads: who waits for another load must not keep it.
     "--model-load-thread-count=1",
 )

@@ -34,9 +34,12 @@ OPTIONS = (
     f"--http-restricted-api={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
     "--http-restricted-api=inference:Infer-Key=@@DIRECTORY@/key",
     f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
-    *("--grpc-restricted-protocol", "inference:infer-key=@@DIRECTORY@/key"),
-    *("--model-control-mode=explicit", "--load-model=*"),
-    *("--http-allowed-origin=https://desk.example", "--log-verbose=1"),
+    "--grpc-restricted-protocol",
+    "inference:infer-key=@@DIRECTORY@/key",
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--http-allowed-origin=https://desk.example",
+    "--log-verbose=1",
     "--runtime-directory=@DIRECTORY@/run",
 )
 

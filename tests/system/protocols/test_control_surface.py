@@ -47,9 +47,19 @@ def test_the_server_is_alive_and_says_what_it_is(server: Server) -> None:
         [*document],
     )
     extensions = [
-        *("classification", "sequence", "model_repository", "model_repository(unload_dependents)"),
-        *("schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory"),
-        *("binary_tensor_data", "parameters", "statistics", "trace", "logging"),
+        "classification",
+        "sequence",
+        "model_repository",
+        "model_repository(unload_dependents)",
+        "schedule_policy",
+        "model_configuration",
+        "system_shared_memory",
+        "cuda_shared_memory",
+        "binary_tensor_data",
+        "parameters",
+        "statistics",
+        "trace",
+        "logging",
         f"zmqtriton({full_version()})",
     ]
     assert extensions == document["extensions"]

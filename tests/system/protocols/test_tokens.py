@@ -35,10 +35,15 @@ pytestmark = pytest.mark.system
 MODELS = ("add_sub", "told", "parrot")
 SAGEMAKER, VERTEX = free_ports(2)
 OPTIONS = (
-    *("--model-control-mode=explicit", "--load-model=*", "--allow-openai", "--log-verbose=1"),
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--allow-openai",
+    "--log-verbose=1",
     "--grpc-reflection=true",
-    *("--allow-sagemaker=true", f"--sagemaker-port={SAGEMAKER}"),
-    *("--allow-vertex-ai=true", f"--vertex-ai-port={VERTEX}"),
+    "--allow-sagemaker=true",
+    f"--sagemaker-port={SAGEMAKER}",
+    "--allow-vertex-ai=true",
+    f"--vertex-ai-port={VERTEX}",
     "--vertex-ai-default-model=add_sub",
 )
 ENVIRONMENT = {
@@ -329,7 +334,7 @@ def test_a_body_that_is_refused_does_not_disturb_what_follows_it(client: Client)
 
     assert (401, MISSING) == client.ask("POST", "/v2/models/add_sub/infer", length, body=large)
     assert (403, NOT_THIS_MODEL) == client.ask(
-        *("POST", "/v2/models/told/infer"), bearer("some"), length, body=large
+        "POST", "/v2/models/told/infer", bearer("some"), length, body=large
     )
     assert (
         200 == client.ask("POST", "/v2/models/add_sub/infer", bearer("some"), body=infer_body())[0]

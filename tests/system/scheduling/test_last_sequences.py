@@ -137,8 +137,11 @@ def test_sequences_that_are_open_end_in_order_and_others_are_refused(server: Ser
     streams = grpcclient.InferenceServerClient(server.grpc_address)
     with kept, calls, streams:
         clients: list[Ask] = [
-            *(_over_http(kept), _anew_over_http(server)),
-            *(_over_http(kept, "around"), _over_grpc(calls), _on_a_stream(streams)),
+            _over_http(kept),
+            _anew_over_http(server),
+            _over_http(kept, "around"),
+            _over_grpc(calls),
+            _on_a_stream(streams),
         ]
         assert [1] * 5 == [ask(n, _START) for n, ask in enumerate(clients, start=1)]
         _ask(kept, "hasty", 1, _START)  # and nobody ends it

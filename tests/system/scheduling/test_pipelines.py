@@ -32,7 +32,12 @@ ENSEMBLES = ["doubled", "relay", "fails_late", "streamed"]
 FRONTENDS = ("grpc",)
 MODELS = [
     *ENSEMBLES,
-    *("add_sub", "identity_fp32", "raising", "batch_size", "tokens", "string_upper"),
+    "add_sub",
+    "identity_fp32",
+    "raising",
+    "batch_size",
+    "tokens",
+    "string_upper",
 ]
 PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 

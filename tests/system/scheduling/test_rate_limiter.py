@@ -37,8 +37,11 @@ def _add(server: Server, name: str) -> None:
 FRONTENDS = ("metrics",)
 OPTIONS = (
     "--runtime-directory=@DIRECTORY@/run",
-    *("--rate-limit=execution_count", "--rate-limit-resource=R:1"),
-    *("--model-control-mode=explicit", "--load-model=first", "--load-model=second"),
+    "--rate-limit=execution_count",
+    "--rate-limit-resource=R:1",
+    "--model-control-mode=explicit",
+    "--load-model=first",
+    "--load-model=second",
 )
 
 

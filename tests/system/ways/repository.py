@@ -71,7 +71,14 @@ LAST_OUTPUT = '{ name: "HALVES_BACK" data_type: TYPE_FP16 dims: [ -1 ] }'
 LAST_OUTPUTS = LAST_OUTPUT + ',\n  { name: "FLAGS_BACK" data_type: TYPE_BOOL dims: [ 2 ] }'
 #: All but `idle`.
 LOADED = (
-    *("mirror", "mirror_asker", "mirror_batched", "mirror_sequences", "mirror_decoupled"),
-    *("mirror_cached", "mirror_twice", "brains", "add_sub"),
+    "mirror",
+    "mirror_asker",
+    "mirror_batched",
+    "mirror_sequences",
+    "mirror_decoupled",
+    "mirror_cached",
+    "mirror_twice",
+    "brains",
+    "add_sub",
 )
 MODELS = ("mirror", "mirror_asker", "add_sub")

@@ -53,9 +53,13 @@ WAYS: tuple[type[Way], ...] = (*HTTP, *GRPC, StreamWay, DoorWay, GuestWay, BlsWa
 NAMES = tuple(way.name for way in WAYS)
 FRONTENDS = ("grpc",)
 OPTIONS = (
-    *("--zmq-door", "--runtime-directory=@DIRECTORY@/r", "--cache-config=local,size=1048576"),
-    *("--model-control-mode=explicit", *(f"--load-model={n}" for n in repository.LOADED)),
-    *("--tokens=@DIRECTORY@/tokens", "--trace-config=triton,file=@DIRECTORY@/trace.json"),
+    "--zmq-door",
+    "--runtime-directory=@DIRECTORY@/r",
+    "--cache-config=local,size=1048576",
+    "--model-control-mode=explicit",
+    *(f"--load-model={n}" for n in repository.LOADED),
+    "--tokens=@DIRECTORY@/tokens",
+    "--trace-config=triton,file=@DIRECTORY@/trace.json",
 )
 MODELS = repository.MODELS
 #: Good for other models.
@@ -189,11 +193,21 @@ NEIGHBOURS: Mapping[str, Content] = {
     **{
         name.partition(": ")[2]: CASES[name]
         for name in (
-            *("tensors: other values", "tensors: another shape", "tensors: large"),
-            *("tensors: none", "wrong tensors: another type", "wishes: another id"),
-            *("wishes: two outputs", "wishes: one", "wishes: true", "wishes: a float"),
-            *("wishes: a timeout", "wishes: a failure", "targets: version 1"),
-            *("targets: an unknown model", "targets: an ensemble"),
+            "tensors: other values",
+            "tensors: another shape",
+            "tensors: large",
+            "tensors: none",
+            "wrong tensors: another type",
+            "wishes: another id",
+            "wishes: two outputs",
+            "wishes: one",
+            "wishes: true",
+            "wishes: a float",
+            "wishes: a timeout",
+            "wishes: a failure",
+            "targets: version 1",
+            "targets: an unknown model",
+            "targets: an ensemble",
         )
     },
     "a deadline": PLAIN._replace(within_s=60),

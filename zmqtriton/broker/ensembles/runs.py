@@ -252,7 +252,14 @@ class Call:
     """A call of a member: its request, and that request's place in the run."""
 
     __slots__ = (
-        *("arrived", "arrived_bytes", "granted", "passed", "request", "run", "step", "taken"),
+        "arrived",
+        "arrived_bytes",
+        "granted",
+        "passed",
+        "request",
+        "run",
+        "step",
+        "taken",
         "wave",
     )
 

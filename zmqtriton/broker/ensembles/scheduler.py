@@ -480,8 +480,17 @@ def _request(
     flags |= wire.UNCHECKED | run_row.flags & wire.TRACE_TENSORS
     flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
     row = wire.Request(
-        *(own_id, generation.number, "", -1, flags, priority, timeout_us, run_row.deadline_ns),
-        *(size, key, correlation),
+        own_id,
+        generation.number,
+        "",
+        -1,
+        flags,
+        priority,
+        timeout_us,
+        run_row.deadline_ns,
+        size,
+        key,
+        correlation,
         trace=run.request.trace,
         affinity=run_row.affinity,
     )

@@ -155,7 +155,13 @@ class InflightRequest:
         """The message that its stub gets."""
         row = self.row
         fields = (
-            *(batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us),
+            batch,
+            self.peer,
+            row.id,
+            row.flags,
+            row.correlation,
+            row.priority,
+            row.timeout_us,
             self.trace if row.trace else "",
             row.deadline_ns,
         )

@@ -18,8 +18,18 @@ class Sequence:
     """Requests that one instance executes one after the other."""
 
     __slots__ = (
-        *("correlation", "executing", "expires_ns", "has_begun", "is_clients", "is_complete"),
-        *("is_offered", "position", "predecessor", "slots", "successor", "waiting"),
+        "correlation",
+        "executing",
+        "expires_ns",
+        "has_begun",
+        "is_clients",
+        "is_complete",
+        "is_offered",
+        "position",
+        "predecessor",
+        "slots",
+        "successor",
+        "waiting",
     )
 
     def __init__(self, correlation: Correlation) -> None:

@@ -9,8 +9,12 @@ from zmqtriton.pytriton.server_options import endpoint as endpoint_of
 from zmqtriton.pytriton.triton_config import TritonConfig
 
 _FIELDS = (
-    *("http_address", "grpc_address", "metrics_address"),
-    *("http_port", "grpc_port", "metrics_port"),
+    "http_address",
+    "grpc_address",
+    "metrics_address",
+    "http_port",
+    "grpc_port",
+    "metrics_port",
 )
 
 

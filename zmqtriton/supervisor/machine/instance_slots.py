@@ -19,7 +19,11 @@ from zmqtriton.supervisor.models.instance import InstanceSlot
 def instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
     return tuple(
         InstanceSlot(
-            *(i.name, i.kind, i.device_id, i.resource_needs, i.passive),
+            i.name,
+            i.kind,
+            i.device_id,
+            i.resource_needs,
+            i.passive,
             host_policy_name(i.host_policy, i.kind, i.device_id),
         )
         for i in instance_specs(config)

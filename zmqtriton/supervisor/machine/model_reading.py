@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,14 +154,7 @@ class ModelReader:
 
     def _reading(self, scanned: ScannedModel, override: LoadOverride | None) -> ModelReading:
         completed: list[str] = []
-        config = load_config(
-            *(scanned.name, scanned.path, scanned.config_path),
-            override=override.config if override is not None else None,
-            auto_complete=self._auto_complete,
-            host=self._host,
-            code_file=scanned.code_file,
-            tell=completed.append,
-        )
+        config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
         raise_first(locate(each, source) for each in of_add_ons.problems(CANARIES, config))
@@ -212,6 +205,20 @@ class ModelReader:
             canary=canary,
         )
         return ModelReading(blueprint, config.SerializeToString(), files, _source_text(source))
+
+    def _config(
+        self, scanned: ScannedModel, override: LoadOverride | None, tell: Callable[[str], None]
+    ) -> Any:
+        return load_config(
+            scanned.name,
+            scanned.path,
+            scanned.config_path,
+            override=override.config if override is not None else None,
+            auto_complete=self._auto_complete,
+            host=self._host,
+            code_file=scanned.code_file,
+            tell=tell,
+        )
 
     def _environment(
         self,

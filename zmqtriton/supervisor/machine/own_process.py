@@ -31,8 +31,13 @@ _SHORTAGE = frozenset({signal.SIGXCPU, signal.SIGPWR})
 _SIGSTKFLT = 16
 _MEANINGLESS = frozenset(
     {
-        *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF),
-        *(signal.SIGIO, _SIGSTKFLT),
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGVTALRM,
+        signal.SIGPROF,
+        signal.SIGIO,
+        _SIGSTKFLT,
         *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
     }
 )

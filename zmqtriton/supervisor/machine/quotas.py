@@ -155,7 +155,7 @@ class QuotaEnforcement:
             os.setpriority(os.PRIO_PGRP, pid, nice)
         except OSError as error:
             text = "model '%s' runs without its %s (%d): nice value %d: %s"
-            _log.warning(text, *(quota.model, CPU_WEIGHT, quota.cpu_weight, nice, error.strerror))
+            _log.warning(text, quota.model, CPU_WEIGHT, quota.cpu_weight, nice, error.strerror)
 
     def end(self, child: Child, reason: Reason) -> Reason:
         """Take note of a death; return its reason, which may be a limit."""

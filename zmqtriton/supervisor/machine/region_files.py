@@ -108,7 +108,9 @@ class RegionFiles:
             _log.warning(
                 "refused to register '%s/%s' for %s: the file is another's, and not readable and "
                 "writable for all. --trust-client-shm=true allows all files.",
-                *(self._directory, region.file, user),
+                self._directory,
+                region.file,
+                user,
             )
 
     def descriptor(self, number: int) -> int | None:

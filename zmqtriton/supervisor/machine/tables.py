@@ -65,11 +65,25 @@ def startup_tables(
 
 #: In Triton's order.
 _GRPC_CALLS = (
-    *("Check", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
-    *("ModelConfig", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister"),
-    *("SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister"),
-    *("CudaSharedMemoryUnregister", "RepositoryIndex", "RepositoryModelLoad"),
-    *("RepositoryModelUnload", "ModelStatistics", "Trace", "Logging"),
+    "Check",
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelConfig",
+    "SystemSharedMemoryStatus",
+    "SystemSharedMemoryRegister",
+    "SystemSharedMemoryUnregister",
+    "CudaSharedMemoryStatus",
+    "CudaSharedMemoryRegister",
+    "CudaSharedMemoryUnregister",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+    "ModelStatistics",
+    "Trace",
+    "Logging",
 )
 
 

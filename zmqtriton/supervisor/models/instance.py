@@ -246,7 +246,10 @@ class Instance:
         self._is_thread = template is not None and template.has_threads
         self._plan.enqueue(
             SpawnStub(
-                *(self.serial, self._environment, self.model, self.name),
+                self.serial,
+                self._environment,
+                self.model,
+                self.name,
                 self.slot.host_policy,
                 self._quota,
                 self.version,

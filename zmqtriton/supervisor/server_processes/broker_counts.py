@@ -16,8 +16,16 @@ _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: What not every version has.
 _OF_SOME = (
-    *("pace", "trial", "unawaited", "executing_ns", "oldest_execution_ns", "usual_execution_ns"),
-    *("last_error", "overdue", "affinity_hits", "affinity_misses"),
+    "pace",
+    "trial",
+    "unawaited",
+    "executing_ns",
+    "oldest_execution_ns",
+    "usual_execution_ns",
+    "last_error",
+    "overdue",
+    "affinity_hits",
+    "affinity_misses",
 )
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the

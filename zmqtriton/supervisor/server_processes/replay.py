@@ -120,7 +120,11 @@ class BrokerReplay:
     def all_messages(self) -> list[Any]:
         """Return the messages for a new broker, without the retirements that must wait."""
         entries: list[dict[Any, Any]] = [
-            *(self.expected_peers, self._served, self._attached, self._deaths, self._removed),
+            self.expected_peers,
+            self._served,
+            self._attached,
+            self._deaths,
+            self._removed,
             self._splits,
             {number: one for number, one in self._retired.items() if number in self._settled},
         ]

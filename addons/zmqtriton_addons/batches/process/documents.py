@@ -11,8 +11,13 @@ from zmqtriton_addons.jobs.messages import Document
 
 _T = TypeVar("_T", File, Batch)
 _TIMES = (
-    *("in_progress", "finalizing", "completed", "failed"),
-    *("expired", "cancelling", "cancelled"),
+    "in_progress",
+    "finalizing",
+    "completed",
+    "failed",
+    "expired",
+    "cancelling",
+    "cancelled",
 )
 
 

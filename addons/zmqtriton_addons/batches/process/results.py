@@ -197,8 +197,16 @@ def submit(store: Store, batch: Batch, lines: Sequence[tuple[str, Line]], positi
             store.sync_bodies()
             kept = None
         row = Submission(
-            *(own_id, batch.owner, None, b"", model, batch.endpoint, "", _HEADERS),
-            *(kept, len(body)),
+            own_id,
+            batch.owner,
+            None,
+            b"",
+            model,
+            batch.endpoint,
+            "",
+            _HEADERS,
+            kept,
+            len(body),
         )
         store.keep(row)
         store.execute("INSERT INTO held VALUES(?,?,?)", (own_id, batch.id, line.custom_id))

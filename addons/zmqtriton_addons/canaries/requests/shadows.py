@@ -104,7 +104,14 @@ class _Copy(PendingRequest):
     """One copy, and what it is compared with."""
 
     __slots__ = (
-        *("_answer", "_canary", "_held", "_is_over", "_label", "_request", "_shadows", "_stable"),
+        "_answer",
+        "_canary",
+        "_held",
+        "_is_over",
+        "_label",
+        "_request",
+        "_shadows",
+        "_stable",
     )
 
     def __init__(

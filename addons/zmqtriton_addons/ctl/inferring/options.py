@@ -24,7 +24,9 @@ _PARAMETERS = (
     ),
     click.option(
         # --json as in earlier versions, though it chooses the output elsewhere
-        *("--inputs", "--json", "file"),
+        "--inputs",
+        "--json",
+        "file",
         metavar="FILE",
         help="Read the inputs from this file of JSON; - is stdin.",
     ),

@@ -86,8 +86,11 @@ class DoorServer(Service):
         self._path = path = str(listener.getsockname())
         listener.listen(socket.SOMAXCONN)
         self._socket, self._monitor = sockets.open_server(
-            *(self._context, path, listener.detach()),
-            *(headers.MAX_FRAME_BYTES, (_UNREAD, _AHEAD)),
+            self._context,
+            path,
+            listener.detach(),
+            headers.MAX_FRAME_BYTES,
+            (_UNREAD, _AHEAD),
         )
         for watched in (self._socket, self._monitor):
             self._loop.add_reader(watched.get(zmq.FD), self._read)

@@ -11,8 +11,15 @@ import grpc
 
 SERVICE = "inference.GRPCInferenceService"
 UNARY = (
-    *("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata"),
-    *("ModelInfer", "ModelConfig", "ModelStatistics", "RepositoryIndex"),
+    "ServerLive",
+    "ServerReady",
+    "ServerMetadata",
+    "ModelReady",
+    "ModelMetadata",
+    "ModelInfer",
+    "ModelConfig",
+    "ModelStatistics",
+    "RepositoryIndex",
 )
 #: Serve passes on streams of requests from Ray 2.55 on.
 STREAM = "ModelStreamInfer"

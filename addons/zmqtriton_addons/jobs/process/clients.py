@@ -80,9 +80,18 @@ class Clients:
             await self._store.do(partial(Store.check_room, size=size))
             await self._receive_file(own_id, body, hashed)
         return Submission(
-            *(own_id, document["owner"], document["key"], hashed.digest(), document["model"]),
-            *(document["path"], document["query"], json.dumps(document["headers"]), kept, size),
-            *(webhook, receiver),
+            own_id,
+            document["owner"],
+            document["key"],
+            hashed.digest(),
+            document["model"],
+            document["path"],
+            document["query"],
+            json.dumps(document["headers"]),
+            kept,
+            size,
+            webhook,
+            receiver,
         )
 
     def _receiver_of(self, webhook: str) -> str:

@@ -505,8 +505,14 @@ class Store:
             f"UPDATE jobs SET {body}state=?, ended=?, status=?, reply_headers=?, reply=?, "
             "reply_bytes=?, reason=? WHERE id=? AND state='running'",
             (
-                *(outcome.state, self._clock(), outcome.status, outcome.headers),
-                *(reply, len(outcome.reply), outcome.reason, job.id),
+                outcome.state,
+                self._clock(),
+                outcome.status,
+                outcome.headers,
+                reply,
+                len(outcome.reply),
+                outcome.reason,
+                job.id,
             ),
         )
         if not change.rowcount:

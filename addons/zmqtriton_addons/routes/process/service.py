@@ -31,8 +31,15 @@ _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _REQUIREMENTS = ("requirements.txt", "pyproject.toml", "uv.lock")
 #: Parameters that say as whom, with which Python and within which limits the model runs.
 _COPIED = (
-    *("EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS", "stub_user"),
-    *("max_memory_bytes", "max_segment_bytes", "cpu_weight", names.SECONDS, names.PATH),
+    "EXECUTION_ENV_PATH",
+    "PYTHON_EXECUTABLE",
+    "PYTHON_REQUIREMENTS",
+    "stub_user",
+    "max_memory_bytes",
+    "max_segment_bytes",
+    "cpu_weight",
+    names.SECONDS,
+    names.PATH,
 )
 #: How many requests run at the same time.
 _AT_ONCE = "1024"

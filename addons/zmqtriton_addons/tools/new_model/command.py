@@ -58,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="NAME", help="name of the model")
     parser.add_argument(
-        *("--directory", "-d"),
+        "--directory",
+        "-d",
         default=_DIRECTORY,
         metavar="DIRECTORY",
         help=f"directory of the models (default: {_DIRECTORY})",
@@ -175,8 +176,10 @@ def _files(draft: Draft, directory: str) -> dict[Path, str]:
     """Return the texts by their places."""
     model = Path(directory) / draft.name
     places = (
-        *(model / "config.pbtxt", model / "1" / "model.py"),
-        *(Path(f"test_{draft.name}.py"), Path(f"client_{draft.name}.py")),
+        model / "config.pbtxt",
+        model / "1" / "model.py",
+        Path(f"test_{draft.name}.py"),
+        Path(f"client_{draft.name}.py"),
     )
     if draft.kind is Kind.CHAT:
         texts = chat_texts(draft.name, directory)

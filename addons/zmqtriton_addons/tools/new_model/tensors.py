@@ -22,9 +22,28 @@ _ANY_SIZE = 3
 #: Names that the code uses itself, and builtins that a tensor is likely to be called by.
 _TAKEN = frozenset(
     (
-        *("args", "flags", "np", "pb_utils", "request", "requests", "sender", "sequence", "step"),
-        *("self", "total", "bytes", "float", "input", "int", "len", "max", "min", "range", "str"),
-        *("sum", "type"),
+        "args",
+        "flags",
+        "np",
+        "pb_utils",
+        "request",
+        "requests",
+        "sender",
+        "sequence",
+        "step",
+        "self",
+        "total",
+        "bytes",
+        "float",
+        "input",
+        "int",
+        "len",
+        "max",
+        "min",
+        "range",
+        "str",
+        "sum",
+        "type",
     )
 )
 

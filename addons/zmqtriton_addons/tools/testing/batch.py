@@ -42,7 +42,13 @@ class Batch:
             flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
             row = row._replace(flags=flags, correlation=row.correlation or number + 1)
         work = wire.BatchedRequest(
-            *(0, 0, number, row.flags, row.correlation, request.priority, request.timeout),
+            0,
+            0,
+            number,
+            row.flags,
+            row.correlation,
+            request.priority,
+            request.timeout,
             deadline_ns=row.deadline_ns,
         )
         owed = _NotedStream if self.instance.is_decoupled else _NotedPending
@@ -128,6 +134,15 @@ def _row(request: InferenceRequest) -> wire.Request:
     within_s = request.deadline_s
     deadline_ns = 0 if within_s is None else time.monotonic_ns() + int(within_s * 1e9)
     return wire.Request(
-        *(0, 0, "", -1, flags, request.priority, request.timeout, deadline_ns, 0, 0),
+        0,
+        0,
+        "",
+        -1,
+        flags,
+        request.priority,
+        request.timeout,
+        deadline_ns,
+        0,
+        0,
         request.correlation_id,
     )

@@ -90,7 +90,11 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     apply_group_defaults(draft, host.gpus)
     first = instance_specs(draft)[0]
     load = wire.LoadModel(
-        *(first.name, scanned.name, version, first.kind, first.device_id),
+        first.name,
+        scanned.name,
+        version,
+        first.kind,
+        first.device_id,
         directory=str(directory),
         path=str(file),
         config=to_json(config),

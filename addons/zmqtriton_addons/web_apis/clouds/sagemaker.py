@@ -32,12 +32,23 @@ _KEPT = (401, 404, 409, 429)
 _MEMORY_WORDS = tuple(
     word.encode()
     for word in (
-        *("CUDA out of memory", "CUDA_OUT_OF_MEMORY", "Out of memory", "Out Of Memory"),
-        *("out of memory", "MemoryError", "OutOfMemory", "OOM", "Dst tensor is not initialized"),
-        *("Src tensor is not initialized", "CNMEM_STATUS_OUT_OF_MEMORY"),
-        *("CUDNN_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_ALLOC_FAILED"),
-        *("CUBLAS_STATUS_NOT_INITIALIZED", "Failed to allocate memory"),
-        *("failed to allocate memory", "No space left on device"),
+        "CUDA out of memory",
+        "CUDA_OUT_OF_MEMORY",
+        "Out of memory",
+        "Out Of Memory",
+        "out of memory",
+        "MemoryError",
+        "OutOfMemory",
+        "OOM",
+        "Dst tensor is not initialized",
+        "Src tensor is not initialized",
+        "CNMEM_STATUS_OUT_OF_MEMORY",
+        "CUDNN_STATUS_NOT_INITIALIZED",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUBLAS_STATUS_NOT_INITIALIZED",
+        "Failed to allocate memory",
+        "failed to allocate memory",
+        "No space left on device",
     )
 )
 

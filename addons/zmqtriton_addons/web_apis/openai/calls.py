@@ -81,8 +81,13 @@ class Calls:
         Raises InvalidArgument if it does not fit.
         """
         ask = Ask(
-            *((model.name, ""), lambda _: Content(body), req.header, None),
-            *(req.grant, req.deadline_ns, begun_ns),
+            (model.name, ""),
+            lambda _: Content(body),
+            req.header,
+            None,
+            req.grant,
+            req.deadline_ns,
+            begun_ns,
         )
         return self._entrance.responses(self._entrance.enter(ask), req.arrivals())
 

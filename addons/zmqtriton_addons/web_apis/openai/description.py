@@ -91,7 +91,8 @@ def _number(values: fields.Range) -> dict[str, Any]:
 _TEXTS = {"type": ["string", "array"], "description": "One, or a list of them."}
 _USAGE = object_of(
     {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT},
-    *("prompt_tokens", "total_tokens"),
+    "prompt_tokens",
+    "total_tokens",
 )
 _SAMPLING: dict[str, Any] = {
     **{field: _number(values) for field, values in fields.SAMPLING.items()},
@@ -133,7 +134,11 @@ def _answer(choice: dict[str, Any]) -> dict[str, Any]:
             "choices": array_of(object_of(choice, "index")),
             "usage": schema_named("Usage"),
         },
-        *("id", "object", "created", "model", "choices"),
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
     )
 
 
@@ -147,7 +152,10 @@ _SCHEMAS: dict[str, Any] = {
                     "param": {"type": ["string", "null"]},
                     "code": {"type": ["string", "null"]},
                 },
-                *("message", "type", "param", "code"),
+                "message",
+                "type",
+                "param",
+                "code",
             )
         },
         "error",
@@ -161,7 +169,8 @@ _SCHEMAS: dict[str, Any] = {
             **_TOOLS,
             **_COMMON,
         },
-        *("model", "messages"),
+        "model",
+        "messages",
     ),
     "ChatCompletion": _answer({"message": _MESSAGE}),
     "CompletionRequest": object_of(
@@ -172,7 +181,8 @@ _SCHEMAS: dict[str, Any] = {
             "logprobs": _number(fields.COMPLETION_LOGPROBS),
             **_COMMON,
         },
-        *("model", "prompt"),
+        "model",
+        "prompt",
     ),
     "Completion": _answer({"text": STRING}),
     "ResponseRequest": object_of(
@@ -186,7 +196,8 @@ _SCHEMAS: dict[str, Any] = {
             **_TOOLS,
             **_SAMPLING,
         },
-        *("model", "input"),
+        "model",
+        "input",
     ),
     "ResponseDocument": object_of(
         {
@@ -198,7 +209,11 @@ _SCHEMAS: dict[str, Any] = {
             "output": array_of({"type": "object"}),
             "usage": {"type": "object"},
         },
-        *("id", "object", "status", "model", "output"),
+        "id",
+        "object",
+        "status",
+        "model",
+        "output",
     ),
     "EmbeddingRequest": object_of(
         {
@@ -206,7 +221,8 @@ _SCHEMAS: dict[str, Any] = {
             "input": _TEXTS,
             "encoding_format": {"type": "string", "enum": ["float", "base64"]},
         },
-        *("model", "input"),
+        "model",
+        "input",
     ),
     "EmbeddingResponse": object_of(
         {
@@ -219,16 +235,24 @@ _SCHEMAS: dict[str, Any] = {
                         "index": COUNT,
                         "embedding": {"type": ["array", "string"]},
                     },
-                    *("object", "index", "embedding"),
+                    "object",
+                    "index",
+                    "embedding",
                 )
             ),
             "usage": schema_named("Usage"),
         },
-        *("object", "data", "model", "usage"),
+        "object",
+        "data",
+        "model",
+        "usage",
     ),
     "OpenAIModel": object_of(
         {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
-        *("id", "object", "created", "owned_by"),
+        "id",
+        "object",
+        "created",
+        "owned_by",
     ),
     "OpenAIModels": object_of(
         {"object": STRING, "data": array_of(schema_named("OpenAIModel"))}, "object", "data"

@@ -60,7 +60,9 @@ SAMPLING = {
     "length_penalty": Range(),
 }
 FLAGS = (
-    *("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens"),
+    "ignore_eos",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
     "include_stop_str_in_output",
 )
 CHOICES = _integer(1)

@@ -39,8 +39,10 @@ OUTPUTS = {
 TOOL_CALL_PARSER = "openai_tool_call_parser"
 _STRUCTURED_KEY = "openai_structured_outputs_key"
 VALUES = (
-    *(TOOL_CALL_PARSER, _STRUCTURED_KEY),
-    *("openai_lora_adapters", "openai_lora_separator"),
+    TOOL_CALL_PARSER,
+    _STRUCTURED_KEY,
+    "openai_lora_adapters",
+    "openai_lora_separator",
 )
 #: The inputs by which models of TensorRT-LLM take the form of a text.
 _GUIDES = ("guided_decoding_guide_type", "guided_decoding_guide")

@@ -18,8 +18,13 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 #: Names that mean something to the server as parameters, so a client's header may not set them.
 _RESERVED = frozenset(
     (
-        *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
-        *("headers", "binary_data_output"),
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "priority",
+        "timeout",
+        "headers",
+        "binary_data_output",
     )
 )
 #: The header that bearer tokens come in.

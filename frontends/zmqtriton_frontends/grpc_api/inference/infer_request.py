@@ -65,7 +65,13 @@ def ask_of(
     read = partial(read_content, request, raw, takes_streams)
     header = partial(header_of, call)
     parts = (
-        *(target, read, header, lambda: call.metadata),
-        *(call.grant, call.deadline_ns, now_ns(), steps),
+        target,
+        read,
+        header,
+        lambda: call.metadata,
+        call.grant,
+        call.deadline_ns,
+        now_ns(),
+        steps,
     )
     return make(Ask, parts)

@@ -407,8 +407,14 @@ class _Turn(PendingRequest):
     """A request to a model that is not decoupled, answered after those before it."""
 
     __slots__ = (
-        *("_classes", "_encoder", "_exchange", "_model", "_request_bytes", "_waiting"),
-        *("is_over", "message"),
+        "_classes",
+        "_encoder",
+        "_exchange",
+        "_model",
+        "_request_bytes",
+        "_waiting",
+        "is_over",
+        "message",
     )
 
     SENDING = "GRPC_SEND"

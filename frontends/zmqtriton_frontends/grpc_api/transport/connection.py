@@ -136,7 +136,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         answering, place = self._server.answering, transport.get_extra_info("peername")
         address = place[0] if isinstance(place, tuple) else ""
         self._account = Account(
-            *(answering.ledger, answering.max_message),
+            answering.ledger,
+            answering.max_message,
             address,
             moved=lambda: (
                 self._received_bytes
@@ -148,7 +149,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             sequences_ended=lambda: self.leave() if self._is_to_leave else None,
         )
         self._http2 = Connection(
-            *(self._read_opening, self._wake, self._server.rules),
+            self._read_opening,
+            self._wake,
+            self._server.rules,
             admits=self._account.admits_streams,
             keeps=self._account.keeps_headers,
         )

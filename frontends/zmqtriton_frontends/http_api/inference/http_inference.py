@@ -149,8 +149,13 @@ class HttpInference(PendingRequest):
         else:
             read = partial(inference.read, self, body, head.json_length)
         ask = (
-            *(head.target, read, fields.header, fields.spelled_headers, head.grant),
-            *(head.timeout_ns and begun_ns + head.timeout_ns, begun_ns),
+            head.target,
+            read,
+            fields.header,
+            fields.spelled_headers,
+            head.grant,
+            head.timeout_ns and begun_ns + head.timeout_ns,
+            begun_ns,
             inference.reports if head.has_wishes else (),
         )
         inference.entrance.begin(make(Ask, ask), self)

@@ -160,7 +160,11 @@ class HttpEntrance(Entrance):
         ask = Ask(
             (model, version),
             partial(_read, fields, inputs),
-            *(req.header, req.spelled_headers, req.grant, req.deadline_ns, now_ns()),
+            req.header,
+            req.spelled_headers,
+            req.grant,
+            req.deadline_ns,
+            now_ns(),
         )
         items = self.responses(await self.admit(ask), req.arrivals())
         async with aclosing(items):

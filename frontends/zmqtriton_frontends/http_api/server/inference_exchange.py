@@ -41,8 +41,18 @@ _as_line = "%s: %s\r\n".__mod__
 
 class InferenceExchange(HttpInference):
     __slots__ = (
-        *("_buffer", "_drop_bytes", "_early", "_is_answered", "_is_refused", "_ledger", "_owner"),
-        *("_received_bytes", "_sending", "_share", "arena_body", "has_begun_answer"),
+        "_buffer",
+        "_drop_bytes",
+        "_early",
+        "_is_answered",
+        "_is_refused",
+        "_ledger",
+        "_owner",
+        "_received_bytes",
+        "_sending",
+        "_share",
+        "arena_body",
+        "has_begun_answer",
     )
 
     def __init__(

@@ -175,7 +175,8 @@ class HttpService(Service):
         self._connections = connections = Connections(
             endpoints[MAIN],
             app.inference_heads(gateway, table, access),
-            *(ledger, asyncio.get_running_loop().time),
+            ledger,
+            asyncio.get_running_loop().time,
         )
         handshakes = handshakes_of(settings.access.tls, "http", "http/1.1", PlainRequest)
         self._listeners = Listeners(gateway, handshakes, passed=int(is_passed))

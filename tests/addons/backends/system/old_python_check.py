@@ -21,7 +21,15 @@ def check_imports(home: str) -> None:
         path = os.path.join(home, name, "model.py")
         config = json.dumps({"name": "m"})
         load = wire.LoadModel(
-            *("m_0", "m", 1, "CPU", 0, "/repository/m", path, config, 0),
+            "m_0",
+            "m",
+            1,
+            "CPU",
+            0,
+            "/repository/m",
+            path,
+            config,
+            0,
             package="zmqtriton_addons.backends." + name,
         )
         assert import_class(load).execute, name

@@ -262,7 +262,11 @@ def test_files_are_listed_read_and_removed(client: openai.OpenAI) -> None:
 
     file = client.files.retrieve(ids[0])
     assert ("file", "../../etc/passwd", "batch", "processed", len(content)) == (
-        *(file.object, file.filename, file.purpose, file.status, file.bytes),
+        file.object,
+        file.filename,
+        file.purpose,
+        file.status,
+        file.bytes,
     )
     assert content == client.files.content(ids[1]).content
     listed = [one.id for one in client.files.list(purpose="batch", limit=2)]  # in several pages

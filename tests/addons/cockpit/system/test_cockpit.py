@@ -51,7 +51,9 @@ END_S = 1795340700
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Two models that are loaded, and many that the next request loads."""
     options = [
-        *("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens"),
+        "--model-control-mode=explicit",
+        "--load-model=add_sub",
+        "--load-model=tokens",
         "--load-on-demand",
     ]
     directory, models = tmp_path_factory.mktemp("server"), ["add_sub", "tokens"]

@@ -55,7 +55,8 @@ def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: P
     # Given a server whose state, history and log are for those who have a key
     chromium.complaints.clear()
     options = [
-        *("--http-restricted-api=status,logs:x-key=secret", "--http-address=127.0.0.1"),
+        "--http-restricted-api=status,logs:x-key=secret",
+        "--http-address=127.0.0.1",
     ]
     with Server(tmp_path, ["add_sub"], options=options, frontends=("metrics",)) as server:
         chromium.open(f"{server.url}/")
@@ -94,7 +95,8 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(chromium: Browser, tmp_path: 
     grants = [
         Grant(token, token_file.digest(token), frozenset({scope}), (models,))
         for token, scope, models in (
-            *((some, "infer", "string*"), (scraper, "metrics", "*")),
+            (some, "infer", "string*"),
+            (scraper, "metrics", "*"),
             (every, "infer", "*"),
         )
     ]

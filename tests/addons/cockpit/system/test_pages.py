@@ -84,7 +84,9 @@ def bond(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Server]:
     source = tmp_path_factory.mktemp("models")
     models: list[str | Path] = [
-        *("add_sub", "string_upper", DEMO_MODELS / "tokens"),
+        "add_sub",
+        "string_upper",
+        DEMO_MODELS / "tokens",
         write_model(source, "integers", BOUND.format(file=str(bond)), "TYPE_INT64"),
         write_model(source, "refusing", REFUSING),
         write_model(source, "bound", BOUND.format(file=str(bond))),
@@ -94,8 +96,11 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
         write_model(source, "team2_customer_churn_predictor_v2", "import nothing_of_this_name"),
     ]
     options = [
-        *("--model-control-mode=explicit", "--load-model=*"),
-        *("--exit-on-error=false", "--strict-readiness=false", "--allow-openai"),
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--exit-on-error=false",
+        "--strict-readiness=false",
+        "--allow-openai",
     ]
     running = Server(tmp_path_factory.mktemp("server"), models, options=options)
     with (running.repository / "string_upper" / "config.pbtxt").open("a") as config:

@@ -55,9 +55,11 @@ def servers(
 
 def announced(name: str, directory: Path, announcements: Path, *models: str) -> Server:
     options = [
-        *("--model-control-mode=explicit", "--load-model=*"),
+        "--model-control-mode=explicit",
+        "--load-model=*",
         "--http-restricted-api=steering:admin-key=secret",
-        *(f"--id={name}", f"--announce={announcements / name}.json"),
+        f"--id={name}",
+        f"--announce={announcements / name}.json",
     ]
     return Server(directory, [MODEL, *models], options=options, frontends=("grpc",))
 

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.system
 _SIXTEEN = {"datatype": "FP32", "shape": [1, 16], "data": [[1.0] * 16]}
 _TWO = {"inputs": [{"name": name, **_SIXTEEN} for name in ("INPUT0", "INPUT1")]}
 _OPTIONS = (
-    *("--model-control-mode=explicit", "--load-on-demand", "--unload-idle-after=1.5"),
+    "--model-control-mode=explicit",
+    "--load-on-demand",
+    "--unload-idle-after=1.5",
     "--load-on-demand-timeout=30",
 )
 

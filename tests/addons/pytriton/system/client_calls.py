@@ -29,16 +29,22 @@ SLOW = (np.array([b"slow"]), np.array([250], np.int32))
 SLOW_TOKENS = (THREE, np.array([250_000], np.int32))
 IMPATIENT = {"inference_timeout_s": SOON_S}
 URLS = (
-    *(
-        "localhost",
-        "localhost:5",
-        "http://h",
-        "grpc://h",
-        "grpc://h:9",
-        "HTTP://h",
-        "http://h/path",
-    ),
-    *("https://h", "ftp://h", "://h", "", "h:x", "http://h:99999", None, 5, "127.0.0.1:8000"),
+    "localhost",
+    "localhost:5",
+    "http://h",
+    "grpc://h",
+    "grpc://h:9",
+    "HTTP://h",
+    "http://h/path",
+    "https://h",
+    "ftp://h",
+    "://h",
+    "",
+    "h:x",
+    "http://h:99999",
+    None,
+    5,
+    "127.0.0.1:8000",
 )
 PARAMETERS = {"a": 1, "b": "x", "c": True}
 REPORT = "import json\nreturn [reply(json.dumps(json.loads(request.parameters()), sort_keys=True))]"
@@ -216,9 +222,21 @@ async def collect(stream: AsyncIterator[Any]) -> list[Any]:
 ASYNCIO: dict[str, tuple[str, Call, dict[str, Any]]] = {
     name: SYNC[name]
     for name in (
-        *("sample", "sample by name", "batch", "without batches", "batch without batches"),
-        *("bytes", "unicode", "both conventions", "raising", "request", "parameters", "headers"),
-        *("wait_for_model", "decoupled", "a list"),
+        "sample",
+        "sample by name",
+        "batch",
+        "without batches",
+        "batch without batches",
+        "bytes",
+        "unicode",
+        "both conventions",
+        "raising",
+        "request",
+        "parameters",
+        "headers",
+        "wait_for_model",
+        "decoupled",
+        "a list",
     )
 }
 ASYNCIO["config"] = ("add_sub", config_of, {})

@@ -43,9 +43,23 @@ def test_fields_are_what_was_written(fields: dict[str, str]) -> None:
 
 _PIECES = st.sampled_from(
     [
-        *(b"--b-0", b"\r\n", b"--", b"\n", b" ", b"\t", b"\0", b";", b'"', b"=", b"\xff"),
+        b"--b-0",
+        b"\r\n",
+        b"--",
+        b"\n",
+        b" ",
+        b"\t",
+        b"\0",
+        b";",
+        b'"',
+        b"=",
+        b"\xff",
         b"x" * 9000,
-        *(b"Content-Disposition:", b" form-data;", b' name="a"', b' filename="b"', b"\r\n\r\n"),
+        b"Content-Disposition:",
+        b" form-data;",
+        b' name="a"',
+        b' filename="b"',
+        b"\r\n\r\n",
     ]
 )
 

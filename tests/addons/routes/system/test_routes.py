@@ -474,7 +474,9 @@ def test_each_route_is_described(server: Server) -> None:
     assert {"GET", "POST"} == {method.upper() for each in paths.values() for method in each}
     other = paths["/models/ocr/other"]["get"]
     assert ("Ask another model.", "With the rights of this one.", ["ocr.routes"]) == (
-        *(other["summary"], other["description"], other["tags"]),
+        other["summary"],
+        other["description"],
+        other["tags"],
     )
     page = paths["/models/ocr/pages/{page}/{rest}"]["get"]
     assert ["page", "rest"] == [parameter["name"] for parameter in page["parameters"]]

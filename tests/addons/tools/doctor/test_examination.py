@@ -75,8 +75,12 @@ def test_a_server_that_would_not_start_is_judged_by_its_options(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     selector = ServerSelector(str(tmp_path / "run"))
     words = [
-        *("--model-repository=/nowhere/models", f"--log-file={tmp_path}/logs/server.log"),
-        *("--http-port=0", "--grpc-port=0", "--metrics-port=0", "--model-env=APP_*"),
+        "--model-repository=/nowhere/models",
+        f"--log-file={tmp_path}/logs/server.log",
+        "--http-port=0",
+        "--grpc-port=0",
+        "--metrics-port=0",
+        "--model-env=APP_*",
     ]
 
     printed = texts(examined(find_target(selector, [], words)))

@@ -24,8 +24,12 @@ from zmqtriton_addons.tools.examples import EXAMPLES, names
 pytestmark = pytest.mark.slow
 
 COLOURS = [
-    *("ff2010: red", "102030: black", "f0f0e0: white"),
-    *("20e040: green", "0000c0: blue", "fff010: yellow"),
+    "ff2010: red",
+    "102030: black",
+    "f0f0e0: white",
+    "20e040: green",
+    "0000c0: blue",
+    "fff010: yellow",
 ]
 LABELS = ["across", "checkers", "down", "gradient", "noise", "spots"]
 

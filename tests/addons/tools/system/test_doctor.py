@@ -43,7 +43,10 @@ def faults(document: str) -> list[Any]:
         "the control group",
         "the kernel has killed",
         "of the server's",
-        *("of the machine's CPU", "CPU is short", "memory is short", "disks are slow or busy"),
+        "of the machine's CPU",
+        "CPU is short",
+        "memory is short",
+        "disks are slow or busy",
     )
     return [
         each["text"] for each in findings if not any(text in each["text"] for text in of_machine)

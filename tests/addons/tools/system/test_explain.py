@@ -24,9 +24,14 @@ FRONTENDS = ("metrics",)
 
 ON_REQUEST = {"asleep", "loads_long"}
 OPTIONS = [
-    *("--model-control-mode=explicit", "--load-on-demand", "--model-load-thread-count=8"),
-    *("--exit-on-error=false", "--strict-readiness=false", "--exit-timeout-secs=1"),
-    *(OPTION, "--model-repository=@DIRECTORY@/second"),
+    "--model-control-mode=explicit",
+    "--load-on-demand",
+    "--model-load-thread-count=8",
+    "--exit-on-error=false",
+    "--strict-readiness=false",
+    "--exit-timeout-secs=1",
+    OPTION,
+    "--model-repository=@DIRECTORY@/second",
     *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
 ]
 BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -101,8 +106,17 @@ NOT_READY = {
 }
 #: Those that requests, and what is loaded meanwhile, bring into trouble.
 TROUBLED_LATER = {
-    *("asks_itself", "crowded", "dies", "fails", "hanging", "hungry", "loads_long", "throttled"),
-    *("misnames", "the machine", "works"),
+    "asks_itself",
+    "crowded",
+    "dies",
+    "fails",
+    "hanging",
+    "hungry",
+    "loads_long",
+    "throttled",
+    "misnames",
+    "the machine",
+    "works",
 }
 
 

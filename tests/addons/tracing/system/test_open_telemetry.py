@@ -114,7 +114,10 @@ def test_a_request_is_three_spans_named_and_marked_as_tritons(
     top, model = collector.request_spans("plain")
     (compute,) = collector.children_of(model)
     assert ("InferRequest", "", "identity_fp32", "compute") == (
-        *(top.name, top.parent_id, model.name, compute.name),
+        top.name,
+        top.parent_id,
+        model.name,
+        compute.name,
     )
     assert {(2, top.trace_id, "")} == {
         (s.kind, s.trace_id, s.trace_state) for s in (top, model, compute)

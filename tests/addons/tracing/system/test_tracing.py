@@ -24,8 +24,13 @@ pytestmark = pytest.mark.system
 _OFF = {"trace_level": ["OFF"], "trace_rate": "1", "trace_count": "-1", "log_frequency": "0"}
 _IDENTITY, _TRACED = "identity_fp32", "traced"
 _INSIDE = (
-    *("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END"),
-    *("COMPUTE_OUTPUT_START", "COMPUTE_END", "REQUEST_END"),
+    "REQUEST_START",
+    "QUEUE_START",
+    "COMPUTE_START",
+    "COMPUTE_INPUT_END",
+    "COMPUTE_OUTPUT_START",
+    "COMPUTE_END",
+    "REQUEST_END",
 )
 
 
@@ -224,7 +229,9 @@ def test_requests_of_a_stream_and_of_generate_are_traced(server: Server) -> None
             answer.read()
 
     for request_id, protocol in (
-        *(("streamed", "GRPC"), ("generate", "HTTP"), ("generate_stream", "HTTP")),
+        ("streamed", "GRPC"),
+        ("generate", "HTTP"),
+        ("generate_stream", "HTTP"),
     ):
         (span,) = of_request(asked_as(server, request_id), request_id)
         assert {*_INSIDE, "INFER_RESPONSE_COMPLETE", f"{protocol}_SEND_END"} <= set(span.marks)

@@ -32,8 +32,10 @@ def test_models_of_texts_and_vectors_have_examples_for_openai_s_clients() -> Non
     chats, texts, responses, vectors = (
         document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
         for path in (
-            *("/v1/chat/completions", "/v1/completions"),
-            *("/v1/responses", "/v1/embeddings"),
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/responses",
+            "/v1/embeddings",
         )
     )
 

@@ -89,9 +89,12 @@ def _ask(
 def clouds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clouds]:
     sagemaker, vertex = free_ports(2)
     options = [
-        *("--model-control-mode=explicit", "--load-model=add_sub"),
-        *("--allow-sagemaker=true", f"--sagemaker-port={sagemaker}"),
-        *("--allow-vertex-ai=true", f"--vertex-ai-port={vertex}"),
+        "--model-control-mode=explicit",
+        "--load-model=add_sub",
+        "--allow-sagemaker=true",
+        f"--sagemaker-port={sagemaker}",
+        "--allow-vertex-ai=true",
+        f"--vertex-ai-port={vertex}",
     ]
     server = Server(
         tmp_path_factory.mktemp("clouds") / "s",

@@ -31,8 +31,21 @@ ensemble_scheduling { step [ {
 } ] }
 """
 _PLAIN = (
-    *("plain", "failing", "refused", "short", "odd", "errors", "asked", "asking", "generating"),
-    *("reloaded", "unloaded", "step", "step_that_fails", "over_grpc", "patient"),
+    "plain",
+    "failing",
+    "refused",
+    "short",
+    "odd",
+    "errors",
+    "asked",
+    "asking",
+    "generating",
+    "reloaded",
+    "unloaded",
+    "step",
+    "step_that_fails",
+    "over_grpc",
+    "patient",
 )
 _STREAMS = ("streaming", "silent", "stream_that_fails", "stream_of_errors")
 MODELS: tuple[Model | Written, ...] = (

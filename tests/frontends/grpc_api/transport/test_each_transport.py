@@ -31,11 +31,9 @@ pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[GrpcServerThread]:
     gateway = FakeGateway(
-        *(
-            version_info("m"),
-            version_info("words", datatype="BYTES"),
-            version_info("stream", decoupled=True),
-        ),
+        version_info("m"),
+        version_info("words", datatype="BYTES"),
+        version_info("stream", decoupled=True),
         settings={"runtime_directory": str(tmp_path)},
     )
     with serving(gateway) as running:

@@ -14,9 +14,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes
 from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes, json_to_bytes
 
-NUMERIC = [
-    *("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
-]
+NUMERIC = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64"]
 
 
 def read(datatype: str, count: int, data: Any) -> bytes:

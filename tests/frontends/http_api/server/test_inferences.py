@@ -40,7 +40,7 @@ HEAD = json.dumps(
     }
 ).replace('"data": null, ', "").encode()  # fmt: skip
 BINARY = raw_request(
-    *("POST", INFER, HEAD + b"abcdefgh"), Inference_Header_Content_Length=str(len(HEAD))
+    "POST", INFER, HEAD + b"abcdefgh", Inference_Header_Content_Length=str(len(HEAD))
 )
 
 
@@ -70,9 +70,7 @@ ASKED: dict[str, tuple[bytes, int]] = {
     "binary": (BINARY, 200),
     "a version": (raw_request("POST", "/v2/models/identity/versions/1/infer", JSON), 200),
     "what clients send": (
-        raw_request(
-            *("POST", INFER, JSON), Connection="keep-alive", Content_Type="application/json"
-        ),
+        raw_request("POST", INFER, JSON, Connection="keep-alive", Content_Type="application/json"),
         200,
     ),
     "a compressed answer": (

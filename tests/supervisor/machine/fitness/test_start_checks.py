@@ -39,17 +39,26 @@ def test_a_server_that_can_start_has_none(tmp_path: Path) -> None:
 def test_all_are_told(tmp_path: Path, taken: int) -> None:
     tls = ("--http-use-ssl=true", "--http-server-cert=/no/cert", "--http-server-key=/no/key")
     words = (
-        *("--exit-timeout-secs=-1", "--http-workers=5000", "--grpc-processes=6000"),
-        *("--http-restricted-api=trace:k=@/no/secret", "--tokens=/no/tokens", *tls),
-        *("--log-file=/no/directory/log", f"--http-port={taken}"),
+        "--exit-timeout-secs=-1",
+        "--http-workers=5000",
+        "--grpc-processes=6000",
+        "--http-restricted-api=trace:k=@/no/secret",
+        "--tokens=/no/tokens",
+        *tls,
+        "--log-file=/no/directory/log",
+        f"--http-port={taken}",
     )
 
     texts = problems(tmp_path, *words)
 
     beginnings = (
-        *("--exit-timeout-secs=-1: ", "--http-workers=5000: ", "--http-restricted-api: /no/secret"),
-        *("--tokens=/no/tokens: ", "--http-server-cert=/no/cert, "),
-        *("cannot open the log file '/no/directory/log'", "failed to start HTTP service: "),
+        "--exit-timeout-secs=-1: ",
+        "--http-workers=5000: ",
+        "--http-restricted-api: /no/secret",
+        "--tokens=/no/tokens: ",
+        "--http-server-cert=/no/cert, ",
+        "cannot open the log file '/no/directory/log'",
+        "failed to start HTTP service: ",
     )
     assert len(beginnings) == len(texts), texts
     assert all(map(str.startswith, texts, beginnings)), texts

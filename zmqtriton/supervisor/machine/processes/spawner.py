@@ -105,7 +105,13 @@ class Spawner:
         cores = cores_of_policy(self._options.host_policy, action.host_policy)
         user = self._users.get(action.environment.user)
         spec = StubSpec(
-            *(action.serial, action.environment, stub, page, cores, user, action.quota),
+            action.serial,
+            action.environment,
+            stub,
+            page,
+            cores,
+            user,
+            action.quota,
             action.template,
         )
         if action.template is not None:

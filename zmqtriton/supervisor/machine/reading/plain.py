@@ -35,10 +35,28 @@ from zmqtriton_floor.reasons import Kind, Reason
 _TYPES = {
     kind.__name__: kind
     for kind in (
-        *(BackendCode, Blueprint, ClientFiles, Decision, *of_add_ons.types()),
-        *(EnsembleBlueprint, Environment, EnvironmentSpec, FinalConfig, FoundModel, Host),
-        *(InstanceSlot, KeepDecisions, LoadOverride, ModelReading, Promotion),
-        *(Quota, ReadFailure, Reason, SourceText, VersionBlueprint, VersionSelection),
+        BackendCode,
+        Blueprint,
+        ClientFiles,
+        Decision,
+        *of_add_ons.types(),
+        EnsembleBlueprint,
+        Environment,
+        EnvironmentSpec,
+        FinalConfig,
+        FoundModel,
+        Host,
+        InstanceSlot,
+        KeepDecisions,
+        LoadOverride,
+        ModelReading,
+        Promotion,
+        Quota,
+        ReadFailure,
+        Reason,
+        SourceText,
+        VersionBlueprint,
+        VersionSelection,
     )
 }
 _SCALARS = (type(None), bool, int, float, str)

@@ -31,8 +31,14 @@ class ReaderTasks:
         self.by_name: Mapping[str, Callable[..., Any]] = {
             task.__name__: task
             for task in (
-                *(self.find_model, self.read_model, self.list_models, self.fingerprints),
-                *(self.keep_decisions, self.check_directory, self.hint, self.remove_directory),
+                self.find_model,
+                self.read_model,
+                self.list_models,
+                self.fingerprints,
+                self.keep_decisions,
+                self.check_directory,
+                self.hint,
+                self.remove_directory,
             )
         }
 

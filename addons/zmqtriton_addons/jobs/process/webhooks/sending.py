@@ -116,7 +116,8 @@ class Sending:
         is_last = status == _GONE
         await self._store.attempt(
             lambda store: store.webhooks.end_try(webhook, problem, is_last),
-            *(self._trouble, webhook.job),
+            self._trouble,
+            webhook.job,
         )
 
     async def _send(self, webhook: Webhook) -> int:

@@ -28,7 +28,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 #: What the argument of a keyword is.
 _SCHEMA, _SCHEMAS, _MAP, _NUMBER, _COUNT = "schema", "schemas", "map", "number", "count"
 _NAMES, _KINDS, _VALUES, _VALUE, _REFERENCE, _NOTHING = (
-    *("names", "types", "values", "value", "reference", "nothing"),
+    "names",
+    "types",
+    "values",
+    "value",
+    "reference",
+    "nothing",
 )
 KEYWORDS = {
     "type": _KINDS,

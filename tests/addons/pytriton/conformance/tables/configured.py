@@ -7,8 +7,18 @@ from tests.conformance.cases import Case, Http, Request, get, infer, post, tenso
 SCRIPTS = ("configured",)
 TOKEN = {"triton-access-token": "secret"}
 CONFIGURATIONS = (
-    *("default", "unbatched", "batch_of_16", "no_batcher", "delayed", "ordered", "priorities"),
-    *("cached", "decoupled", "batcher_without_batches", "shapes", "instances"),
+    "default",
+    "unbatched",
+    "batch_of_16",
+    "no_batcher",
+    "delayed",
+    "ordered",
+    "priorities",
+    "cached",
+    "decoupled",
+    "batcher_without_batches",
+    "shapes",
+    "instances",
 )
 
 

@@ -80,9 +80,16 @@ def test_a_text_is_told_as_it_grows() -> None:
     stream = streamed(["one", " two"])
 
     assert [
-        *("created", "in_progress", "output_item.added", "content_part.added"),
-        *("output_text.delta", "output_text.delta", "output_text.done", "content_part.done"),
-        *("output_item.done", "completed"),
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "completed",
     ] == [event.type.removeprefix("response.") for event in stream]
     assert "one two" == put_together(stream).output_text
     assert "completed" == put_together(stream).status

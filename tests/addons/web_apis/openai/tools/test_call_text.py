@@ -123,18 +123,24 @@ def test_calls_are_found_whatever_the_pieces(
 
 
 MARKS = (
-    *(
-        "<tool_call>",
-        "</tool_call>",
-        "[TOOL_CALLS]",
-        "<|python_tag|>",
-        "[ARGS]",
-        "[",
-        "]",
-        "{",
-        "}",
-    ),
-    *('"name": "f"', '"arguments": {"a": 1}', ",", ";", ":", '"', "\\", " ", "x"),
+    "<tool_call>",
+    "</tool_call>",
+    "[TOOL_CALLS]",
+    "<|python_tag|>",
+    "[ARGS]",
+    "[",
+    "]",
+    "{",
+    "}",
+    '"name": "f"',
+    '"arguments": {"a": 1}',
+    ",",
+    ";",
+    ":",
+    '"',
+    "\\",
+    " ",
+    "x",
 )
 
 
