@@ -11,7 +11,7 @@ import re
 
 _LINE = re.compile(r"(?:a turn of the loop of|the loop of [\w-]+ is at one turn).*")
 _TIMES = re.compile(r"([\d.]+) s of CPU, ([\d.]+) s in calls")
-_CPU_S, _IN_CALLS_S = 0.5, 1.0
+_CPU_S, _IN_CALLS_S = 0.5, 2.0
 
 #: Places that may take longer, and why.
 ALLOWED: dict[str, str] = {
