@@ -70,6 +70,8 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
     """Attack; return the promises that were broken."""
     chance = random.Random(arguments.seed)
     kinds = sorted(name for name in ATTACKS if arguments.only in name)
+    if not kinds:
+        raise SystemExit(f"no attack has '{arguments.only}' in its name")
     rounds: list[Round] = []
     with serving(arguments.seed, directory) as (server, target):
         pids, machine = lasting_pids(server), Machine()
