@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.addons.ctl.fake_server import FakeServer, run
+from tests.support.waiting import sleep_of_this_thread
 
 
 def a_line(number: int, text: str) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def test_followed_logs_go_on_from_the_last_line_until_the_server_ends(
         else:
             server.answers["logs"] = "hang up"
 
-    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(time, "sleep", sleep_of_this_thread(pause))
     server.answers["logs"] = {"lines": [a_line(7, "first")], "last": 7, "lost": 0}
 
     followed = run("logs", "--follow", "--json")
@@ -62,7 +63,7 @@ def test_following_ends_well_when_it_is_interrupted(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(time, "sleep", interrupt)
+    monkeypatch.setattr(time, "sleep", sleep_of_this_thread(interrupt))
     server.answers["logs"] = {"lines": [], "last": 0, "lost": 0}
 
     assert run("logs", "-f").exit_code == 0

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.waiting import sleep_of_this_thread
 from zmqtriton_floor.process.loop_turns import LoopTurns, Use
 
 _MS = 1_000_000
@@ -157,7 +158,9 @@ def test_that_the_whole_process_was_stopped_does_not_count(
     turns: LoopTurns, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watcher comes as late as the loop does."""
-    monkeypatch.setattr(time, "sleep", lambda seconds: machine.pass_time(stood_ms=1_200))
+    monkeypatch.setattr(
+        time, "sleep", sleep_of_this_thread(lambda seconds: machine.pass_time(stood_ms=1_200))
+    )
     turns.begin()
     turns.nap()
 
