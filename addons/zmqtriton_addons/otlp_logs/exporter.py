@@ -10,9 +10,8 @@ from typing import Any
 
 from zmqtriton.otlp_destination import Destination
 from zmqtriton_addons.otlp_metrics.outages import Exporter
-from zmqtriton_addons.tracing.otlp import add_attribute
+from zmqtriton_addons.tracing.otlp import add_attribute, name_source
 from zmqtriton_addons.tracing.posting import PostError
-from zmqtriton_floor import __version__
 from zmqtriton_protos import message
 
 _Request = message("otlp.ExportLogsRequest")
@@ -26,11 +25,8 @@ def encode(lines: Iterable[Mapping[str, Any]], resource: Mapping[str, str]) -> b
     """Encode one message with these lines, which are those of LogRing."""
     request = _Request()
     of_resource = request.resource_logs.add()
-    for key, value in resource.items():
-        add_attribute(of_resource.resource.attributes, key, value)
     of_scope = of_resource.scope_logs.add()
-    of_scope.scope.name = _SCOPE
-    of_scope.scope.version = __version__
+    name_source(of_resource, of_scope, resource, _SCOPE)
     for line in lines:
         _fill(of_scope.log_records.add(), line)
     data: bytes = request.SerializeToString()

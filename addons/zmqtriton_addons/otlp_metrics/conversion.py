@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.otlp_metrics.exposition import Family, Labels
-from zmqtriton_addons.tracing.otlp import add_attribute
-from zmqtriton_floor import __version__
+from zmqtriton_addons.tracing.otlp import add_attribute, name_source
 from zmqtriton_protos import message
 
 _Request = message("otlp.ExportMetricsRequest")
@@ -106,11 +105,8 @@ class _Messages:
         #: Its name on the page.
         self._name = ""
         of_resource = self._request.resource_metrics.add()
-        for key, value in self._resource.items():
-            add_attribute(of_resource.resource.attributes, key, value)
         self._scope = of_resource.scope_metrics.add()
-        self._scope.scope.name = _SCOPE
-        self._scope.scope.version = __version__
+        name_source(of_resource, self._scope, self._resource, _SCOPE)
 
     def add(self, key: _Key, description: str, start_ns: int, now_ns: int) -> Any:
         """Add a point, which is to be filled."""

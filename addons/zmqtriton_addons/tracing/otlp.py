@@ -76,11 +76,8 @@ def encode(spans: Iterable[Any], resource: Mapping[str, str]) -> bytes:
     """Encode one message with these spans."""
     request = _Request()
     of_resource = request.resource_spans.add()
-    for key, value in resource.items():
-        add_attribute(of_resource.resource.attributes, key, value)
     of_scope = of_resource.scope_spans.add()
-    of_scope.scope.name = _SCOPE
-    of_scope.scope.version = __version__
+    name_source(of_resource, of_scope, resource, _SCOPE)
     of_scope.spans.extend(spans)
     data: bytes = request.SerializeToString()
     return data
@@ -117,6 +114,14 @@ def _span(
     if span.error:
         made.status.code, made.status.message = _ERROR, span.error[:_MAX_CHARACTERS]
     return made
+
+
+def name_source(of_resource: Any, of_scope: Any, resource: Mapping[str, str], scope: str) -> None:
+    """Name the server and its part in a message of spans, points or lines."""
+    for key, value in resource.items():
+        add_attribute(of_resource.resource.attributes, key, value)
+    of_scope.scope.name = scope
+    of_scope.scope.version = __version__
 
 
 def add_attribute(attributes: Any, key: str, value: str | int) -> None:
