@@ -12,7 +12,6 @@ import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,14 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from tests.addons.attack_watch import MIB, AttackWatch
 from tests.addons.batches.requests import CHAT, line, text_of
 from tests.addons.jobs.asking import Reply, ask
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-MIB = 1 << 20
 #: What one attack may make a process take more than it had.
 _MAX_MORE_MIB = 160
 _MAX_DISK_BYTES = 1536 * MIB
@@ -235,64 +232,19 @@ def _files(server: Server) -> Path:
     return server.directory / "state" / "zmqtriton" / "jobs" / "files"
 
 
-class Watch:
-    """Measures while the block runs, and asks as an honest client."""
+def watch(server: Server) -> AttackWatch:
+    body = _HEAD + text_of(line("honest")) + _END
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._is_over = threading.Event()
-        self.most_mib: Counter[str] = Counter()
-        self.disk_bytes = 0
-        self.waited_ms: list[float] = []
-        self.failed: Counter[int] = Counter()
-        self.before = self._sizes()
-        self._threads = [threading.Thread(target=work) for work in (self._measure, self._ask)]
+    def ask_honestly() -> int:
+        status, document = send(server, [body], len(body))
+        if status != 200:
+            return status
+        ask(server, f"/v1/files/{document['id']}", method="DELETE")
+        return post(server, CHAT, line("a")["body"]).status
 
-    def __enter__(self) -> Watch:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _sizes(self) -> Counter[str]:
-        pids = self._server.pids()
-        return Counter(
-            {
-                role: sum(psutil.Process(pid).memory_info().rss for pid in pids[role]) // MIB
-                for role in ("http", "jobs")
-            }
-        )
-
-    def _measure(self) -> None:
-        while not self._is_over.wait(0.05):
-            self.most_mib |= self._sizes()
-            state = _files(self._server).parent
-            sizes = (_size(file) for file in state.rglob("*"))
-            self.disk_bytes = max(self.disk_bytes, sum(sizes))
-
-    def _ask(self) -> None:
-        body = _HEAD + text_of(line("honest")) + _END
-        while not self._is_over.wait(0.2):
-            begun = time.monotonic()
-            status, document = send(self._server, [body], len(body))
-            if status == 200:
-                ask(self._server, f"/v1/files/{document['id']}", method="DELETE")
-                reply = post(self._server, CHAT, line("a")["body"])
-                status = reply.status
-            self.waited_ms.append((time.monotonic() - begun) * 1000)
-            if status != 200:
-                self.failed[status] += 1
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size if file.is_file() else 0
-    except FileNotFoundError:
-        return 0
+    return AttackWatch(
+        server, "jobs", _files(server).parent, ask_honestly, look_every_s=0.05, ask_every_s=0.2
+    )
 
 
 def main() -> int:
@@ -304,17 +256,17 @@ def main() -> int:
             server = Server(Path(place), ["parrot"], options=options, frontends=())
             with server:
                 post(server, CHAT, line("a")["body"])
-                with Watch(server) as watch:
+                with watch(server) as watched:
                     text = ATTACKS[name](server)
-        more = watch.most_mib - watch.before
-        waited = sorted(watch.waited_ms)
+        more = watched.more_mib
+        waited = sorted(watched.waited_ms)
         is_broken |= max(more.values(), default=0) > _MAX_MORE_MIB
-        is_broken |= watch.disk_bytes > _MAX_DISK_BYTES + _MAX_OVER_BYTES
+        is_broken |= watched.disk_bytes > _MAX_DISK_BYTES + _MAX_OVER_BYTES
         sys.stdout.write(
-            f"{name}: {text}\n    memory {dict(watch.before)} and at most {dict(more)} MiB more, "
-            f"disk {watch.disk_bytes / MIB:.0f} MiB; honest: {len(waited)} times, median "
+            f"{name}: {text}\n    memory {dict(watched.before)} and at most {dict(more)} MiB more, "
+            f"disk {watched.disk_bytes / MIB:.0f} MiB; honest: {len(waited)} times, median "
             f"{statistics.median(waited):.0f} ms, at most {waited[-1]:.0f} ms, failed "
-            f"{dict(watch.failed) or 0}\n"
+            f"{dict(watched.failed) or 0}\n"
         )
         sys.stdout.flush()
     return 1 if is_broken else 0

@@ -13,7 +13,6 @@ import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from tests.addons.attack_watch import MIB, AttackWatch
 from tests.support.scraping import read_series
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
@@ -30,7 +28,6 @@ from zmqtriton_addons.capture.frames import END, REQUEST, Frame, encode
 from zmqtriton_addons.capture.records import read
 from zmqtriton_floor.wire import Tensor
 
-MIB = 1 << 20
 _PATIENCE_S = 300.0
 #: The limit of records on disk, and what an attack may make a process take more than it had: the
 #: budget of the process twice, and what Python does not give back.
@@ -152,64 +149,15 @@ ATTACKS = {attack.__name__: attack for attack in (tiny, without_end, many_files,
 # -------------------------------------------------------------------- measuring
 
 
-class Watch:
-    """Measures while the block runs, and asks as an honest client."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._is_over = threading.Event()
-        self.most_mib: Counter[str] = Counter()
-        self.disk_bytes = 0
-        self.waited_ms: list[float] = []
-        self.failed: Counter[int] = Counter()
-        self.before = self._sizes()
-        self._threads = [threading.Thread(target=work) for work in (self._measure, self._ask)]
-
-    def __enter__(self) -> Watch:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
-
-    @property
-    def more_mib(self) -> Counter[str]:
-        return self.most_mib - self.before
-
-    def _sizes(self) -> Counter[str]:
-        pids = self._server.pids()
-        return Counter(
-            {
-                role: sum(psutil.Process(pid).memory_info().rss for pid in pids[role]) // MIB
-                for role in ("http", "capture")
-            }
-        )
-
-    def _measure(self) -> None:
-        while not self._is_over.wait(0.2):
-            self.most_mib |= self._sizes()
-            self.disk_bytes = max(self.disk_bytes, _size_of(captures_of(self._server)))
-
-    def _ask(self) -> None:
-        while not self._is_over.wait(0.05):
-            begun = time.monotonic()
-            status = ask_add_sub(self._server)
-            self.waited_ms.append((time.monotonic() - begun) * 1000)
-            if status != 200:
-                self.failed[status] += 1
-
-
-def _size_of(directory: Path) -> int:
-    """Return the size of all files, some of which go meanwhile."""
-    total = 0
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(folder, name)).st_size
-    return total
+def watch(server: Server) -> AttackWatch:
+    return AttackWatch(
+        server,
+        "capture",
+        captures_of(server),
+        lambda: ask_add_sub(server),
+        look_every_s=0.2,
+        ask_every_s=0.05,
+    )
 
 
 def main() -> int:
@@ -220,17 +168,18 @@ def main() -> int:
             capturing(Path(place)) as server,
         ):
             ask_add_sub(server)
-            with Watch(server) as watch:
+            with watch(server) as watched:
                 text = ATTACKS[name](server)
             readable = sum(1 for _ in read(captures_of(server)))
-        waited = sorted(watch.waited_ms)
-        is_broken |= max(watch.more_mib.values(), default=0) > MAX_MORE_MIB
-        is_broken |= watch.disk_bytes > 2 * LIMIT_BYTES or bool(watch.failed)
+        waited = sorted(watched.waited_ms)
+        is_broken |= max(watched.more_mib.values(), default=0) > MAX_MORE_MIB
+        is_broken |= watched.disk_bytes > 2 * LIMIT_BYTES or bool(watched.failed)
         sys.stdout.write(
-            f"{name}: {text}; {readable} records can be read\n    memory {dict(watch.before)} and "
-            f"at most {dict(watch.more_mib)} MiB more, disk {watch.disk_bytes / MIB:.0f} MiB; "
-            f"honest: {len(waited)} times, median {statistics.median(waited):.1f} ms, p99 "
-            f"{waited[int(len(waited) * 0.99)]:.1f} ms, failed {dict(watch.failed) or 0}\n"
+            f"{name}: {text}; {readable} records can be read\n    memory {dict(watched.before)} "
+            f"and at most {dict(watched.more_mib)} MiB more, "
+            f"disk {watched.disk_bytes / MIB:.0f} MiB; honest: {len(waited)} times, "
+            f"median {statistics.median(waited):.1f} ms, p99 "
+            f"{waited[int(len(waited) * 0.99)]:.1f} ms, failed {dict(watched.failed) or 0}\n"
         )
         sys.stdout.flush()
     return int(is_broken)

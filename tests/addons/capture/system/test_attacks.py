@@ -10,12 +10,12 @@ import pytest
 from tests.addons.capture.attacks import (
     LIMIT_BYTES,
     MAX_MORE_MIB,
-    Watch,
     captures_of,
     capturing,
     counts,
     many_files,
     tiny,
+    watch,
     without_end,
 )
 from tests.support.server import Server, ask_add_sub
@@ -65,11 +65,11 @@ def ask(server: Server, more: dict[str, Any]) -> int:
 def test_floods_stay_within_memory_and_disk_and_honest_requests_pass(tmp_path: Path) -> None:
     with capturing(tmp_path) as server:
         assert 200 == ask_add_sub(server)
-        with Watch(server) as watch:
+        with watch(server) as watched:
             tiny(server, 30_000)
             many_files(server, 3000)
             without_end(server, 20_000)
 
-    assert not watch.failed
-    assert max(watch.more_mib.values(), default=0) <= MAX_MORE_MIB
-    assert watch.disk_bytes <= 2 * LIMIT_BYTES
+    assert not watched.failed
+    assert max(watched.more_mib.values(), default=0) <= MAX_MORE_MIB
+    assert watched.disk_bytes <= 2 * LIMIT_BYTES
