@@ -10,13 +10,13 @@ Whatever the page logs, breaks or is refused by its policy stands in `complaints
 from __future__ import annotations
 
 import base64
-import contextlib
 import fcntl
 import json
 import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from tests.conftest import find_tool
 from tests.support.waiting import eventually
 
 _TIMEOUT_S = 60.0
-#: On a busy machine it sometimes ends as it starts.
-_STARTS = 3
 #: Chromium reads commands from 3 and answers on 4; what is inherited may have any number.
 _LAUNCHER = """
 import fcntl, os, sys
@@ -57,10 +55,6 @@ def chromium_path() -> str:
     return find_tool("chromium", "chromium-browser")
 
 
-class BrowserEnded(AssertionError):
-    """Chromium has ended by itself."""
-
-
 class Browser:
     """One page of one browser; running between `__enter__` and `__exit__`."""
 
@@ -74,43 +68,31 @@ class Browser:
         self.complaints: list[str] = []
 
     def __enter__(self) -> Browser:
-        for _ in range(_STARTS - 1):
-            with contextlib.suppress(BrowserEnded):
-                return self._start()
-        return self._start()
-
-    def _start(self) -> Browser:
-        self._received, self._session = b"", ""
+        # It makes a socket there, and the path of one has 107 bytes at most.
+        self._temporary = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
         commands_out, commands = os.pipe()
         answers, answers_in = os.pipe()
         self._commands, self._answers = commands, answers
         # Root has no sandbox; a page of our own server is all that is ever opened.
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         profile = f"--user-data-dir={self._directory / 'profile'}"
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _LAUNCHER,
-                str(commands_out),
-                str(answers_in),
-                self._program,
-                *sandbox,
-                profile,
-                *_ARGUMENTS,
-            ],
-            pass_fds=(commands_out, answers_in),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # What a desktop keeps for its user is nobody's business here.
-            env={
-                **os.environ,
-                "HOME": str(self._directory),
-                "TMPDIR": str(self._directory),
-                "DBUS_SESSION_BUS_ADDRESS": "disabled:",
-            },
-        )
+        self._log = self._directory / "chromium.log"
+        launch = [sys.executable, "-c", _LAUNCHER, str(commands_out), str(answers_in)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*launch, self._program, *sandbox, profile, *_ARGUMENTS],
+                pass_fds=(commands_out, answers_in),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                # What a desktop keeps for its user is nobody's business here.
+                env={
+                    **os.environ,
+                    "HOME": str(self._directory),
+                    "TMPDIR": self._temporary.name,
+                    "DBUS_SESSION_BUS_ADDRESS": "disabled:",
+                },
+            )
         os.close(commands_out)
         os.close(answers_in)
         fcntl.fcntl(answers, fcntl.F_SETFL, os.O_NONBLOCK)
@@ -139,6 +121,8 @@ class Browser:
             self._process.kill()
             self._process.wait()
             raise
+        finally:
+            self._temporary.cleanup()
 
     # ------------------------------------------------------------- protocol
 
@@ -151,7 +135,7 @@ class Browser:
         try:
             os.write(self._commands, json.dumps(message).encode() + b"\0")
         except BrokenPipeError:
-            raise BrowserEnded("Chromium ended") from None
+            raise AssertionError("Chromium ended") from None
         while True:
             answer = self._receive()
             if answer.get("id") == self._number:
@@ -170,7 +154,8 @@ class Browser:
             except BlockingIOError:
                 continue
             if not data:
-                raise BrowserEnded("Chromium ended")
+                end = self._log.read_text(errors="replace")[-2000:]
+                raise AssertionError(f"Chromium ended: {end}")
             self._received += data
         text, _, self._received = self._received.partition(b"\0")
         message: dict[str, Any] = json.loads(text)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 import zlib
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ import pytest
 
 from tests.conftest import import_or_skip
 from tests.support.server import Server, free_ports
+from tests.support.waiting import eventually
 from zmqtriton.main import main
 from zmqtriton_addons.tools.examples import EXAMPLES, names
 
@@ -221,6 +223,14 @@ def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation
     assert whole.partition(whole[20:24])[0] == cut
 
 
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=60):
+            return True
+    except OSError:
+        return False
+
+
 @pytest.mark.long(
     "addons/pytriton/system/test_triton.py::test_ctrl_c_ends_a_script_and_its_server",
     "addons/pytriton/system/test_triton.py::test_a_function_of_a_batch_with_checked_outputs",
@@ -241,10 +251,14 @@ def test_flowers_are_told_by_a_function_of_a_script(tmp_path: Path) -> None:
             command, stdout=log, stderr=log, env={**os.environ, **variables}
         ) as process,
     ):
-        # The client waits until the model is there.
-        printed = run(directory / "client.py", "--url", f"127.0.0.1:{http}")
-        process.send_signal(signal.SIGINT)
-        status = process.wait(60)
+        try:
+            # the client waits for no longer than five seconds
+            eventually(lambda: answers(f"http://127.0.0.1:{http}/v2/models/iris/ready"), 120.0)
+            printed = run(directory / "client.py", "--url", f"127.0.0.1:{http}")
+            process.send_signal(signal.SIGINT)
+            status = process.wait(60)
+        finally:
+            process.kill()
 
     assert ["setosa", "versicolor", "virginica"] == [
         line.split()[0] for line in printed.splitlines()
