@@ -20,14 +20,14 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 43_940,
     "tests": 67_570,
-    "tests/addons": 32_850,
-    f"{ADDONS}access_log": 220,
+    "tests/addons": 32_840,
+    f"{ADDONS}access_log": 200,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
     f"{ADDONS}token_metrics": 410,
     f"{ADDONS}open_metrics": 100,
-    f"{ADDONS}otlp_logs": 170,
-    f"{ADDONS}otlp_metrics": 450,
+    f"{ADDONS}otlp_logs": 150,
+    f"{ADDONS}otlp_metrics": 440,
     f"{ADDONS}backends": 1_650,
     f"{ADDONS}capture": 1_390,
     f"{ADDONS}commands": 260,
@@ -58,7 +58,7 @@ STATEMENTS = {
     f"{ADDONS}web_apis": 3_100,
     f"{ADDONS}web_sockets": 500,
     f"{ADDONS}jobs": 2_030,
-    f"{ADDONS}batches": 970,
+    f"{ADDONS}batches": 950,
 }
 #: The modules of core and add-ons.
 FILES = 1_140
