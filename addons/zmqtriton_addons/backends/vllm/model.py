@@ -9,14 +9,43 @@ import asyncio
 import json
 import os
 import uuid
-from typing import Any, Optional, Set
+from typing import Any, Dict, Optional, Set
 
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration, execution
 from zmqtriton_addons.backends.engine_metrics import EngineMetrics
 from zmqtriton_addons.backends.vllm import generation
-from zmqtriton_addons.backends.vllm.adapters import Adapters
+
+_ADAPTERS = "multi_lora.json"
+
+
+class Adapters:
+    """The LoRA adapters that requests may name, from the file multi_lora.json of Triton's backend."""
+
+    def __init__(self, directory: str) -> None:
+        """Read the file, if there is one: an object of names and paths."""
+        path = os.path.join(directory, _ADAPTERS)
+        self._paths: Dict[str, str] = {}
+        if not os.path.exists(path):
+            return
+        paths = configuration.read_json(path)
+        if not isinstance(paths, dict) or not all(isinstance(p, str) for p in paths.values()):
+            raise pb_utils.TritonModelException(f"{path} must have a path for each name")
+        self._paths = paths
+
+    def arguments(self, name: str) -> Dict[str, Any]:
+        """Return the arguments of generate() for an adapter, or for none. Raises ValueError."""
+        if not name:
+            return {}
+        if name not in self._paths:
+            raise ValueError(f"unknown LoRA adapter '{name}'")
+        from vllm.lora.request import LoRARequest
+
+        # numbers begin with 1 in vLLM
+        number = list(self._paths).index(name) + 1
+        return {"lora_request": LoRARequest(name, number, self._paths[name])}
+
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _ARGUMENTS = "model.json"

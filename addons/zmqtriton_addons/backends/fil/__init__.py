@@ -1,1 +1,0 @@
-"""The backend `fil`: forests of decision trees."""

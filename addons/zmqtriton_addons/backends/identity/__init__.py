@@ -1,1 +1,0 @@
-"""The backend `identity`: outputs that are the inputs."""

@@ -1,1 +1,0 @@
-"""The backend `iterative_sequence`: responses of a request that is executed again and again."""

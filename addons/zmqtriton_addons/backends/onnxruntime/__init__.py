@@ -1,1 +1,0 @@
-"""The backend `onnxruntime`: models that are ONNX files."""

@@ -1,1 +1,0 @@
-"""The backend `openvino`: models that OpenVINO reads."""

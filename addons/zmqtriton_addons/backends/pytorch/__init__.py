@@ -1,1 +1,0 @@
-"""The backend `pytorch`: TorchScript, exported programs, AOTInductor packages, and modules."""

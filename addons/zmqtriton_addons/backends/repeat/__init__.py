@@ -1,1 +1,0 @@
-"""The backend `repeat`: a response for each element of the input."""

@@ -1,1 +1,0 @@
-"""The backend `sequence`: sums of sequences, to test clients with."""

@@ -1,1 +1,0 @@
-"""The backend `square`: as many responses as the input says."""

@@ -1,1 +1,0 @@
-"""The backend `tensorflow`: SavedModels."""

@@ -1,1 +1,0 @@
-"""The backend `tensorrt`: plans, which belong to a GPU."""

@@ -1,1 +1,0 @@
-"""The backend `vllm`: text from large language models."""
