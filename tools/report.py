@@ -56,7 +56,7 @@ def sizes(paths: Iterable[Path]) -> Sizes:
 
 
 def packages() -> dict[str, list[Path]]:
-    """The files of each package that we ship, and of the tests, by the folder's path."""
+    """The files of each package that we ship, and of the tests, by its path."""
     roots = {
         "zmqtriton": _but("zmqtriton", *NAMED_ADD_ONS),
         "stub": ["stub"],
@@ -65,9 +65,10 @@ def packages() -> dict[str, list[Path]]:
         "tests/addons": ["tests/addons"],
         **{f"zmqtriton/{name}": [f"zmqtriton/{name}"] for name in NAMED_ADD_ONS},
     }
-    for path in sorted((ROOT / "addons/zmqtriton_addons").glob("*/__init__.py")):
-        folder = str(path.parent.relative_to(ROOT))
-        roots[folder] = [folder]
+    for path in sorted((ROOT / "addons/zmqtriton_addons").iterdir()):
+        is_module = path.suffix == ".py" and path.stem not in ("__init__", "table")
+        if is_module or (path / "__init__.py").exists():
+            roots[str(path.relative_to(ROOT).with_suffix(""))] = [str(path.relative_to(ROOT))]
     return {name: [*_files(names)] for name, names in roots.items()}
 
 

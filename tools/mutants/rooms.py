@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class Room(NamedTuple):
     name: str
+    #: A package, or a module without its suffix.
     folder: str
     #: Beginnings of paths that are left out: hands, which `tests/repo/test_layers.py` keeps apart
     #: from what decides, and what runs with a framework or a GPU alone.
@@ -60,12 +61,14 @@ ROOMS = (
 
 
 def room_of(path: str) -> Room:
-    return next(room for room in ROOMS if path.startswith(f"{room.folder}/"))
+    return next(room for room in ROOMS if path.startswith((f"{room.folder}/", f"{room.folder}.py")))
 
 
 def modules(tree: Path) -> Iterator[str]:
     """Return the path of every module that decides, below this copy of the repository."""
     for room in ROOMS:
+        if (tree / f"{room.folder}.py").exists():
+            yield f"{room.folder}.py"
         for path in sorted((tree / room.folder).rglob("*.py")):
             inside = path.relative_to(tree / room.folder).as_posix()
             if inside in room.including or not inside.startswith(room.without):

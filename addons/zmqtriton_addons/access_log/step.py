@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from zmqtriton_addons.access_log.options import SERVICE
+from zmqtriton_addons.access_log import SERVICE
 from zmqtriton_addons.capture.frames import size_of, timestamp
 from zmqtriton_addons.capture.line import Line
 from zmqtriton_floor.endpoints import local_service_path

@@ -27,7 +27,7 @@ from zmqtriton_addons.ctl import (
     use_of_models,
     with_format,
 )
-from zmqtriton_addons.token_metrics.rates import made_tokens
+from zmqtriton_addons.token_metrics import made_tokens
 from zmqtriton_floor.errors import NotFound, Unavailable
 
 _HEADER = (

@@ -14,16 +14,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zmqtriton_addons.history.history import (
+from zmqtriton_addons.history import (
     INTERVAL_S,
     History,
     ModelSample,
     ProcessesSample,
     ServerSample,
 )
-from zmqtriton_addons.history.token_rates import TokenRates
 from zmqtriton_addons.metrics.machine_load import Look, MachineLoad
 from zmqtriton_addons.metrics.processes import Processes, Usage
+from zmqtriton_addons.metrics.services import at_socket
+from zmqtriton_addons.token_metrics import SERVICE, SUMS, parse_sums
 from zmqtriton_floor import wire
 from zmqtriton_floor.access.token_file import matches
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
@@ -41,6 +42,46 @@ _Process = tuple[int, str, int, int]
 #: A row of the broker's answer.
 Reading = dict[str, Any]
 _SUMS = ("pending", "succeeded", "failed", "queued", "queue_ns", "inferences", "executions")
+_TOKENS_WITHIN_S = 1.0
+
+
+class TokenRates:
+    """Tokens per second of models that make text, of the sums that the process of tokens has."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        """Set up; without --token-metrics no sample has any."""
+        is_counted = SERVICE in dict(gateway.settings.server.service_options)
+        self._ask = at_socket(gateway, SERVICE, SUMS + b"\n") if is_counted else None
+        #: The sum of each version at its last sample; None before the first answer.
+        self._before: dict[str, int] | None = None
+        self._at_s = 0.0
+
+    async def add_to(self, models: dict[str, ModelSample]) -> dict[str, ModelSample]:
+        """Return the samples with the rates since the last ones."""
+        if self._ask is None:
+            return models
+        try:
+            sums = parse_sums(await asyncio.wait_for(self._ask(), _TOKENS_WITHIN_S))
+        except (OSError, ValueError, asyncio.TimeoutError):
+            return models  # it is being replaced
+        return self.rate(models, sums, time.monotonic())
+
+    def rate(
+        self, models: dict[str, ModelSample], sums: dict[str, int], now_s: float
+    ) -> dict[str, ModelSample]:
+        """Return the samples with the rates of these sums."""
+        seconds, self._at_s = now_s - self._at_s, now_s
+        if self._before is None:
+            self._before = sums  # their time is not known
+            return models
+        rated = dict(models)
+        for name in models.keys() & sums.keys():
+            # less than before if their process was replaced
+            grown = sums[name] - self._before.get(name, 0)
+            made = grown if grown >= 0 else sums[name]
+            rated[name] = models[name]._replace(tokens_per_s=made / seconds)
+            self._before[name] = sums[name]
+        return rated
 
 
 class Sampler:

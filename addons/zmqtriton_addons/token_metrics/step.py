@@ -7,13 +7,13 @@ one that does not, a response with a text is a token, and tokens of prompts are 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import orjson
 
+from zmqtriton_addons.capture.line import Line
 from zmqtriton_addons.token_metrics import SERVICE
-from zmqtriton_addons.token_metrics.allowances import Allowances
-from zmqtriton_addons.token_metrics.counted import Counted
-from zmqtriton_addons.token_metrics.exchange import Exchange
+from zmqtriton_addons.token_metrics.allowances import Allowances, Counted
 from zmqtriton_addons.web_apis.openai.choices import count_tokens
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames, names_of
 from zmqtriton_floor.access.token_file import Grant
@@ -29,6 +29,50 @@ from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns
 _PREFIX_BYTES = 4
 _MAX_MODELS = 10_000
 _YES = ("true", "1", "yes", "on")
+#: The first line of a frontend, which wants to be told.
+HELLO = b"[]\n"
+_READ_BYTES = 64 << 10
+
+
+class Exchange(Line):
+    """The way from a frontend to the process of tokens, and back."""
+
+    def __init__(
+        self, path: str, take: Callable[[bytes], None], memory: Callable[[], bytes] = bytes
+    ) -> None:
+        """Set up; `take` gets each line of the process, and `memory` has those for a new one."""
+        super().__init__(path)
+        self._take = take
+        self._memory = memory
+        self._rest = b""
+
+    def close(self) -> None:
+        if self._socket is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+        super().close()
+
+    def _connect(self) -> None:
+        super()._connect()
+        if self._socket is not None and self._loop is not None:
+            self._rest = b""
+            self._loop.add_reader(self._socket, self._receive)
+            self.send(HELLO + self._memory())
+
+    def _receive(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()  # it is being replaced
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line)
 
 
 class TokensUsedUp(LimitExceeded):

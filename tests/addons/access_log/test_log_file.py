@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton_addons.access_log.options import problem
-from zmqtriton_addons.access_log.process import log_file
-from zmqtriton_addons.access_log.process.log_file import LogFile
+from zmqtriton_addons.access_log import problem, process
+from zmqtriton_addons.access_log.process import LogFile
 
 
 def test_lines_are_appended_and_a_file_that_was_moved_is_made_anew(tmp_path: Path) -> None:
@@ -45,7 +44,7 @@ def test_a_disk_that_is_full_costs_lines_which_are_counted() -> None:
 def test_lines_that_a_slow_disk_does_not_take_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "MAX_BYTES", 5)
+    monkeypatch.setattr(process, "MAX_BYTES", 5)
     file = LogFile(str(tmp_path / "log"))
 
     file.write(b"too long\n")

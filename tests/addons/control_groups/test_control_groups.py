@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.config.quotas import Quota
-from zmqtriton_addons.control_groups.control_groups import ControlGroups, leave_reload
+from zmqtriton_addons.control_groups import ControlGroups, leave_reload
 
 PID, STUB = 100, 200
 
@@ -95,7 +95,7 @@ _KERNEL = """
     import os, subprocess, sys, time
     from pathlib import Path
     from zmqtriton.config.quotas import Quota
-    from zmqtriton_addons.control_groups.control_groups import prepare_control_groups
+    from zmqtriton_addons.control_groups import prepare_control_groups
 
     groups = prepare_control_groups()
     own = groups.own

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.supervisor import NoControlGroups
-from zmqtriton_addons.control_groups.control_groups import check_own_group, find_own_group
+from zmqtriton_addons.control_groups import check_own_group, find_own_group
 
 PID = os.getpid()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.supervisor.settings import frontend_settings
-from zmqtriton_addons.grpcio.server import GrpcCall, channel_arguments
+from zmqtriton_addons.grpcio import GrpcCall, channel_arguments
 from zmqtriton_frontends.process.ledger import Ledger
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_addons.history import history as module
-from zmqtriton_addons.history.history import (
+from zmqtriton_addons import history as module
+from zmqtriton_addons.history import (
     LENGTH,
     MAX_MODELS,
     MAX_SHOWN,

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from zmqtriton_addons.history.history import ModelSample
-from zmqtriton_addons.history.token_rates import TokenRates
+from zmqtriton_addons.history import ModelSample
+from zmqtriton_addons.history.sampler import TokenRates
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.open_metrics.form import prefers_open_metrics
+from zmqtriton_addons.open_metrics import prefers_open_metrics
 
 #: Those of Prometheus 2 and 3.
 PROMETHEUS_2 = (

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
 from zmqtriton_addons.metrics.model_metrics import render
-from zmqtriton_addons.open_metrics.text import canonical, convert
+from zmqtriton_addons.open_metrics import canonical, convert
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 
 PAGE = r"""# HELP served_total Requests, in \\ and\n"lines"

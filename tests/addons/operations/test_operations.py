@@ -12,7 +12,7 @@ from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton_addons.operations.operations import DUMP_STACKS_SIGNAL, Operations
+from zmqtriton_addons.operations import DUMP_STACKS_SIGNAL, Operations
 from zmqtriton_floor.errors import Unavailable
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.receivers.logs_collector import LogsCollector
 from zmqtriton.otlp_destination import LOGS, read
-from zmqtriton_addons.otlp_logs import exporter as module
-from zmqtriton_addons.otlp_logs.exporter import LogsExporter
-from zmqtriton_addons.otlp_metrics.outages import PAUSE_S
+from zmqtriton_addons.otlp_logs import process as module
+from zmqtriton_addons.otlp_logs.process import LogsExporter
+from zmqtriton_addons.otlp_metrics.pusher import PAUSE_S
 
 pytestmark = pytest.mark.slow
 

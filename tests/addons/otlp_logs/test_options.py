@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.otlp_logs.options import problem, url
+from zmqtriton_addons.otlp_logs import problem, url
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 
 from tests.addons.otlp_metrics.metrics_collector import Point, lines, read
 from zmqtriton_addons.otlp_metrics import conversion
-from zmqtriton_addons.otlp_metrics.conversion import MetricsConverter
-from zmqtriton_addons.otlp_metrics.exposition import parse
+from zmqtriton_addons.otlp_metrics.conversion import MetricsConverter, parse
 
 PAGE = r"""# HELP served_total Requests, in \\ and\nlines
 # TYPE served_total counter

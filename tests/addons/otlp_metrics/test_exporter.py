@@ -10,8 +10,8 @@ import pytest
 
 from tests.addons.otlp_metrics.metrics_collector import MetricsCollector
 from zmqtriton.otlp_destination import METRICS, read
-from zmqtriton_addons.otlp_metrics.exporter import MetricsExporter
-from zmqtriton_addons.otlp_metrics.outages import MAX_PAUSE_S, PAUSE_S
+from zmqtriton_addons.otlp_metrics.process import MetricsExporter
+from zmqtriton_addons.otlp_metrics.pusher import MAX_PAUSE_S, PAUSE_S
 
 pytestmark = pytest.mark.slow
 

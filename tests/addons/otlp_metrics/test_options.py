@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.otlp_metrics.options import complete_url, interval_s, problem
+from zmqtriton_addons.otlp_metrics import complete_url, interval_s, problem
 
 
 def test_the_path_may_be_left_out() -> None:

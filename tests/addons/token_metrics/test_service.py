@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zmqtriton_addons.token_metrics.exchange import HELLO, Exchange
-from zmqtriton_addons.token_metrics.service import TokenMetrics
+from zmqtriton_addons.token_metrics.process import TokenMetrics
+from zmqtriton_addons.token_metrics.step import HELLO, Exchange
 
 USED_UP = json.dumps(["chat", "1", 100, 20, None, None, "desk", 60]).encode() + b"\n"
 

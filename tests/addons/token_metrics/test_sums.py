@@ -7,8 +7,8 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from zmqtriton_addons.token_metrics.counted import Counted
-from zmqtriton_addons.token_metrics.sums import TokenSums
+from zmqtriton_addons.token_metrics.allowances import Counted
+from zmqtriton_addons.token_metrics.process import TokenSums
 
 
 def values(sums: TokenSums) -> dict[tuple[str, str, str], float]:
@@ -93,7 +93,7 @@ def test_tokens_of_a_bearer_token_are_by_its_name_and_model() -> None:
 
 
 def test_the_oldest_series_of_too_many_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zmqtriton_addons.token_metrics.sums._MAX_SERIES", 2)
+    monkeypatch.setattr("zmqtriton_addons.token_metrics.process._MAX_SERIES", 2)
     sums = TokenSums()
 
     for name in ("a", "b", "c"):

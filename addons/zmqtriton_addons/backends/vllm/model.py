@@ -21,7 +21,7 @@ _ADAPTERS = "multi_lora.json"
 
 
 class Adapters:
-    """The LoRA adapters that requests may name, from the file multi_lora.json of Triton's backend."""
+    """LoRA adapters that requests may name, from the file multi_lora.json of Triton's backend."""
 
     def __init__(self, directory: str) -> None:
         """Read the file, if there is one: an object of names and paths."""

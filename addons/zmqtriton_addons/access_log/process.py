@@ -1,16 +1,25 @@
-"""The file of the access log, written by a thread: a slow disk does not hold up the process.
+"""The process of the access log: takes lines of all frontends and writes them to one file.
 
-A file that was moved away, as logrotate does, is made anew within a second.
+Run by the server as `python -m zmqtriton_addons.access_log.process`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import queue
+import socket
 import threading
 import time
 from contextlib import suppress
+
+from zmqtriton_addons.access_log import SERVICE
+from zmqtriton_addons.capture.receiver import Receiver
+from zmqtriton_floor import prctl
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.serving import run
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +30,11 @@ _LOG_EVERY_S = 60.0
 
 
 class LogFile:
+    """The file, written by a thread: a slow disk does not hold up the process.
+
+    A file that was moved away, as logrotate does, is made anew within a second.
+    """
+
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = -1
@@ -97,3 +111,45 @@ class LogFile:
         if now_s - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now_s
             _log.warning("lines of the access log are dropped, %d so far: %s", self.dropped, reason)
+
+
+class AccessLogService(Receiver):
+    """The process, as frontends see it."""
+
+    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
+        """Set up with a bound socket."""
+        path = json.loads(dict(gateway.settings.server.service_options)[SERVICE])
+        self.file = LogFile(os.path.abspath(path))
+        super().__init__("AccessLog", listener, self.file, lambda: _Connection(self))
+
+
+class _Connection(asyncio.Protocol):
+    """The connection of one frontend."""
+
+    def __init__(self, service: AccessLogService) -> None:
+        self._service = service
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._service.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._service.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
+        if newline:
+            self._service.file.write(lines + newline)
+
+
+def main() -> int:
+    return run(
+        "zmqtriton-access-log",
+        ["socket"],
+        lambda gateway, bound: AccessLogService(gateway, bound["socket"]),
+        is_small=True,
+    )
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

@@ -1,4 +1,8 @@
-"""The process that pushes metrics, at intervals and once at the end; it gathers the page itself."""
+"""The process that pushes metrics: `python -m zmqtriton_addons.otlp_metrics.process`.
+
+A page that was not accepted is not kept: the next one has newer values of the same sums. So nothing
+waits in memory but the page that is being sent, and a slow collector gets fewer of them.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,74 @@ import asyncio
 import json
 import logging
 import os
+import random
 import socket
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from zmqtriton import otlp_destination
+from zmqtriton.otlp_destination import Destination
 from zmqtriton_addons.metrics.gpus import Gpus
 from zmqtriton_addons.metrics.machine import Machine
 from zmqtriton_addons.metrics.machine_load import MachineLoad
 from zmqtriton_addons.metrics.model_metrics import head
 from zmqtriton_addons.metrics.scraper import Scraper
-from zmqtriton_addons.otlp_metrics.exporter import RESULTS, MetricsExporter
-from zmqtriton_addons.otlp_metrics.options import INTERVAL, SERVICE, complete_url, interval_s
-from zmqtriton_addons.otlp_metrics.pusher import LAST_POST_S, Pusher
+from zmqtriton_addons.otlp_metrics import INTERVAL, SERVICE, complete_url, conversion, interval_s
+from zmqtriton_addons.otlp_metrics.conversion import MetricsConverter
+from zmqtriton_addons.otlp_metrics.pusher import LAST_POST_S, Exporter, Pusher
+from zmqtriton_addons.tracing.posting import PostError
+from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.process import in_own_thread
+from zmqtriton_frontends.serving import run
 
 _log = logging.getLogger(__name__)
 
 _GATHER_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.05
+ACCEPTED, PARTLY, FAILED = RESULTS = "accepted", "partly", "failed"
+
+
+class MetricsExporter(Exporter):
+    """Posts pages to a collector, one at a time, and judges its answers. Blocks."""
+
+    def __init__(
+        self, destination: Destination, jitter: Callable[[], float] = random.random
+    ) -> None:
+        super().__init__("metrics", "points of metrics", destination, jitter)
+        self._converter = MetricsConverter(destination.resource)
+        #: Pages by result, and points that the collector has not taken of pages that it took.
+        self.pages: Counter[str] = Counter()
+        self.refused_points = 0
+
+    def export(self, page: str, now_ns: int, within_s: float) -> float:
+        """Post a page of this time; return the pause before the next, 0 if none is needed."""
+        refused, reason = 0, ""
+        try:
+            for data, points in self._converter.convert(conversion.parse(page), now_ns):
+                count, why = self.post(data, within_s)
+                refused += min(max(0, count), points)
+                reason = why or reason
+        except PostError as failure:
+            self.pages[FAILED] += 1
+            return self.fail(str(failure), failure.is_retryable, failure.retry_after_s)
+        except Exception as error:  # noqa: BLE001 - an edge: the next page may be right
+            _log.exception("a page of metrics could not be exported")
+            self.pages[FAILED] += 1
+            return self.fail(str(error), False, 0.0)
+        self._converter.accepted()
+        self.pages[PARTLY if refused else ACCEPTED] += 1
+        self.refused_points += refused
+        self.succeed(refused, reason)
+        return 0.0
 
 
 class MetricsPusher(Pusher):
+    """Pushes at intervals and once at the end; gathers the page itself."""
+
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket, at which the figures of this process are read."""
         settings = gateway.settings
@@ -95,3 +142,16 @@ class MetricsPusher(Pusher):
             ),
             f"{of_points} {refused}",
         ]
+
+
+def main() -> int:
+    return run(
+        "zmqtriton-otlp",
+        ["socket"],
+        lambda gateway, bound: MetricsPusher(gateway, bound["socket"]),
+        is_small=True,
+    )
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

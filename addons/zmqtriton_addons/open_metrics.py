@@ -1,4 +1,4 @@
-"""Prometheus text 0.0.4 as OpenMetrics 1.0. Does no I/O.
+"""The page of metrics as OpenMetrics 1.0, for scrapers whose header Accept prefers it.
 
 Names of samples stay as they are, so that a scraper that changes to the other form goes on with the
 same series: a counter without `_total`, as Triton has them, is `unknown` here. Bounds of buckets
@@ -7,14 +7,26 @@ are canonical numbers, 1.0 and not 1, as the standard wants them.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from zmqtriton_addons.metrics.model_metrics import escape
+from zmqtriton_addons.metrics.services import at_socket
+from zmqtriton_addons.tracing import EXEMPLARS
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
+from zmqtriton_frontends.gateway import Gateway
 
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_TYPE = "application/openmetrics-text"
+_PLAIN_TYPES = ("text/plain", "text/*", "*/*")
+#: An empty version is that of the media type's registration.
+_VERSIONS = ("1.0.0", "")
+#: A page without exemplars is better than none.
+_WITHIN_S = 1.0
 #: The samples that have exemplars.
 _TIMES = "zmqtriton_request_duration_seconds_bucket"
 _TOTAL = "_total"
@@ -89,3 +101,43 @@ def _bucket_in(line: str) -> tuple[str, str, str]:
 def _written(exemplar: Exemplar) -> str:
     seconds, trace, span, time_s = exemplar[2:]
     return f' # {{trace_id="{trace}",span_id="{span}"}} {seconds!r} {time_s:.3f}'
+
+
+class OpenMetrics:
+    """The choice between the two forms, and the exemplars of the process of traces."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._ask = at_socket(gateway, EXEMPLARS)
+
+    async def __call__(self, accept: str, content_type: str, page: str) -> tuple[str, str]:
+        """Return content type and text of the form that a scraper prefers."""
+        if not prefers_open_metrics(accept):
+            return content_type, page
+        try:
+            rows = json.loads(await asyncio.wait_for(self._ask(), _WITHIN_S) or "[]")
+        except (OSError, ValueError, asyncio.TimeoutError):
+            rows = []  # nothing is traced
+        return CONTENT_TYPE, convert(page, rows)
+
+
+def prefers_open_metrics(accept: str) -> bool:
+    """Return whether OpenMetrics is acceptable, and not less than the ordinary form."""
+    ours = plain = 0.0
+    for media_type, version, quality in _parse(accept):
+        if media_type == _TYPE and version in _VERSIONS:
+            ours = max(ours, quality)
+        elif media_type in _PLAIN_TYPES:
+            plain = max(plain, quality)
+    return ours > 0 and ours >= plain
+
+
+def _parse(accept: str) -> Iterator[tuple[str, str, float]]:
+    """Yield the types of a header, each with its version and quality."""
+    for part in accept.lower().split(","):
+        media_type, *texts = (text.strip() for text in part.split(";"))
+        parameters = dict(text.partition("=")[::2] for text in texts)
+        try:
+            quality = float(parameters.get("q", "1"))
+        except ValueError:
+            continue
+        yield media_type, parameters.get("version", "").strip('"'), quality

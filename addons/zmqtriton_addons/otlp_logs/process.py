@@ -1,19 +1,40 @@
-"""Posts lines of the log to a collector, and counts what becomes of them. Blocks."""
+"""The process that pushes the log: `python -m zmqtriton_addons.otlp_logs.process`."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import os
 import random
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from zmqtriton import otlp_destination
 from zmqtriton.otlp_destination import Destination
-from zmqtriton_addons.otlp_metrics.outages import Exporter
+from zmqtriton_addons.metrics.model_metrics import head
+from zmqtriton_addons.otlp_logs import SERVICE, url
+from zmqtriton_addons.otlp_metrics.pusher import POST_WITHIN_S, Exporter, Pusher
 from zmqtriton_addons.tracing.otlp import add_attribute, name_source
 from zmqtriton_addons.tracing.posting import PostError
+from zmqtriton_floor import prctl
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.process import in_own_thread
+from zmqtriton_frontends.serving import run
 from zmqtriton_protos import message
 
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_ALL_LINES = 1 << 30
+#: The file of the last number, beside the socket, for a process that replaces this one.
+_PLACE = "otlp_logs.last"
+_NAME = "zmqtriton_otlp_log_lines_total"
 _Request = message("otlp.ExportLogsRequest")
 _SCOPE = "zmqtriton"
 #: OpenTelemetry's numbers and names by our letters.
@@ -56,14 +77,14 @@ def _fill(record: Any, line: Mapping[str, Any]) -> None:
         add_attribute(record.attributes, "zmqtriton.traceparents", " ".join(spans))
 
 
-_log = logging.getLogger(__name__)
-
 ACCEPTED, REFUSED, DROPPED = RESULTS = "accepted", "refused", "dropped"
 #: Lines of one message.
 _MAX_LINES = 512
 
 
 class LogsExporter(Exporter):
+    """Posts lines of the log, and counts what becomes of them. Blocks."""
+
     def __init__(
         self, destination: Destination, jitter: Callable[[], float] = random.random
     ) -> None:
@@ -97,3 +118,62 @@ class LogsExporter(Exporter):
                 self.lines[ACCEPTED] += len(some) - refused
             self.after = some[-1]["number"]
         return 0.0
+
+
+class LogsPusher(Pusher):
+    """Pushes the log as it comes, and once more at the end."""
+
+    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
+        """Set up with a bound socket, at which the figures of this process are read."""
+        super().__init__("OtlpLogs", gateway, listener, _LOOK_EVERY_S)
+        server = gateway.settings.server
+        options = {name: json.loads(text) for name, text in server.service_options}
+        destination = otlp_destination.read(
+            [("url", url({SERVICE: options[SERVICE]}))], os.environ, otlp_destination.LOGS
+        )
+        self._exporter = LogsExporter(self.with_instance(destination))
+        self._place = Path(server.runtime_directory, _PLACE)
+        with suppress(OSError, ValueError):
+            self._exporter.after = int(self._place.read_text())
+
+    async def push(self, within_s: float) -> float:
+        exporter = self._exporter
+        arguments = {"model": "", "after": exporter.after, "lines": _ALL_LINES}
+        try:
+            answer = await asyncio.wait_for(
+                self.gateway.call("logs", arguments), min(within_s, POST_WITHIN_S)
+            )
+        except (ZmqTritonError, asyncio.TimeoutError) as error:
+            _log.debug("no lines of the log: %r", error)
+            return 0.0
+        lost = answer["lost"]
+        if lost:
+            exporter.lines[DROPPED] += lost
+            exporter.after += lost
+        if not answer["lines"]:
+            return 0.0
+        lines = answer["lines"]
+        pause_s = await in_own_thread(lambda: exporter.export(lines, within_s), "exporter")
+        with suppress(OSError):  # the directory is gone
+            self._place.write_text(str(exporter.after))
+        return pause_s
+
+    def figures(self) -> list[str]:
+        lines = self._exporter.lines
+        return [
+            *head(_NAME, "Lines of the log that were pushed to a collector, by result", "counter"),
+            *(f'{_NAME}{{result="{result}"}} {lines[result]}' for result in RESULTS),
+        ]
+
+
+def main() -> int:
+    return run(
+        "zmqtriton-logs",
+        ["socket"],
+        lambda gateway, bound: LogsPusher(gateway, bound["socket"]),
+        is_small=True,
+    )
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

@@ -1,1 +1,0 @@
-"""The process of the access log: takes lines of all frontends and writes them to one file."""

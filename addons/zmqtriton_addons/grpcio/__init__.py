@@ -1,1 +1,0 @@
-"""The transport of gRPC that is grpc.aio, in place of our own: --grpc-transport=grpcio."""

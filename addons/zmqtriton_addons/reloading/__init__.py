@@ -1,1 +1,0 @@
-"""Reloads: models whose files have changed are loaded again, by themselves or at a command."""
