@@ -32,10 +32,11 @@ def has_seen_cancellation(journal: Path, own_id: str) -> bool:
 
 
 def read_journal(path: Path) -> list[Record]:
-    """All records in order; none if nothing was executed yet."""
+    """All records in order, but for a line that is being written; none if nothing was executed."""
     if not path.exists():
         return []
-    return [Record(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
+    whole = path.read_text("utf-8").rpartition("\n")[0]
+    return [Record(**json.loads(line)) for line in whole.splitlines()]
 
 
 def executions(path: Path) -> dict[str, int]:

@@ -48,8 +48,10 @@ class App(PostReceiver):
         return self.url.split("/")[2]
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        status = self.statuses.pop(0) if self.statuses else self.status
+        # last, since the next test begins once it is there
         self.posts.append(Post(path, headers, body))
-        return (self.statuses.pop(0) if self.statuses else self.status), b"{}"
+        return status, b"{}"
 
     def of(self, job: str) -> list[Post]:
         return [post for post in self.posts if post.document["data"]["id"] == job]

@@ -51,8 +51,8 @@ def prepare(server: Server) -> None:
 
 
 def memory(server: Server) -> float:
-    """Return the memory of its processes in MiB, shared pages by their shares."""
-    return sum(psutil.Process(p).memory_full_info().pss for p in server.stub_pids("heavy")) / MIB
+    """Return its processes' own memory in MiB; shares of other pages grow as others end."""
+    return sum(psutil.Process(p).memory_full_info().uss for p in server.stub_pids("heavy")) / MIB
 
 
 def double(server: Server, number: int) -> int:

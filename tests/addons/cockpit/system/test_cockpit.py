@@ -68,6 +68,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+def only_pid(server: Server, model: str) -> int:
+    """Return the process of a model, once the one before it has ended."""
+    eventually(lambda: len(server.stub_pids(model)) == 1, 60, f"one process of {model}")
+    return server.stub_pids(model)[0]
+
+
 def press(browser: Browser, label: str) -> None:
     browser.wait_for(f"{_button(label)}.checkVisibility() && !{_button(label)}.disabled")
     browser.evaluate(f"{_button(label)}.click()")
@@ -257,7 +263,7 @@ def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
     browser: Browser, server: Server
 ) -> None:
     look_at(browser, "add_sub")
-    [pid] = server.stub_pids("add_sub")
+    pid = only_pid(server, "add_sub")
     browser.wait_for(f"{_cell('Pid')} === '{pid}'")
     browser.wait_for(f"{_cell('Memory')}.endsWith('MiB')")
     assert "READY" == browser.evaluate(_cell("State"))
@@ -294,10 +300,14 @@ def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: 
     eventually(lambda: rate() > 0.5, 60, "the rate goes up")
 
     # Then the plots, the tiles and the table have them, and all stands where it was
-    browser.wait_for(f"({LOOK}, Number({_key('Latency in milliseconds', 'p99')}) > 0)")
-    assert "1" == browser.evaluate(_key("Mean batch size", "requests"))
-    browser.wait_for("Number(document.querySelector('#rate').textContent) > 0")
-    browser.wait_for(f"Number({row('add_sub')}.children[2].textContent) > 0")
+    for figure in (
+        f"Number({_key('Latency in milliseconds', 'p99')}) > 0",
+        f"{_key('Mean batch size', 'requests')} === '1'",
+        "Number(document.querySelector('#rate').textContent) > 0",
+        f"Number({row('add_sub')}.children[2].textContent) > 0",
+    ):
+        # what is asked no more has no rate, and a page of a busy machine comes late
+        eventually(lambda shown=figure: rate() and browser.evaluate(shown), 60, figure)  # type: ignore[misc]
     assert 0.05 > browser.evaluate("window.moved ?? 0")
 
 
@@ -450,7 +460,7 @@ def test_a_models_log_is_followed(browser: Browser, server: Server) -> None:
     look_at(browser, "add_sub")
     part(browser, "logs")
     lines = "document.querySelector('#logs ol').innerText"
-    browser.wait_for(f"{lines}.includes('loaded by {server.stub_pids('add_sub')[0]}')")
+    browser.wait_for(f"{lines}.includes('loaded by {only_pid(server, 'add_sub')}')")
 
     press(browser, "Restart")
     browser.click("#confirm [value=yes]")
@@ -469,7 +479,7 @@ def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
     browser: Browser, server: Server
 ) -> None:
     look_at(browser, "tokens")
-    [pid] = server.stub_pids("tokens")
+    pid = only_pid(server, "tokens")
 
     # When somebody is asked first, and says no
     press(browser, "Restart")
@@ -542,15 +552,18 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
     pause = "new Promise((resolve) => setTimeout(resolve, %d))"
 
+    def is_asleep() -> bool:
+        """Return False, too, where an answer that was under way has come meanwhile."""
+        before = browser.evaluate(count)
+        browser.evaluate(pause % 2500)
+        return bool(before == browser.evaluate(count))
+
     browser.evaluate(hide % "true" + f"void {LOOK}")
-    browser.evaluate(pause % 300)  # for what is under way
-    before = browser.evaluate(count)
-    browser.evaluate(pause % 2500)
+    eventually(is_asleep, 60)
     asleep = browser.evaluate(count)
     browser.evaluate(hide % "false" + f"void {LOOK}")
 
-    assert before == asleep
-    browser.wait_for(f"{count} > {before}")
+    browser.wait_for(f"{count} > {asleep}")
 
 
 def test_two_hundred_models_that_sleep_are_found_and_no_failures(browser: Browser) -> None:

@@ -76,7 +76,7 @@ def test_a_model_is_restarted_without_a_failed_request(server: Server) -> None:
 
     assert ("restarted", True) == (answer["state"], answer["is_late"])
     assert [] == asking.failed()
-    assert set(before).isdisjoint(server.stub_pids(MODEL))
+    eventually(lambda: set(before).isdisjoint(server.stub_pids(MODEL)), 60, "the old one's end")
     assert 200 == server.status(f"/v2/models/{MODEL}/ready")
 
 
@@ -91,7 +91,7 @@ def test_an_instance_is_started_anew_without_a_failed_request(server: Server) ->
 
     assert "restarted" == answer["state"]
     assert [] == asking.failed()
-    assert 1 == len(set(before) & set(server.stub_pids(MODEL))), "the other one went on"
+    eventually(lambda: len({*before} & {*server.stub_pids(MODEL)}) == 1, 60, "the other goes on")
 
 
 @pytest.mark.row("L14")

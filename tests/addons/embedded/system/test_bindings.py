@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -357,12 +356,16 @@ def test_a_broker_that_dies_loses_nothing_that_has_not_begun(server: zmqtriton.S
 # ------------------------------------------------- in a process of their own
 
 GUEST = """
-    import time, numpy as np, zmqtriton
+    import threading, time, numpy as np, zmqtriton
     from zmqtriton_stub.api.inference import InferenceResponse
     from zmqtriton_stub.api.tensor import Tensor
 
+    executing = threading.Event()
+
     class Slow:
         def execute(self, requests):
+            executing.set()
+            print("executes", flush=True)
             time.sleep(float(requests[0].inputs()[0].as_numpy()[0, 0]))
             given = [request.inputs()[0].as_numpy() for request in requests]
             return [InferenceResponse([Tensor("OUT", 2 * array)]) for array in given]
@@ -413,10 +416,11 @@ def _ask_soon(shared: StandAlone, seconds: float) -> tuple[threading.Thread, lis
 
 @pytest.mark.row("J32")
 def test_kill_9_of_the_binder_fails_its_requests_alone(shared: StandAlone) -> None:
-    with _binder(shared, "time.sleep(600)"):
+    with _binder(shared, "time.sleep(600)") as binder:
+        assert binder.stdout is not None
         assert _post(shared, 0)[0] == 200
         asker, results = _ask_soon(shared, 30)
-        time.sleep(1)  # by then it executes
+        assert ["executes\n"] * 2 == [binder.stdout.readline() for _ in range(2)]
     asker.join(30)
 
     ((status, body),) = results
@@ -433,7 +437,7 @@ def test_kill_9_of_the_binder_fails_its_requests_alone(shared: StandAlone) -> No
 
 @pytest.mark.row("J32")
 def test_a_binder_that_leaves_finishes_what_it_has(shared: StandAlone) -> None:
-    ending = "time.sleep(1)\nc.close()\nprint('closed', flush=True)"
+    ending = "executing.wait()\nc.close()"
     with _binder(shared, ending) as binder:
         asker, results = _ask_soon(shared, 1.5)
 
@@ -472,7 +476,8 @@ def test_a_server_that_stops_lets_bound_models_finish(tmp_path: Path) -> None:
         _binder(ending, "while c.live: time.sleep(0.05)\nc.close()") as binder,
     ):
         asker, results = _ask_soon(ending, 1.5)
-        time.sleep(0.5)
+        assert binder.stdout is not None
+        assert "executes\n" == binder.stdout.readline()
         os.kill(ending.pids()["supervisor"][0], signal.SIGTERM)
         asker.join(30)
 

@@ -68,7 +68,8 @@ DECOUPLED = """
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("jobs")
     server = Server(directory, ["identity_fp32"], options=["--jobs"], frontends=("grpc",))
-    add_journal(server, JOBS_LIMIT="1")
+    for name in ("journal", "ordered"):
+        add_journal(server, name, JOBS_LIMIT="1")
     with server:
         yield server
 
@@ -108,8 +109,10 @@ def test_a_request_that_does_not_ask_for_it_is_answered_at_once(server: Server) 
 
 
 def test_jobs_wait_in_order_and_the_model_sees_a_cancellation(server: Server) -> None:
+    # behind a short job of another test the next ones would begin on disk, and wait no more
     first, second, third = (
-        submit(server, name, UNTIL_RELEASED).document["id"] for name in ("first", "second", "third")
+        submit(server, name, UNTIL_RELEASED, "ordered").document["id"]
+        for name in ("first", "second", "third")
     )
     soon(lambda: executions(server.journal).get("first") == 1)
 

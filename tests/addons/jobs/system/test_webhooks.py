@@ -167,7 +167,7 @@ def test_a_receiver_that_is_slow_delays_no_other(
     nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}/"
     slow = [_submit(server, f"slow {number}", nowhere) for number in range(20)]
     soon(lambda: all(state_of(server, job)["state"] == "succeeded" for job in slow))
-    soon(lambda: sum(_webhook(server, job)["tries"] for job in slow) == 8)
+    soon(lambda: sum(_webhook(server, job)["tries"] for job in slow) >= 8)
 
     quick = _submit(server, "quick", app.url)
 

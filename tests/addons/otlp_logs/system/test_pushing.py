@@ -93,6 +93,9 @@ def test_an_outage_and_a_killed_process_lose_no_line_and_send_none_twice(
     with TalkingServer(tmp_path, collector) as server:
         server.say("one")
         eventually(lambda: collector.find("heard one"), 60)
+        # the process has the answers, too, and would send nothing of it again
+        count = len(collector.records)
+        eventually(lambda: sum_series(server, _LINES, result="accepted") >= count, 60)
         collector.close()
         server.say("two")
         (pid,) = server.pids()["otlp_logs"]

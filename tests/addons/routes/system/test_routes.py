@@ -351,13 +351,14 @@ def test_errors_have_their_status_and_no_secrets(
 
 
 def test_a_stream_that_breaks_is_not_whole(server: Server) -> None:
+    begin = len(server.log_text())
     got = send_raw(server.http_port, raw_request("GET", "/models/ocr/breaks"))
 
     assert b"one" in got.data
     assert not got.data.endswith(b"0\r\n\r\n")
     assert got.is_closed
     # the log has what the route has raised, and no fault of the server
-    assert "could not answer" not in server.log_text()
+    assert "could not answer" not in server.log_text()[begin:]
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,15 @@ def test_tokens_that_a_model_counts_are_summed_over_routes(server: Server) -> No
     complete(server, "counting")
     stream(server, "counting")
 
-    eventually(lambda: sum_series(server, _MADE, model_name="counting") == 12, 60)
-    assert 14 == sum_series(server, "vllm:prompt_tokens_total", model_name="counting")
-    for name in ("time_to_first_token", "time_per_output_token"):
-        assert 2 == sum_series(server, f"vllm:{name}_seconds_count", model_name="counting")
+    names = [
+        *(_MADE, "vllm:prompt_tokens_total"),
+        *(f"vllm:time_{n}_seconds_count" for n in ("to_first_token", "per_output_token")),
+    ]
+
+    def counted() -> list[float]:
+        return [sum_series(server, name, model_name="counting") for name in names]
+
+    eventually(lambda: counted() == [12, 14, 2, 2], 60)
     first_s = sum_series(server, "vllm:time_to_first_token_seconds_sum", model_name="counting")
     assert first_s > 0
 

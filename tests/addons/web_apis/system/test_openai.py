@@ -220,10 +220,11 @@ def test_a_client_that_leaves_a_stream_is_known_to_the_model(
 
 @pytest.mark.row("L08")
 def test_a_client_that_does_not_wait_is_known_to_the_model(server: Server) -> None:
+    before = len(journal(server))
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     with contextlib.closing(connection):
         connection.request("POST", "/v1/completions", '{"model": "parrot", "prompt": "FOREVER"}')
-        begun = eventually(lambda: [r for r in journal(server) if r[0] == "endless"], 60)
+        begun = eventually(lambda: [r for r in journal(server)[before:] if r[0] == "endless"], 60)
     own_id = begun[-1][1]
 
     eventually(lambda: ("cancelled", own_id) in journal(server), 60, "the model sees it")
@@ -314,17 +315,17 @@ def test_long_texts_are_continued(client: openai.OpenAI) -> None:
 def test_requests_are_counted_as_others_are(client: openai.OpenAI, server: Server) -> None:
     before = counts(server)
 
-    client.completions.create(model="parrot", prompt=["one", "two"])
+    client.completions.create(model="templated", prompt=["one", "two"])
     with pytest.raises(openai.BadRequestError):
-        client.completions.create(model="parrot", prompt="FAIL")
+        client.completions.create(model="templated", prompt="FAIL")
 
     after = counts(server)
     assert (2, 1) == (after[0] - before[0], after[1] - before[1])
 
 
 def counts(server: Server) -> tuple[int, int]:
-    """Return the successes and failures of the model."""
-    with urllib.request.urlopen(f"{server.url}/v2/models/parrot/stats", timeout=60) as answer:
+    """Return the successes and failures of a model that no test leaves at work."""
+    with urllib.request.urlopen(f"{server.url}/v2/models/templated/stats", timeout=60) as answer:
         counts = json.load(answer)["model_stats"][0]["inference_stats"]
     return counts["success"]["count"], counts["fail"]["count"]
 
