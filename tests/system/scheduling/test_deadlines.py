@@ -27,6 +27,8 @@ pytestmark = pytest.mark.system
 
 SHARED = True
 MODELS = ["journal", "twice_journal"]
+#: In so many seconds a request is executed by the last of three models, however busy a machine is.
+_DEADLINE = "2"
 #: Shows that it is executed, and goes on until it is told that nobody waits.
 UNTIL_CANCELLED = """
     import time
@@ -97,7 +99,7 @@ def generated(
 def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Server) -> None:
     before = sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
 
-    status, error = generated(server, "leaf", UNTIL_CANCELLED, "alone", "0.3")
+    status, error = generated(server, "leaf", UNTIL_CANCELLED, "alone", _DEADLINE)
 
     assert (504, True) == (status, "model 'leaf' was executing the request for" in error)
     eventually(lambda: has_logged(server, "cancelled alone."), 30, "it is told")
@@ -153,7 +155,7 @@ def test_a_stream_ends_at_its_deadline(server: Server) -> None:
     """
     path = "/v2/models/stream/generate_stream"
 
-    status, body = post(server, path, document(script, ""), "0.5")
+    status, body = post(server, path, document(script, ""), _DEADLINE)
 
     *texts, last = [line for line in body.decode().splitlines() if line]
     assert (200, True) == (status, len(texts) > 1)
@@ -168,7 +170,7 @@ def test_a_stream_ends_at_its_deadline(server: Server) -> None:
 @pytest.mark.row("L18")
 def test_what_a_model_asks_ends_with_its_client_s_deadline(server: Server) -> None:
     status, error = generated(
-        server, "asker", asking("leaf", UNTIL_CANCELLED, "over HTTP"), "HTTP", "0.4"
+        server, "asker", asking("leaf", UNTIL_CANCELLED, "over HTTP"), "HTTP", _DEADLINE
     )
 
     assert (504, True) == (status, "model 'asker' was executing the request for" in error)
@@ -189,7 +191,7 @@ def test_a_deadline_of_grpc_goes_through_two_models(server: Server) -> None:
         grpc_client.InferenceServerClient(server.grpc_address) as client,
         pytest.raises(InferenceServerException) as error,
     ):
-        client.infer("asker", tensors, client_timeout=0.5)
+        client.infer("asker", tensors, client_timeout=float(_DEADLINE))
 
     assert "StatusCode.DEADLINE_EXCEEDED" == error.value.status()
     eventually(lambda: has_logged(server, "cancelled over gRPC."), 30, "the last one is told")
@@ -276,13 +278,21 @@ def test_a_fork_asks_for_the_request_in_which_it_was_made_and_later_for_nobody(
     ],
 )
 def test_calls_may_go_on_without_the_client(server: Server, model: str, call: str) -> None:
+    released = server.scratch / f"{model} {call[:5]}"
+    waits = """
+        import os, time
+        while not os.path.exists(text_of(request)):
+            time.sleep(0.01)
+        return [reply(request.remaining_s())]
+    """
     script = f"""
         from concurrent.futures import ThreadPoolExecutor
-        call = ask("leaf", "import time; time.sleep(0.3); return [reply(request.remaining_s())]")
+        call = ask("leaf", {source(waits)!r}, {str(released)!r})
         print(text_of(request), "hears", answer_of({call}), flush=True)
         return [reply("")]
     """
-    status, _ = generated(server, model, script, call, "0.1")
+    status, _ = generated(server, model, script, call, _DEADLINE)
+    released.touch()
 
     assert 504 == status
     eventually(lambda: has_logged(server, f"{call} hears None"), 30, "it was executed")
