@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 43_940,
     "tests": 67_570,
-    "tests/addons": 32_840,
+    "tests/addons": 32_860,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
