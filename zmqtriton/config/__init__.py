@@ -22,7 +22,7 @@ _NAMES = {
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
-    "model_config": "Host apply_defaults load_config merge_completion",
+    "model_config": "Host apply_defaults load_config merge_completion source_of",
     "names": "unknown_name_problems",
     "parameters": "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
     "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS CANARY_PREFIX "
@@ -64,7 +64,13 @@ if TYPE_CHECKING:
         misspelt_parameter_problems,
         own_parameter_problems,
     )
-    from zmqtriton.config.model_config import Host, apply_defaults, load_config, merge_completion
+    from zmqtriton.config.model_config import (
+        Host,
+        apply_defaults,
+        load_config,
+        merge_completion,
+        source_of,
+    )
     from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.parameters import (
         AUTOSCALE_DOWN_AFTER_SECONDS,

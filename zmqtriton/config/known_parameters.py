@@ -30,6 +30,7 @@ from zmqtriton.config.parameters import (
     MAX_LOAD_SECONDS,
     MAX_MEMORY_BYTES,
     MAX_SEGMENT_BYTES,
+    MODEL_SOURCE,
     STUB_USER,
     parameter_problems,
     parameter_text,
@@ -77,6 +78,13 @@ _OF_ENVIRONMENTS = (
         "`yes` with `--build-environments`",
         "The packages to install for the model: of the file, or of `requirements.txt` or "
         "`pyproject.toml`.",
+    ),
+    Parameter(
+        MODEL_SOURCE,
+        "`hf://…` or `oci://…`",
+        "",
+        "Its other files: a repository of a hub, or an artifact of a registry. Those of its own "
+        "directory win.",
     ),
     Parameter(
         STUB_USER,

@@ -17,6 +17,7 @@ from zmqtriton.config.backends import complete_backend, complete_for_file
 from zmqtriton.config.document import to_text
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.instances import apply_group_defaults, check_groups
+from zmqtriton.config.parameters import MODEL_SOURCE, parameter_text
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
 from zmqtriton.config.positions import locate_error
 from zmqtriton.config.validation import validate, validate_tensors
@@ -101,6 +102,23 @@ def merge_completion(
         raise locate_error(error, path) from None
     check_runnable(merged, host, path)
     return merged
+
+
+def source_of(config_path: Path | None, override: str | None = None) -> str:
+    """Return the address of the model's other files, or "". Raises ConfigError."""
+    path = None if override is not None else config_path
+    text = path.read_text("utf-8", "replace") if path else override or ""
+    if MODEL_SOURCE not in text:
+        return ""  # nearly all files: they need not be parsed twice
+    config = read_config(path) if path else parse_override(text)
+    url = parameter_text(config, MODEL_SOURCE)
+    if url and not url.startswith(("hf://", "oci://")):
+        problem = Problem(
+            f"{MODEL_SOURCE} is '{url}', which begins neither with hf:// nor with oci://",
+            ("parameters", MODEL_SOURCE),
+        )
+        raise locate_error(ConfigError(problem), path)
+    return url
 
 
 def _read_source(

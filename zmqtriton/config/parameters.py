@@ -16,6 +16,8 @@ from zmqtriton_floor.process import references
 MAX_LOAD_SECONDS = "max_load_seconds"
 #: Names the models that a model calls.
 BLS_MODELS = "BLS_MODELS"
+#: Names a repository of a hub, or an artifact of a registry, whose files the model has, too.
+MODEL_SOURCE = "MODEL_SOURCE"
 #: Names the user that a model runs as.
 STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"

@@ -25,7 +25,7 @@ _NAMES = {
     "machine.python_settings": "check_settings",
     "machine.quotas": "NoControlGroups",
     "machine.fitness.start_checks": "find_problems",
-    "models.blueprint": "Blueprint Scale",
+    "models.blueprint": "Blueprint FileSource Scale",
     "models.call_graph": "LoadCallback reaches",
     "models.generation": "Generation",
     "models.instance": "Instance",
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
     from zmqtriton.supervisor.machine.quotas import NoControlGroups
-    from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
+    from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
     from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
     from zmqtriton.supervisor.models.generation import Generation
     from zmqtriton.supervisor.models.instance import Instance

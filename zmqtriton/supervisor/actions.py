@@ -140,6 +140,8 @@ class LocalCopy(NamedTuple):
     #: Changes with the content that was copied.
     digest: str = ""
     problem: str = ""
+    #: The model's own directory is part of it, and no repository is asked any more.
+    is_whole: bool = False
 
 
 class ReadModel(NamedTuple):

@@ -81,9 +81,12 @@ class Plan:
         actions, self._actions = self._actions, []
         return actions
 
-    def expect(self, then: Callable[[Any], None]) -> int:
-        """Return a ticket for an action that has an answer; `then` gets the answer."""
-        ticket = self.new_ticket()
+    def expect(self, then: Callable[[Any], None], ticket: int = 0) -> int:
+        """Return a ticket for an action that has an answer; `then` gets the answer.
+
+        One whose answer was taken may be used again.
+        """
+        ticket = ticket or self.new_ticket()
         self._expecting[ticket] = then
         return ticket
 

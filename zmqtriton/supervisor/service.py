@@ -31,7 +31,7 @@ from zmqtriton.supervisor.machine import (
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
 from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
-from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
+from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all, claim_storage
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
@@ -160,6 +160,13 @@ class Service:
         )
         self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
 
+    def _claim_storage(self, url: str) -> str:
+        """Return the directory for copies of models in stores, made at the first need."""
+        if self._claims.storage is None:
+            directory = claim_storage([url], self._claims.users.group)
+            self._claims = self._claims._replace(storage=directory)
+        return str(self._claims.storage.path) if self._claims.storage else ""
+
     def _server_info(self, gpus: Sequence[int], log: ServerLog) -> ServerInfo:
         runtime, storage = self._claims.runtime, self._claims.storage
         return ServerInfo(
@@ -182,6 +189,7 @@ class Service:
             readers=lambda: self._model_files.readers.describe(),
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
+            claim_storage=self._claim_storage,
         )
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:

@@ -69,14 +69,16 @@ class StorageProcess:
 
     async def _execute(self, call: wire.Call, arguments: dict[str, Any]) -> Any:
         urls = arguments["urls"]
-        open_store = partial(self._stores.open, revisions=arguments["revisions"])
+        own = arguments.get("own", ())
+        owner = arguments["model"] if own else ""
+        open_store = partial(self._stores.open, revisions=arguments["revisions"], owner=owner)
         if call.verb == "names":
             result: Any = await store_calls.list_models(urls, open_store)
         elif call.verb == "copy":
             model, is_patient = arguments["model"], arguments["is_patient"]
             mirror = self._mirror(arguments)
             result = await store_calls.copy_model(
-                mirror, call.id, model, urls, open_store, is_patient=is_patient
+                mirror, call.id, model, urls, open_store, is_patient=is_patient, own=own
             )
         else:
             raise InvalidArgument(f"unknown call '{call.verb}'")

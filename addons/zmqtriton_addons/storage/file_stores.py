@@ -50,6 +50,8 @@ class FileStore(ABC):
     def __init__(self, place: HubPath | ArtifactPath, cache: BlobCache) -> None:
         self._url = place.url
         self._cache = cache
+        #: The model whose source it is, or "".
+        self.owner = ""
         #: The commit or digest; "" until it is resolved.
         self.revision = ""
         self._files: dict[str, RemoteFile] | None = None
@@ -124,7 +126,7 @@ class FileStore(ABC):
         async with self._turn:
             if self._files is None:
                 listed = await self._in_thread(self._list)
-                self._files = arrange(listed, self.FOLDERS, self.name)
+                self._files = arrange(listed, self.FOLDERS, self.name, self.owner)
             return self._files
 
     async def _in_thread(self, function: Callable[[threading.Event], T]) -> T:
@@ -157,11 +159,13 @@ def _as_name(url: str) -> str:
     return "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in url)[:200]
 
 
-def arrange(files: dict[str, Any], folders: Iterable[str], name: str) -> dict[str, Any]:
+def arrange(
+    files: dict[str, Any], folders: Iterable[str], name: str, owner: str = ""
+) -> dict[str, Any]:
     """Return the files of a model repository by path.
 
     It is one of the folders, or else all there is. One with a configuration or a version at its
-    top is a model, of this name.
+    top is a model, of this name. An owner has its own folder, or all if there is none.
     """
     for folder in folders:
         start = f"{folder}/"
@@ -170,6 +174,9 @@ def arrange(files: dict[str, Any], folders: Iterable[str], name: str) -> dict[st
             files = inside
             break
     tops = {path.partition("/") for path in files}
+    if owner:
+        is_among_others = any(top == owner and slash for top, slash, _ in tops)
+        return files if is_among_others else {f"{owner}/{path}": f for path, f in files.items()}
     if any(top == _CONFIG or (slash and top.isdecimal()) for top, slash, _ in tops):
         return {f"{name}/{path}": file for path, file in files.items()}
     return files

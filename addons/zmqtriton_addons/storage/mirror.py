@@ -110,8 +110,12 @@ class Mirror:
             (draft / model).mkdir(parents=True, mode=_DIRECTORY_MODE)
             reporter = self._make_reporter(number, model)
             await self._fetch_tree(draft / model, model, url, tree, store, reporter)
-            if digest(await store.list_objects(model)) != tree.digest:
+            if digest(await store.list_objects(model)) != tree.objects_digest:
                 raise _ObjectsChanged
+            if tree.directory:
+                await asyncio.to_thread(
+                    shutil.copytree, tree.directory, draft / model, dirs_exist_ok=True
+                )
             _write_list(draft, model, url, tree)
             draft.rename(self._root / str(number))
         except _ObjectsChanged:

@@ -1,6 +1,7 @@
 """Models in stores, which a process copies to this machine before they are read.
 
-A store that does not answer changes nothing in what is served. Does no I/O.
+A model of a directory may have more files in a store: its copy has both. A store that does not
+answer changes nothing in what is served. Does no I/O.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor import (
     CoreParts,
     Feature,
+    FileSource,
     HelperOwner,
     LocalCopy,
     ModelSource,
@@ -44,6 +46,7 @@ class ObjectStores(Feature, HelperOwner):
         self._plan = core.plan
         self._introductions = core.introductions
         self._server = core.server
+        self._claim_storage = core.info.claim_storage
         self._urls = [path for path in core.policy.repositories if is_remote(path)]
         self._directory = core.policy.storage_directory
         #: Until the first listing that must not fail.
@@ -73,11 +76,11 @@ class ObjectStores(Feature, HelperOwner):
 
     @property
     def source(self) -> ModelSource | None:
-        return self if self._urls else None
+        return self
 
     @property
     def helpers(self) -> Iterable[HelperOwner]:
-        return (self,) if self._urls else ()
+        return (self,)
 
     # ---------------------------------------------------------- what is asked
 
@@ -91,14 +94,51 @@ class ObjectStores(Feature, HelperOwner):
         is_poll: bool,
     ) -> None:
         """Copy a model, now or later; `then` gets None if no store can have it."""
-        if not _can_be_asked_for(model):
+        if not self._urls or not _can_be_asked_for(model):
             then(None)
             return
         copy = self._known_copy(model) if is_poll else None
         if copy is not None:
             then(copy)
             return
-        arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
+        self._copy(ticket, model, then, {"is_patient": is_patient})
+
+    def complete(
+        self, ticket: int, model: str, source: FileSource, then: Callable[[LocalCopy], None]
+    ) -> None:
+        """Copy the files of a model's source and of its own directory, which win."""
+        copy = self._last_copies.get(model)
+        # the files of a revision never change
+        if (
+            copy is not None
+            and copy.repository_urls == (source.url,)
+            and copy.digest.startswith(f"{source.fingerprint} ")
+            and copy.directory in self._local_copies
+        ):
+            then(copy._replace(is_whole=True))
+            return
+        try:
+            self._directory = self._directory or self._claim_storage(source.url)
+        except ZmqTritonError as error:
+            then(LocalCopy((), "", _UNREACHABLE, error.text))
+            return
+
+        def answer(copy: LocalCopy) -> None:
+            is_there = copy.directory or copy.problem
+            problem = copy.problem if is_there else f"{source.url} has no files"
+            then(copy._replace(problem=problem, is_whole=True))
+
+        own = {"urls": [source.url], "own": (source.directory, source.fingerprint)}
+        self._copy(ticket, model, answer, {"is_patient": False, **own})
+
+    def _copy(
+        self,
+        ticket: int,
+        model: str,
+        then: Callable[[LocalCopy], None],
+        details: Mapping[str, Any],
+    ) -> None:
+        arguments = {"model": model, "directory": self._directory, **details}
         self._call_process(ticket, "copy", arguments, partial(self._on_copied, model, then))
         self._copying[ticket] = model
 
@@ -121,7 +161,7 @@ class ObjectStores(Feature, HelperOwner):
 
     def list_remote(self, then: Callable[[RemoteListing], None]) -> None:
         """Pass the models of all stores to `then`."""
-        if self._plan.now_s - self._listed_s < _FRESH_S:
+        if not self._urls or self._plan.now_s - self._listed_s < _FRESH_S:
             self._list(then)
             return
         self._waiting.append(then)
@@ -198,7 +238,7 @@ class ObjectStores(Feature, HelperOwner):
     ) -> None:
         self._pending_calls[number] = then
         repositories = {"urls": self._urls, "revisions": self._revisions}
-        self._send_call(verb, {**arguments, **repositories}, number)
+        self._send_call(verb, {**repositories, **arguments}, number)
 
     def _send_call(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
         if not self._serial:

@@ -18,15 +18,18 @@ class Stores:
     def __init__(self, warn: Callable[[str], None]) -> None:
         """Set up; `warn` takes lines for the log."""
         self._warn = warn
-        self._opened: dict[str, FileStore] = {}
+        #: The keys are its URL and the model whose source it is, or "".
+        self._opened: dict[tuple[str, str], FileStore] = {}
         self._turn = asyncio.Lock()
 
     @property
     def revisions(self) -> dict[str, str]:
         """The revisions of the repositories that have one, by URL."""
-        return {url: store.revision for url, store in self._opened.items()}
+        return {url: store.revision for (url, _), store in self._opened.items()}
 
-    async def open(self, url: str, revisions: Mapping[str, str]) -> ObjectStore | FileStore:
+    async def open(
+        self, url: str, revisions: Mapping[str, str], owner: str = ""
+    ) -> ObjectStore | FileStore:
         """Open a repository, at its revision if that is known. Raises ZmqTritonError."""
         place = parse_url(url)
         # libraries of stores are extras, and slow to import
@@ -35,11 +38,13 @@ class Stores:
 
             return ObjectStore(place)
         async with self._turn:
-            if url not in self._opened:
+            if (url, owner) not in self._opened:
                 store = _file_store(place)
-                await store.open(revisions.get(url, ""), self._warn)
-                self._opened[url] = store
-            return self._opened[url]
+                store.owner = owner
+                revision = revisions.get(url) or self.revisions.get(url, "")
+                await store.open(revision, self._warn)
+                self._opened[url, owner] = store
+            return self._opened[url, owner]
 
 
 def _file_store(place: HubPath | ArtifactPath) -> FileStore:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_addons.storage.mirror import Mirror, gather_or_cancel
@@ -18,6 +19,7 @@ from zmqtriton_addons.storage.trees import (
     digest,
     group_by_model,
     is_model_name,
+    without,
 )
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 
@@ -77,10 +79,12 @@ async def copy_model(
     open_store: OpenStore,
     *,
     is_patient: bool,
+    own: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Find a model, and copy it if it is in exactly one place.
 
-    With `is_patient` uploads are waited for. Raises ZmqTritonError.
+    With `is_patient` uploads are waited for. `own` is the model's own directory, with its
+    fingerprint. Raises ZmqTritonError.
     """
     looks = await gather_or_cancel(_find_source(url, model, open_store) for url in urls)
     errors = [look for look in looks if isinstance(look, ZmqTritonError)]
@@ -95,7 +99,7 @@ async def copy_model(
     (place,) = places
     try:
         directory, mark = await _copy_until_consistent(
-            mirror, number, model, place, is_patient=is_patient
+            mirror, number, model, place, is_patient=is_patient, own=own
         )
         return {**answer, "directory": directory, "digest": mark}
     except InvalidArgument as error:
@@ -124,11 +128,19 @@ async def _find_source(
 
 
 async def _copy_until_consistent(
-    mirror: Mirror, number: int, model: str, place: _ModelSource, *, is_patient: bool
+    mirror: Mirror,
+    number: int,
+    model: str,
+    place: _ModelSource,
+    *,
+    is_patient: bool,
+    own: Sequence[str],
 ) -> tuple[str, str]:
     objects = place.objects
     for _ in range(_MAX_ATTEMPTS):
         tree = build_tree(objects)
+        if own:
+            tree = without(tree, await asyncio.to_thread(_paths, own[0]), *own)
         directory = mirror.find_copy(model, place.url, tree.digest)
         if not directory and is_patient:
             tree = build_tree(await _wait_until_unchanged(place, model, objects))
@@ -138,6 +150,12 @@ async def _copy_until_consistent(
             return directory, tree.digest
         objects = await place.store.list_objects(model)
     raise InternalError(f"{place.url}/{model} was changed each time that it was copied")
+
+
+def _paths(directory: str) -> set[str]:
+    """Return the files of a directory and of those below it."""
+    below = Path(directory)
+    return {str(path.relative_to(below)) for path in below.rglob("*") if not path.is_dir()}
 
 
 async def _wait_until_unchanged(

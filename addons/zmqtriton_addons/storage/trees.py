@@ -7,7 +7,7 @@ here. Does no I/O.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -39,7 +39,17 @@ class ModelTree(NamedTuple):
     files: dict[str, StoredObject]
     #: Empty ones, which in a store are objects without content.
     directories: tuple[str, ...]
-    digest: str
+    objects_digest: str
+    #: The model's own directory, whose files are not fetched, and the mark of these.
+    directory: str = ""
+    fingerprint: str = ""
+
+    @property
+    def digest(self) -> str:
+        """A mark that changes with any of the files."""
+        return (
+            f"{self.fingerprint} {self.objects_digest}" if self.directory else self.objects_digest
+        )
 
     @property
     def size(self) -> int:
@@ -99,6 +109,12 @@ def _check(path: str) -> None:
     is_odd = any(part in ("", ".", "..") or not part.isprintable() for part in parts)
     if is_odd or max(sizes) > _MAX_PART or sum(sizes) > _MAX_PATH or len(parts) > _MAX_PARTS:
         raise InvalidArgument(f"the object {path[:200]!r} has a name that cannot be a file's")
+
+
+def without(tree: ModelTree, own: Collection[str], directory: str, fingerprint: str) -> ModelTree:
+    """Return the tree beside the files of the model's own directory, which win."""
+    files = {path: entry for path, entry in tree.files.items() if path not in own}
+    return tree._replace(files=files, directory=directory, fingerprint=fingerprint)
 
 
 def missing_paths(tree: ModelTree, there: Mapping[str, tuple[int, str]]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import (
     ListRepository,
     LoadOverride,
@@ -19,7 +21,7 @@ from zmqtriton.supervisor.actions import (
     Send,
     Spawn,
 )
-from zmqtriton.supervisor.models.blueprint import ReadFailure
+from zmqtriton.supervisor.models.blueprint import FileSource, ReadFailure
 from zmqtriton.supervisor.models.preparations import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -51,8 +53,9 @@ class Watched:
 
     def __init__(self, *repositories: str, exit_on_error: bool = True) -> None:
         self.plan = Plan()
+        storage = "/copies" if any(map(is_remote, repositories)) else ""
         policy = Policy(
-            repositories=repositories, storage_directory="/copies", exit_on_error=exit_on_error
+            repositories=repositories, storage_directory=storage, exit_on_error=exit_on_error
         )
         self.server = SimpleNamespace(models={}, generations={})
         self.stores = ObjectStores(
@@ -61,6 +64,7 @@ class Watched:
                 policy=policy,
                 introductions=Introductions(),
                 server=self.server,
+                info=SimpleNamespace(claim_storage=self.claim),
             )
         )
         self.readings = ModelReadings(self.plan, self.stores.source)
@@ -69,6 +73,13 @@ class Watched:
         self.done: list[Any] = []
         self.questions: list[tuple[int, str, dict[str, Any]]] = []
         self.serial = 0
+        self.no_directory = ""
+
+    def claim(self, url: str) -> str:
+        """Make the directory of copies; a text is why that is impossible."""
+        if self.no_directory:
+            raise InternalError(self.no_directory)
+        return "/claimed"
 
     def act(self) -> list[Any]:
         """Return what was done since the last time, but for what is between us and the process."""
@@ -319,3 +330,95 @@ def test_a_copy_stays_while_it_is_used_or_the_last_of_a_model_that_is_wanted() -
     watched.act()
     removed = [arguments["path"] for _, verb, arguments in watched.questions if verb == "remove"]
     assert ["/copies/7", "/copies/8"] == removed
+
+
+# ------------------------------------------- models with files in a store, too
+
+SOURCE = FileSource("hf://org/name@v1", "/models/m", "f1")
+PART = ReadFailure(because("no add-on"), "f1", source=SOURCE)
+
+
+def answer_read(watched: Watched, ticket: int, reading: Any) -> list[Any]:
+    watched.act()
+    watched.plan.answer(ticket, reading)
+    return watched.act()
+
+
+def whole(**changes: Any) -> LocalCopy:
+    return LocalCopy((SOURCE.url,), "/claimed/7/m", "f1 d", is_whole=True)._replace(**changes)
+
+
+def copied(**changes: Any) -> dict[str, Any]:
+    there = {"urls": [SOURCE.url], "directory": "/claimed/7/m", "digest": "f1 d", "odd": ""}
+    return {**there, **changes}
+
+
+def test_a_model_with_a_source_is_copied_and_then_read_as_a_whole() -> None:
+    watched = Watched("/models")
+
+    ticket = watched.read("m")
+    assert [] == answer_read(watched, ticket, PART)
+
+    [(number, verb, arguments)] = watched.questions
+    assert (ticket, "copy", [SOURCE.url]) == (number, verb, arguments["urls"])
+    assert ["/models/m", "f1"] == arguments["own"]
+    assert "/claimed" == arguments["directory"]
+    assert COPIED == watched.readings.phase("m")
+    revisions = {SOURCE.url: "c0ffee"}
+    assert ReadModel(ticket, "m", None, whole()) in watched.answer(copied(), revisions)
+    watched.plan.answer(ticket, "the model")
+    assert ["the model"] == watched.outcomes
+    sources = watched.stores.describe(())["model_sources"]
+    assert [{"model": "m", "repository": SOURCE.url, "revision": "c0ffee"}] == sources
+
+
+def test_a_poll_copies_it_again_once_its_own_files_have_changed() -> None:
+    watched = Watched("/models")
+    answer_read(watched, watched.read("m"), PART)
+    watched.answer(copied())
+    watched.server.models["m"] = Model()
+
+    # When nothing has changed
+    ticket = watched.read("m", is_poll=True)
+    assert [ReadModel(ticket, "m", None, whole())] == answer_read(watched, ticket, PART)
+    assert ["copy"] == watched.verbs
+
+    # When its configuration has
+    changed = SOURCE._replace(fingerprint="f2")
+    ticket = watched.read("m", is_poll=True)
+    answer_read(watched, ticket, replace(PART, fingerprint="f2", source=changed))
+    assert ["copy", "copy"] == watched.verbs
+
+
+def test_a_source_that_fails_is_why_the_model_is_not_read() -> None:
+    watched = Watched("/models")
+    ticket = watched.read("m")
+    answer_read(watched, ticket, PART)
+
+    watched.answer(InternalError("it does not answer"))
+
+    assert [ReadFailure(because("it does not answer"), "unreachable")] == watched.outcomes
+
+
+def test_an_empty_source_and_a_missing_directory_for_copies_are_told() -> None:
+    watched = Watched("/models")
+    answer_read(watched, watched.read("m"), PART)
+    watched.answer(copied(urls=[], directory="", digest=""))
+    assert "hf://org/name@v1 has no files" == watched.outcomes[0].reason.text
+
+    watched = Watched("/models")
+    watched.no_directory = "the disk is full"
+    answer_read(watched, watched.read("m"), PART)
+    assert "the disk is full" == watched.outcomes[0].reason.text
+    assert [] == watched.questions
+
+
+def test_a_cancelled_load_abandons_the_copy() -> None:
+    watched = Watched("/models")
+    ticket = watched.read("m")
+    answer_read(watched, ticket, PART)
+
+    watched.readings.cancel_read(ticket)
+
+    assert ["copy", "abandon"] == watched.verbs
+    assert [] == watched.outcomes

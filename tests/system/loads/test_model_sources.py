@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
 
 from tests.addons.ctl.system.commands import ctl
 from tests.conftest import skip_missing
@@ -112,6 +113,95 @@ def test_servers_share_what_they_fetch_of_a_hub_and_a_registry(tmp_path: Path) -
                 assert ["later", "late"] == [ask(second, n)[0] for n in ("of_hub", "of_image")]
             # and what both have was fetched once
             assert 1 == len(hub.paths("/of_hub/config.pbtxt"))
+
+
+#: Says what it finds beside itself.
+LOCAL_MODEL = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        with open(os.path.join(args["model_repository"], "weights.txt")) as file:
+            self.texts = ["own code", file.read()]
+
+    def execute(self, requests):
+        found = pb_utils.Tensor("OUT", np.array(self.texts, dtype=np.object_))
+        return [pb_utils.InferenceResponse([found]) for _ in requests]
+"""
+
+
+def put_local(repository: Path, name: str, url: str, code: str = "") -> None:
+    """Write a model whose configuration names its source."""
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    line = f'parameters {{ key: "MODEL_SOURCE" value {{ string_value: "{url}" }} }}'
+    (repository / name / "config.pbtxt").write_text(CONFIG.decode() + line)
+    if code:
+        (repository / name / "1" / "model.py").write_text(code)
+
+
+def load_failure(server: Server, name: str) -> InferenceServerException:
+    with pytest.raises(InferenceServerException) as failure:
+        load(server, name)
+    return failure.value
+
+
+def test_models_of_a_directory_have_files_of_a_hub_and_a_registry(tmp_path: Path) -> None:
+    if importlib.util.find_spec("huggingface_hub") is None:
+        skip_missing("huggingface_hub")
+    with Hub() as hub, Registry() as registry:
+        # Given weights on a hub, and a whole model in a registry
+        commit = hub.put("org/weights", {"README.md": b"of a hub"}, large={"weights.txt": b"w1"})
+        files = {"1/model.py": MODEL.format(says="image").encode(), "config.pbtxt": b"not ours"}
+        registry.put("v1", layer({f"models/{path}": data for path, data in files.items()}))
+        repository = tmp_path / "models"
+        put_local(repository, "mine", "hf://org/weights", LOCAL_MODEL)
+        put_local(repository, "other", f"oci://{registry.address}/org/image:v1")
+        (repository / "other" / "1").rmdir()
+        cache = tmp_path / "cache"
+        cache.mkdir()
+        variables = {**hub.variables, "HF_HOME": str(tmp_path), "ZMQTRITON_MODEL_CACHE": str(cache)}
+        options = [
+            f"--model-repository={repository}",
+            "--model-control-mode=explicit",
+            f"--runtime-directory={tmp_path}/run",
+        ]
+
+        with Server(tmp_path / "s", options=options, environment=variables, frontends=()) as server:
+            # When they are loaded
+            load(server, "mine")
+            load(server, "other")
+
+            # Then each has both, its own files first
+            assert ["own code", "w1"] == ask(server, "mine")
+            assert ["image", ""] == ask(server, "other")
+            output = ctl(server, "explain", "mine").output
+            assert f"it comes from hf://org/weights, which is {commit} for this server" in output
+
+            # When its own file is changed and the branch has moved, then the revision stays
+            hub.put("org/weights", {"weights.txt": b"w2"})
+            put_local(repository, "mine", "hf://org/weights", LOCAL_MODEL.replace("own", "new"))
+            load(server, "mine")
+            assert ["new code", "w1"] == ask(server, "mine")
+            assert 1 == len(hub.paths("/README.md"))
+
+            # When another revision is named that is not there, then what serves stays
+            put_local(repository, "mine", "hf://org/weights@v9", LOCAL_MODEL)
+            failure = load_failure(server, "mine")
+            assert "org/weights has no revision 'v9'" in str(failure)
+            assert ["new code", "w1"] == ask(server, "mine")
+            put_local(repository, "mine", "s3://bucket/weights", LOCAL_MODEL)
+            text = "MODEL_SOURCE is 's3://bucket/weights', which begins neither with hf://"
+            assert text in str(load_failure(server, "mine"))
+
+            # When a branch names the new one, then it is served
+            put_local(repository, "mine", "hf://org/weights@main", LOCAL_MODEL)
+            load(server, "mine")
+            assert ["own code", "w2"] == ask(server, "mine")
+
+        # Then nothing but what was fetched is left
+        assert [] == list(cache.glob("zmqtriton-*"))
 
 
 @pytest.mark.long("addons/storage/test_file_stores.py::test_a_cut_download_goes_on_where_it_was")

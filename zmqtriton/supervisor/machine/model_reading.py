@@ -27,9 +27,10 @@ from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
-from zmqtriton.config.model_config import Host, check_runnable, load_config
+from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.of_add_ons import CANARIES, SCALING
 from zmqtriton.config.parameters import (
+    MODEL_SOURCE,
     chosen_user,
     declared_callees,
     kind_of_instances,
@@ -73,10 +74,11 @@ from zmqtriton.supervisor.models.blueprint import (
     BackendCode,
     Blueprint,
     EnsembleBlueprint,
+    FileSource,
     ReadFailure,
     VersionBlueprint,
 )
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, Unsupported, ZmqTritonError
 
 #: The stub lies beside the floor package; it is started by path and imported by nobody.
 STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
@@ -133,7 +135,8 @@ class ModelReader:
     ) -> ModelReading | ReadFailure:
         """Read a model as a load would build it now.
 
-        A copy of an object store comes with the fingerprint of its content.
+        A copy of a store comes with the fingerprint of its content. A model whose files lie
+        elsewhere, too, is a failure with their source.
         """
         copy_fingerprint, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
@@ -143,6 +146,11 @@ class ModelReader:
                 take_over(place.directory)
             scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = copy_fingerprint or scanned.fingerprint
+            if not copy_fingerprint:
+                source = _source(scanned, override)
+                if source is not None:
+                    text = f"{MODEL_SOURCE} needs the add-on 'storage', which is not installed"
+                    return ReadFailure(Unsupported(text).reason, fingerprint, source=source)
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             if override is None or not override.directory:
                 scanned = self._tried_versions.with_decisions(scanned)
@@ -292,6 +300,16 @@ class ModelReader:
 def host_of(options: Options, gpus: Sequence[int]) -> Host:
     """Return this machine as far as models depend on it."""
     return Host(gpus, options.min_supported_compute_capability)
+
+
+def _source(scanned: ScannedModel, override: LoadOverride | None) -> FileSource | None:
+    """Return where the model has other files. Raises ConfigError, and Unsupported for some."""
+    url = source_of(scanned.config_path, override and override.config)
+    if not url:
+        return None
+    if scanned.code_file is not None or (override is not None and override.directory):
+        raise Unsupported(f"{MODEL_SOURCE} is for a model with a directory of its own")
+    return FileSource(url, str(scanned.path.absolute()), scanned.fingerprint)
 
 
 def _ensemble(config: Any) -> EnsembleBlueprint:

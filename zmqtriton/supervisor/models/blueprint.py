@@ -168,6 +168,15 @@ class Blueprint:
         return is_same and self.ensemble is None and "" != new.contents == old.contents
 
 
+class FileSource(NamedTuple):
+    """The files of a model that lie elsewhere, and those of its own directory."""
+
+    url: str
+    directory: str
+    #: The mark of the directory's files.
+    fingerprint: str
+
+
 @dataclass(frozen=True)
 class ReadFailure:
     """Why there is no blueprint of a model."""
@@ -177,3 +186,5 @@ class ReadFailure:
     fingerprint: str = ""
     #: Several repositories have it.
     is_duplicate: bool = False
+    #: The source of other files, if only they are missing.
+    source: FileSource | None = None

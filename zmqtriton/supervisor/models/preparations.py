@@ -30,7 +30,7 @@ from zmqtriton.supervisor.actions import (
     Send,
     Signal,
 )
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions
@@ -178,6 +178,11 @@ class ModelSource(Protocol):
     ) -> None:
         """Copy a model, now or later; `then` gets None if the source cannot have it."""
 
+    def complete(
+        self, ticket: int, model: str, source: FileSource, then: Callable[[LocalCopy], None]
+    ) -> None:
+        """Copy a model whose own directory has only some of its files."""
+
     def cancel_fetch(self, ticket: int) -> None:
         """Cancel the reading with this ticket."""
 
@@ -204,7 +209,24 @@ class ModelReadings:
         selection: VersionSelection = NO_EXCEPTIONS,
     ) -> int:
         """Read a model, now or when it is on this machine; return a ticket for cancel_read()."""
-        ticket = self._plan.expect(then)
+        source = self._source
+
+        def take(reading: Blueprint | ReadFailure) -> None:
+            others = reading.source if isinstance(reading, ReadFailure) else None
+            if others is None or source is None:
+                then(reading)
+                return
+            self._plan.expect(then, ticket)
+            source.complete(ticket, model, others, read_whole)
+
+        def read_whole(copy: LocalCopy) -> None:
+            if copy.problem:
+                failure = ReadFailure(InternalError(copy.problem).reason, copy.digest)
+                self._plan.answer(ticket, failure)
+            else:
+                read(copy)
+
+        ticket = self._plan.expect(take)
 
         def read(copy: LocalCopy | None) -> None:
             self._plan.enqueue(ReadModel(ticket, model, override, copy, selection))

@@ -82,6 +82,9 @@ class ServerInfo(NamedTuple):
     #: How long the turns of this process's own loop take.
     loop_turns: Callable[[], dict[str, Any]] = dict
     start: Start = Start()
+    #: Makes the directory for copies of this store's files, if there is none, and returns it.
+    #: Raises ZmqTritonError.
+    claim_storage: Callable[[str], str] = str
 
 
 class Introductions:

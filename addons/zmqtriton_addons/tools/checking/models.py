@@ -30,6 +30,7 @@ from zmqtriton.config import (
     misspelt_parameter_problems,
     parse_text,
     read_text,
+    source_of,
     unknown_name_problems,
 )
 from zmqtriton.environments import ignored_stub_warnings
@@ -209,6 +210,8 @@ def _has_own_backend(config: Any, rules: CheckOptions) -> bool:
 
 def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFindings) -> None:
     config, path = findings.config, findings.config_path
+    if source_of(path):
+        return  # not all of its files are here
     texts: list[str] = []
     versions = find_versions(directory, directory.parent, texts)
     try:

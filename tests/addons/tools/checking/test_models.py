@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -368,3 +369,16 @@ def test_a_large_file_that_several_instances_may_load_is_told(
     )
     assert has_note == bool(notes)
     assert all(line == one.line and text in one.text for one in notes)
+
+
+def test_files_of_a_source_are_not_looked_for(tmp_path: Path) -> None:
+    line = 'parameters {{ key: "MODEL_SOURCE" value {{ string_value: "{}" }} }}'
+    model = write(tmp_path, "m", f"{GOOD}\n{line.format('hf://org/name')}")
+    shutil.rmtree(model / "1")
+    assert [] == check_model(model).errors
+
+    config = model / "config.pbtxt"
+    config.write_text(config.read_text().replace("hf://org", "/srv"))
+    (problem,) = check_model(model).errors
+    assert "MODEL_SOURCE is '/srv/name', which begins neither with hf:// nor" in problem.text
+    assert GOOD.count("\n") + 2 == problem.line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from zmqtriton_floor.process import references
 class Claims(NamedTuple):
     users: StubUsers
     runtime: RuntimeDirectory
-    #: For copies of models in stores; None if all repositories are directories.
+    #: For copies of models in stores; None as long as none is named.
     storage: RuntimeDirectory | None
     #: The bound sockets of local services, by name.
     local_services: Mapping[str, socket.socket]
@@ -46,7 +46,7 @@ def claim_all(options: Options, predecessor: Path | None = None) -> Claims:
     runtime = storage = None
     try:
         users = StubUsers(options.stub_user)
-        storage = claim_storage(options, users.group)
+        storage = claim_storage(filter(is_remote, options.model_repository), users.group)
         runtime = claim(options.runtime_directory, users.group, predecessor)
         users.check((STUB_DIRECTORY / "__main__.py", runtime.path))
         local_services = bind_local_services(options, runtime.path, users.group)
@@ -58,14 +58,14 @@ def claim_all(options: Options, predecessor: Path | None = None) -> Claims:
     return Claims(users, runtime, storage, local_services)
 
 
-def claim_storage(options: Options, group: int | None = None) -> RuntimeDirectory | None:
-    """Claim the directory for copies of models in stores, and let this group read.
+def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDirectory | None:
+    """Claim the directory for copies of models in these stores, and let this group read.
 
-    None if all repositories are directories. Shows whether stores can be served at all.
+    None if there are none. Shows whether stores can be served at all.
 
     Raises DirectoryError.
     """
-    urls = [path for path in options.model_repository if is_remote(path)]
+    urls = list(places)
     if not urls:
         return None
     try:

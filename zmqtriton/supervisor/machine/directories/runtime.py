@@ -29,6 +29,7 @@ from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.process import named_places
 
 PREFIX = "zmqtriton-"
@@ -45,7 +46,7 @@ _CONTROL = "ctl"
 _LINKS = (_CONTROL, *LOCAL_SERVICES)
 
 
-class DirectoryError(Exception):
+class DirectoryError(InternalError):
     """Raised when there is no directory to use; the text is for the server's operator."""
 
 

@@ -63,7 +63,11 @@ class ModelLookups:
     def read(self, action: ReadModel, then: _Then) -> None:
         """Read a model; `then` gets the blueprint that a load would build now, or why not."""
         lookup = _Lookup(action, then)
-        override = action.override
+        override, copy = action.override, action.local_copy
+        if copy is not None and copy.is_whole:
+            then_made = partial(self._pass_on, lookup)
+            self._read_directory(action, copy.directory, copy.digest, then_made)
+            return
         if override is None or not override.directory:
             begin = partial(self._begin, lookup)
             self._lookups[action.ticket] = lookup
