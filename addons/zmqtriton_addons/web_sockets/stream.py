@@ -45,6 +45,9 @@ _log = logging.getLogger(__name__)
 #: While this much of one client is under way, nothing more is read of it.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
+#: While so many of all clients of this process are under way, nothing more is read of those with
+#: more than their share: the garbage collector, for whose end all wait, visits all that they are.
+_MAX_REQUESTS_OF_ALL = 4096
 #: The bytes of the length before the JSON of a binary message.
 _LENGTH_BYTES = 4
 #: A message to cancel is no longer.
@@ -58,11 +61,39 @@ _NO_BODY = ResponseBody({}, [])
 _CANCELLED = "the client has cancelled the request"
 
 
+class _Shares:
+    """The requests under way of all clients of a process, and what each of them may have."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        #: Those that have some.
+        self.clients = 0
+        #: What each client that has its share waits for.
+        self.waiting: set[asyncio.Future[None]] = set()
+
+    def is_full(self, own: int) -> bool:
+        """Return whether a client with so many has to wait until there are less."""
+        return self.requests >= _MAX_REQUESTS_OF_ALL <= own * self.clients
+
+    def begin(self, *, is_first: bool) -> None:
+        """Note a request; is_first: its client has no other one."""
+        self.requests += 1
+        self.clients += is_first
+
+    def end(self, *, was_last: bool) -> None:
+        self.requests -= 1
+        self.clients -= was_last
+        if self.requests < _MAX_REQUESTS_OF_ALL:
+            for room in self.waiting:
+                _settle(room)
+
+
 class Streams:
     """The streams of a process."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._shares = _Shares()
         self._inference = Inference(gateway)
 
     async def converse(
@@ -75,7 +106,9 @@ class Streams:
         resp.status = falcon.HTTP_101
         upgraded = begin(req)
         socket = WebSocket(upgraded, self._inference.max_input_size, req.hold, req.turn)
-        conversation = _Conversation(self._gateway, self._inference, req, socket, target)
+        conversation = _Conversation(
+            self._gateway, self._inference, self._shares, req, socket, target
+        )
         try:
             await conversation.run()
         finally:
@@ -105,12 +138,14 @@ class _Conversation:
         self,
         gateway: Gateway,
         inference: Inference,
+        shares: _Shares,
         req: Request,
         socket: WebSocket,
         target: tuple[str, str],
     ) -> None:
         self._gateway = gateway
         self._inference = inference
+        self._shares = shares
         self._req = req
         self._socket = socket
         self._target = target
@@ -158,9 +193,18 @@ class _Conversation:
             if not await self._cancels(message):
                 await self._begin(message)
             del message
-            while len(self._requests) >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES:
-                self._room = self._loop.create_future()
-                await self._room
+            while self._is_full():
+                self._room = room = self._loop.create_future()
+                self._shares.waiting.add(room)
+                try:
+                    await room
+                finally:
+                    self._shares.waiting.discard(room)
+
+    def _is_full(self) -> bool:
+        own = len(self._requests)
+        is_full = own >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES
+        return is_full or self._shares.is_full(own)
 
     async def _cancels(self, message: Message) -> bool:
         """Cancel what the message says; False if it is a request."""
@@ -232,6 +276,7 @@ class _Conversation:
         # tasks begin, and so send, in the order in which they were made
         answer = partial(self._answer, items, arrivals, share, written, before)
         answering = self._loop.create_task(self._req.turn.take(answer, begins_at_once=True))
+        self._shares.begin(is_first=not self._requests)
         self._requests[answering] = _Request(answering, own_id, size)
         self._socket.rest(False)
         self._bytes += size
@@ -244,6 +289,7 @@ class _Conversation:
 
     def _have_answered(self, answering: asyncio.Task[None]) -> None:
         request = self._requests.pop(answering)
+        self._shares.end(was_last=not self._requests)
         self._socket.rest(not self._requests)
         self._bytes -= request.size
         self._req.hold(-request.size)

@@ -256,11 +256,14 @@ class TaskTurn:
         error: BaseException | None = None
         try:
             while True:
-                if error is None and turns.is_crowded and not is_due:
+                may_wait = turns.is_crowded and not is_due
+                while may_wait:
                     try:
                         yield from turns.turn_of_task(cost)
+                        may_wait = False
                     except asyncio.CancelledError as cancelled:
-                        error = cancelled
+                        # many clients may leave at once; who is cancelled again waits no more
+                        error, may_wait = cancelled, error is None
                 begun = turns.clock()
                 self._end = begun + turns.task_s()
                 try:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.web_sockets.stream import _Conversation
+from zmqtriton_addons.web_sockets import stream
+from zmqtriton_addons.web_sockets.frames import TEXT, Message
+from zmqtriton_addons.web_sockets.stream import _Conversation, _Shares
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.gateway import StreamItem
 from zmqtriton_frontends.process.ledger import Ledger, Share
@@ -17,6 +19,7 @@ from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
 CHECKED: Any = SimpleNamespace(
     body=SimpleNamespace(request_id="", inputs=[]),
+    options=SimpleNamespace(correlation=0),
     model=SimpleNamespace(signature=SimpleNamespace(is_decoupled=True)),
 )
 
@@ -32,6 +35,7 @@ class World:
         self.sent: list[str] = []
         #: The number of streams that have ended.
         self.ended = 0
+        self.shares = _Shares()
 
     async def send(self, name: str) -> None:
         self.sent.append(name)
@@ -40,8 +44,9 @@ class World:
     def turn(self) -> TaskTurn:
         return TaskTurn(self.turns, Cost("a", self.now))
 
-    def conversation(self, name: str, items: int) -> _Conversation:
-        """The conversation of a client that reads all at once."""
+    def conversation(self, name: str, items: int, messages: int = 0) -> _Conversation:
+        """The conversation of a client that reads all at once, and has sent so many messages."""
+        left = [Message(TEXT, b"{}")] * messages
 
         async def responses(*_: object) -> AsyncIterator[StreamItem]:
             for number in range(items):
@@ -54,21 +59,31 @@ class World:
         async def send(*_: object) -> None:
             await self.send(name)
 
-        async def receive() -> None:
-            await asyncio.sleep(60)
+        async def receive() -> Message | None:
+            if not left:
+                await asyncio.sleep(60)
+            await asyncio.sleep(0)
+            return left.pop()
+
+        async def admit(ask: object) -> Any:
+            return CHECKED
 
         socket: Any = SimpleNamespace(
             send=send, receive=receive, rest=lambda is_resting: None, end=lambda: None
         )
-        inference: Any = SimpleNamespace(entrance=SimpleNamespace(responses=responses))
+        entrance = SimpleNamespace(responses=responses, admit=admit)
+        inference: Any = SimpleNamespace(entrance=entrance)
         req: Any = SimpleNamespace(
             turn=self.turn(),
             connection=SimpleNamespace(share=Share(Ledger(1 << 20).answers)),
             deadline_ns=0,
             hold=lambda size: None,
+            header=lambda name: None,
+            spelled_headers=lambda: (),
+            grant=None,
         )
         gateway: Any = None
-        return _Conversation(gateway, inference, req, socket, ("model", ""))
+        return _Conversation(gateway, inference, self.shares, req, socket, ("model", ""))
 
 
 def test_streams_without_end_leave_others_their_turn() -> None:
@@ -131,4 +146,37 @@ def test_a_client_that_goes_ends_its_requests_some_at_a_time(times: int) -> None
         with pytest.raises(asyncio.CancelledError):
             await running
 
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_clients_with_many_requests_have_their_share_of_those_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        world = World()
+        loop = asyncio.get_running_loop()
+        floods = [world.conversation("flood", 0, 100) for _ in range(10)]
+        running = [loop.create_task(flood.run()) for flood in floods]
+        while world.shares.requests < 200 or len(world.shares.waiting) < 10:
+            await asyncio.sleep(0)
+        modest = world.conversation("modest", 0, 10)
+        running.append(loop.create_task(modest.run()))
+        while len(modest._requests) < 10:
+            await asyncio.sleep(0)
+
+        assert {20, 21} >= {len(flood._requests) for flood in floods}
+
+        for task in running[1:]:
+            task.cancel()
+        while len(floods[0]._requests) < 100:
+            await asyncio.sleep(0)
+        running[0].cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        assert (0, 0, set()) == (
+            world.shares.requests,
+            world.shares.clients,
+            world.shares.waiting,
+        )
+
+    monkeypatch.setattr(stream, "_MAX_REQUESTS_OF_ALL", 200)
     asyncio.run(asyncio.wait_for(test(), 20))

@@ -352,6 +352,53 @@ async def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits(world: 
 
 
 @scenario(run)
+async def test_tasks_that_are_cancelled_at_once_end_in_turns(world: World, /) -> None:
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await world.work(str(number), world.turn("a"), 1)
+
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(world.turn("a").take(wait, number)) for number in range(100)]
+    await asyncio.sleep(0)
+
+    for task in tasks:
+        task.cancel()
+    longest_s = 0.0
+    while not all(task.done() for task in tasks):
+        begun = world.now
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, world.now - begun)
+
+    assert 100 == len(world.worked)
+    assert longest_s <= 3 * ROUND_S
+
+
+@scenario(run)
+async def test_work_that_is_cancelled_twice_ends_at_once(world: World, /) -> None:
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            world.worked.append("ended")
+
+    ending = asyncio.get_running_loop().create_task(world.turn("a", 0.05).take(wait))
+    await asyncio.sleep(0)
+    others = [world.begin("others", 50) for _ in range(20)]
+    await asyncio.sleep(0)
+
+    ending.cancel()
+    await asyncio.sleep(0)
+    assert "ended" not in world.worked
+    ending.cancel()
+    await asyncio.sleep(0)
+
+    assert "ended" in world.worked
+    await asyncio.gather(*others)
+
+
+@scenario(run)
 async def test_work_that_is_no_task_waits_for_its_turn_and_may_fail(
     world: World, /, caplog: pytest.LogCaptureFixture
 ) -> None:
