@@ -27,6 +27,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Answer(NamedTuple):
+    question: Document
     document: Document
     #: The number of bytes behind it, which are to be read or dropped.
     size: int
@@ -42,19 +43,31 @@ class Answer(NamedTuple):
         return str(dict(self.document.get("headers", ())).get("content-type", ""))
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Read the bytes."""
-        reader, writer = self.connection
-        left = self.size
+        """Read the bytes; if the process dies, the rest of them from the next one.
+
+        Raises OSError, EOFError or Unavailable if no more of them come.
+        """
+        connection, left, end_s = self.connection, self.size, 0.0
+        loop = asyncio.get_running_loop()
         try:
             while left:
-                part = await reader.readexactly(min(left, PART_BYTES))
-                left -= len(part)
+                try:
+                    part = await connection[0].readexactly(min(left, PART_BYTES))
+                except (OSError, EOFError):
+                    connection[1].close()
+                    end_s = end_s or loop.time() + _WITHIN_S
+                    if loop.time() >= end_s:
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+                    connection = await self.channel.ask_rest(self, left)
+                    continue
+                left, end_s = left - len(part), 0.0
                 yield part
         finally:
             if left:
-                writer.close()
+                connection[1].close()
             else:
-                self.channel.keep(self.connection)
+                self.channel.keep(connection)
 
     async def drop(self) -> None:
         """Read nothing of the bytes."""
@@ -86,12 +99,12 @@ class Channel:
         If the process dies before it answers, the next one is asked: no question does more when it
         is asked twice.
         """
-        write = partial(messages.write, document=document, parts=list(body))
+        write = partial(messages.write, parts=list(body))
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _WITHIN_S
         while True:
             try:
-                return await self._converse(write)
+                return await self._converse(document, write)
             except Unavailable:
                 if loop.time() >= end_s:
                     raise
@@ -103,7 +116,7 @@ class Channel:
         The other end then sees that they are not whole.
         """
 
-        async def write(writer: asyncio.StreamWriter) -> None:
+        async def write(writer: asyncio.StreamWriter, document: Document) -> None:
             writer.write(messages.head(document, messages.IN_FRAMES))
             async for part in parts:
                 if part:
@@ -111,9 +124,21 @@ class Channel:
                     await writer.drain()
             writer.write(messages.LAST_FRAME)
 
-        return await self._converse(write)
+        return await self._converse(document, write)
 
-    async def _converse(self, write: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> Answer:
+    async def ask_rest(self, answer: Answer, size: int) -> _Connection:
+        """Ask again for the last bytes of an answer. Raises Unavailable if it is another by now."""
+        rest = await self.ask({**answer.question, "skip": answer.size - size})
+        if rest.size != size:
+            await rest.drop()
+            raise Unavailable(_AWAY)
+        return rest.connection
+
+    async def _converse(
+        self,
+        document: Document,
+        write: Callable[[asyncio.StreamWriter, Document], Awaitable[None]],
+    ) -> Answer:
         while self._idle:
             connection = self._idle.pop()
             if not connection[0].at_eof():
@@ -123,7 +148,7 @@ class Channel:
             connection = await self._connect()
         reader, writer = connection
         try:
-            await write(writer)
+            await write(writer, document)
             answer, size = await messages.read_head(reader)
         except (OSError, EOFError) as error:
             writer.close()
@@ -133,7 +158,7 @@ class Channel:
             raise
         if not size:
             self.keep(connection)
-        return Answer(answer, size, self, connection)
+        return Answer(document, answer, size, self, connection)
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from zmqtriton_addons.jobs import channel as channels
 from zmqtriton_addons.jobs import messages
 from zmqtriton_addons.jobs.channel import Channel
-from zmqtriton_addons.jobs.messages import Document
+from zmqtriton_addons.jobs.messages import PART_BYTES, Document
+from zmqtriton_floor.errors import Unavailable
 
 
 class Process:
-    """Answers on its socket, or dies after so many questions."""
+    """Answers on its socket, or dies after so many questions, or after so many bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.questions: list[Document] = []
         self.dies = 0
+        self.contents = b""
+        self.at_once = PART_BYTES + 1000
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not reader.at_eof():
@@ -31,7 +38,11 @@ class Process:
             if self.dies:
                 self.dies -= 1
                 break
-            await messages.write(writer, {"number": len(self.questions)})
+            contents = self.contents[document.get("skip", 0) :]
+            writer.write(messages.head({"number": len(self.questions)}, len(contents)))
+            writer.write(contents[: self.at_once])
+            if len(contents) > self.at_once:
+                break
         writer.close()
 
 
@@ -58,4 +69,45 @@ def test_a_question_is_asked_again_if_the_process_dies(tmp_path: Path) -> None:
         assert 4 == answer.document["number"]
         assert [{"verb": "submit", "id": "1"}] * 3 == process.questions[1:]
 
+    run(tmp_path / "socket", test)
+
+
+def test_bytes_go_on_where_the_process_died(tmp_path: Path) -> None:
+    async def test(process: Process, channel: Channel) -> None:
+        process.contents = random.Random(0).randbytes(3 * PART_BYTES + 5)
+
+        answer = await channel.ask({"verb": "file content"})
+
+        assert process.contents == b"".join([part async for part in answer.parts()])
+        skips = [None, PART_BYTES, 2 * PART_BYTES]
+        assert skips == [each.get("skip") for each in process.questions]
+
+    run(tmp_path / "socket", test)
+
+
+def test_bytes_end_with_an_error_where_the_next_process_has_others(tmp_path: Path) -> None:
+    async def test(process: Process, channel: Channel) -> None:
+        process.contents = bytes(3 * PART_BYTES)
+        answer = await channel.ask({"verb": "file content"})
+        process.contents = b""  # a refusal: the file is gone
+
+        with pytest.raises(Unavailable):
+            async for _ in answer.parts():
+                continue
+
+    run(tmp_path / "socket", test)
+
+
+def test_bytes_that_no_process_has_are_not_asked_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(process: Process, channel: Channel) -> None:
+        process.contents, process.at_once = bytes(3 * PART_BYTES), 0
+        answer = await channel.ask({"verb": "file content"})
+
+        with pytest.raises(EOFError):
+            async for _ in answer.parts():
+                continue
+
+    monkeypatch.setattr(channels, "_WITHIN_S", 0.5)
     run(tmp_path / "socket", test)

@@ -127,10 +127,12 @@ class JobsService(Service):
             status, text = _refusal(error).args
             reply = {"refusal": status, "reason": text}
         await body.drop()
+        skip = document.get("skip", 0)  # what the asker has of an earlier process
         if isinstance(contents, Contents):
-            await messages.write_file(writer, reply, contents)
+            rest = Contents(contents.path, contents.begin + skip, contents.size - skip)
+            await messages.write_file(writer, reply, rest)
         else:
-            await messages.write(writer, reply, [contents])
+            await messages.write(writer, reply, [contents[skip:]])
 
     async def _wait_for_store(self) -> None:
         opened = self._store.opened

@@ -296,6 +296,23 @@ def test_files_are_listed_read_and_removed(client: openai.OpenAI) -> None:
     assert kept.expires_at == kept.created_at + 3600
 
 
+def test_a_download_goes_on_though_its_process_is_killed(
+    server: Server, client: openai.OpenAI
+) -> None:
+    content = text_of(line("a", "x" * (48 << 20)))  # more than lies in sockets
+    file = client.files.create(file=("f", content), purpose="batch").id
+    [pid] = server.pids()["jobs"]
+
+    with client.files.with_streaming_response.content(file) as answer:
+        parts = answer.iter_bytes(1000)
+        begun = next(parts)
+        os.kill(pid, signal.SIGKILL)
+        rest = b"".join(parts)
+
+    assert content == begun + rest
+    client.files.delete(file)
+
+
 def test_the_input_of_a_batch_stays_until_that_has_ended(client: openai.OpenAI) -> None:
     begun = begin(client, line("never", "FOREVER"))
     with pytest.raises(openai.ConflictError, match=begun.id):
