@@ -93,6 +93,8 @@ class Gateway:
         self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
+        #: Each done when a request that waits for memory is sent, or will not be.
+        self._placing: set[asyncio.Future[None]] = set()
         self._broker = BrokerLink(self._take_from_broker, self._introduce)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
         self.token_marks = TokenMarks(self._broker.send)
@@ -133,7 +135,8 @@ class Gateway:
             wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
             wire.LogSettings: lambda message: request_log.change(message.settings),
             wire.TraceSettings: lambda message: self.traces.change(message.settings),
-            wire.Sync: lambda sync: self._supervisor.acknowledge(sync.number, self._broker.flush),
+            # in the next turn, when tasks have begun that this one has made
+            wire.Sync: lambda sync: self._loop.call_soon(self._acknowledge, sync.number),
             wire.CallResult: self._control_calls.settle,
             wire.Call: lambda call: send(self.on_call(call)),
             wire.Bootstrap: self._take_bootstrap,
@@ -230,7 +233,13 @@ class Gateway:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""
         if request.claim is None and not is_large(request.body):
             return self._ask(request, request.body, request.cache_key)
-        return self._send_placed(request, await self.payload.place(request), flags)
+        placing = self._loop.create_future()
+        self._placing.add(placing)
+        try:
+            return self._send_placed(request, await self.payload.place(request), flags)
+        finally:
+            self._placing.discard(placing)
+            placing.set_result(None)
 
     def _send_placed(self, request: CheckedRequest, placed: Placement, flags: int) -> int:
         try:
@@ -314,6 +323,21 @@ class Gateway:
         Raises for an unknown one.
         """
         return await self._control_calls.statistics(model, version, kind)
+
+    def _acknowledge(self, number: int) -> None:
+        """Confirm a Sync after all requests that were checked against older states.
+
+        They go to versions that may end then.
+        """
+        if self._placing:
+            placed = asyncio.gather(*self._placing)
+            placed.add_done_callback(lambda _: self._confirm(number))
+        else:
+            self._confirm(number)
+
+    def _confirm(self, number: int) -> None:
+        self._broker.flush()
+        self._supervisor.send(wire.Synced(number))
 
     def _take_from_broker(self, frames: list[bytes]) -> Steps | None:
         try:

@@ -95,17 +95,6 @@ class SupervisorLine:
         if self._lifeline.is_backed_up:
             self._loop.add_writer(self._lifeline.fileno(), self._write)
 
-    def acknowledge(self, number: int, before: Callable[[], None]) -> None:
-        """Confirm a Sync in the next turn, after all earlier messages.
-
-        What was checked against older states is among that.
-        """
-        self._loop.call_soon(self._confirm, number, before)
-
-    def _confirm(self, number: int, before: Callable[[], None]) -> None:
-        before()
-        self.send(wire.Synced(number))
-
     def _write(self) -> None:
         self._lifeline.flush()
         if not self._lifeline.is_backed_up:

@@ -503,6 +503,37 @@ async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_b
         assert 0 == arena.used
 
 
+@scenario(run)
+async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_path: Path) -> None:
+    """They are for the version that is replaced, and ends when all have confirmed."""
+    async with around(tmp_path) as world:
+        heard: list[Any] = []
+
+        def hear() -> Any:
+            heard.extend(message for message, _ in world.lifeline.receive())
+            return heard
+
+        large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
+        body = wire.RequestBody("", {}, [], [large])
+        asked = world.infer_soon(world.request()._replace(body=body))
+        world.lifeline.send(wire.Sync(1))
+        await world.until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
+        [wish] = [m for m in heard if type(m) is wire.CreateSegment]
+        world.lifeline.send(wire.Sync(2))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert [] == [m for m in hear() if type(m) is wire.Synced]
+
+        descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.truncate(descriptor, wish.size)
+        world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
+        await world.until(lambda: wire.Synced(2) in hear())
+
+        message, _ = await world.receive()
+        world.answer(message.requests[0].id)
+        await asked
+
+
 @pytest.mark.row("C50")
 @scenario(run)
 async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Path) -> None:
