@@ -18,7 +18,7 @@ DEPLOY = ROOT / "deploy" / "systemd"
 UNIT = DEPLOY / "zmqtriton.service"
 SOCKET = DEPLOY / "zmqtriton.socket"
 #: systemd's exposure level, times ten. It counts what the supervisor may do, not what models may.
-MAX_EXPOSED = 32
+MAX_EXPOSED = 33
 
 
 def settings() -> dict[str, list[str]]:
@@ -85,6 +85,13 @@ def test_ctl_looks_where_the_unit_has_the_sockets() -> None:
 )
 def test_what_models_need_is_not_taken_away(setting: str) -> None:
     assert setting not in settings()
+
+
+def test_the_kernel_may_be_asked_whose_a_connection_is() -> None:
+    """Where it may not, registering shared memory takes a look at the table of all connections."""
+    [families] = settings()["RestrictAddressFamilies"]
+
+    assert "AF_NETLINK" in families.split()
 
 
 def test_the_users_are_those_that_sysusers_makes() -> None:
