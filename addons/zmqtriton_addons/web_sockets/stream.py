@@ -47,7 +47,7 @@ _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
 #: While so many of all clients of this process are under way, nothing more is read of those with
 #: more than their share: the garbage collector, for whose end all wait, visits all that they are.
-_MAX_REQUESTS_OF_ALL = 4096
+_MAX_REQUESTS_OF_ALL = 2048
 #: The bytes of the length before the JSON of a binary message.
 _LENGTH_BYTES = 4
 #: A message to cancel is no longer.
