@@ -98,9 +98,9 @@ class Turns:
         #: How many of the first wait, by address.
         self._of_address: Counter[str] = Counter()
         self._next_number = 0
-        #: How long a task is expected to work; and all that this round lets go on.
+        #: How long a task is expected to work, all that this round lets go on, and all that have.
         self._expected_s = _TURN_S
-        self._due_s = 0.0
+        self._due_s = self._tasks_s = 0.0
 
     def end_of_turn(self, cost: Cost, now: float) -> float:
         """Return until when a client may have its turn now; 0 if it has to wait()."""
@@ -131,7 +131,14 @@ class Turns:
     def spend_task(self, cost: Cost, begun: float) -> None:
         """Note that a task has worked since then."""
         self.spend(cost, begun)
-        self._expected_s += _WEIGHT * (self._read_at - begun - self._expected_s)
+        took = self._read_at - begun
+        self._tasks_s += took
+        self._expected_s += _WEIGHT * (took - self._expected_s)
+
+    @property
+    def is_used_up(self) -> bool:
+        """True if tasks have worked for a round: longer than it has expected of them."""
+        return self._tasks_s >= ROUND_S
 
     def wait(self, cost: Cost, go_on: GoOn) -> None:
         """Have something done when it is this client's turn, and again while there is more."""
@@ -166,7 +173,7 @@ class Turns:
             self._later(self._go_round)
 
     def _go_round(self) -> None:
-        self._read_s = self._due_s = 0.0
+        self._read_s = self._due_s = self._tasks_s = 0.0
         begun = self.clock()
         while self._few and (now := self.clock()) - begun + self._due_s < ROUND_S:
             *_, cost, go_on = heapq.heappop(self._few)
@@ -260,7 +267,7 @@ class TaskTurn:
                 while may_wait:
                     try:
                         yield from turns.turn_of_task(cost)
-                        may_wait = False
+                        may_wait = turns.is_used_up
                     except asyncio.CancelledError as cancelled:
                         # many clients may leave at once; who is cancelled again waits no more
                         error, may_wait = cancelled, error is None

@@ -352,6 +352,23 @@ async def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits(world: 
 
 
 @scenario(run)
+async def test_no_more_is_done_in_a_round_where_tasks_work_for_longer_than_expected(
+    world: World, /
+) -> None:
+    tasks = [world.begin(str(number), 4) for number in range(50)]
+    short, longest_s = list[asyncio.Task[str]](), 0.0
+    while not all(task.done() for task in tasks):
+        short += [world.begin("short", 0) for _ in range(50)]  # so little is expected
+        begun = world.now
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, world.now - begun)
+
+    assert 50 * 4 == len(world.worked)
+    assert longest_s <= 3 * ROUND_S
+    await asyncio.gather(*short)
+
+
+@scenario(run)
 async def test_tasks_that_are_cancelled_at_once_end_in_turns(world: World, /) -> None:
     async def wait(number: int) -> None:
         try:
