@@ -88,7 +88,7 @@ def test_what_models_need_is_not_taken_away(setting: str) -> None:
 
 
 def test_the_kernel_may_be_asked_whose_a_connection_is() -> None:
-    """Where it may not, registering shared memory takes a look at the table of all connections."""
+    # else registering shared memory reads the table of all connections
     [families] = settings()["RestrictAddressFamilies"]
 
     assert "AF_NETLINK" in families.split()

@@ -45,8 +45,8 @@ _log = logging.getLogger(__name__)
 #: While this much of one client is under way, nothing more is read of it.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
-#: While so many of all clients of this process are under way, nothing more is read of those with
-#: more than their share: the garbage collector, for whose end all wait, visits all that they are.
+#: While requests of all clients of this process reach this number, nothing more is read of clients
+#: with more than their share: a collection of garbage, during which all wait, visits each request.
 _MAX_REQUESTS_OF_ALL = 2048
 #: The bytes of the length before the JSON of a binary message.
 _LENGTH_BYTES = 4
@@ -62,17 +62,17 @@ _CANCELLED = "the client has cancelled the request"
 
 
 class _Shares:
-    """The requests under way of all clients of a process, and what each of them may have."""
+    """The requests under way of all clients of a process, and the share of each."""
 
     def __init__(self) -> None:
         self.requests = 0
-        #: Those that have some.
+        #: The number of clients with requests.
         self.clients = 0
-        #: What each client that has its share waits for.
+        #: Done when clients with more than their share may have more again.
         self.waiting: set[asyncio.Future[None]] = set()
 
     def is_full(self, own: int) -> bool:
-        """Return whether a client with so many has to wait until there are less."""
+        """Return whether a client with this number of requests has to wait."""
         return self.requests >= _MAX_REQUESTS_OF_ALL <= own * self.clients
 
     def begin(self, *, is_first: bool) -> None:

@@ -91,10 +91,8 @@ class Gateway:
         self._welcomed: asyncio.Future[None]
         #: The receivers of replies; None if nobody waits any more.
         self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
-        #: Those of them whose responses are still read.
-        self._streams: set[ResponseStream] = set()
-        #: Each done when a request that waits for memory is sent, or will not be.
-        self._placing: set[asyncio.Future[None]] = set()
+        #: Those of them whose responses are still read, and the sending of those without memory.
+        self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
         self._broker = BrokerLink(self._take_from_broker, self._introduce)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
         self.token_marks = TokenMarks(self._broker.send)
@@ -135,7 +133,6 @@ class Gateway:
             wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
             wire.LogSettings: lambda message: request_log.change(message.settings),
             wire.TraceSettings: lambda message: self.traces.change(message.settings),
-            # in the next turn, when tasks have begun that this one has made
             wire.Sync: lambda sync: self._loop.call_soon(self._acknowledge, sync.number),
             wire.CallResult: self._control_calls.settle,
             wire.Call: lambda call: send(self.on_call(call)),
@@ -325,9 +322,9 @@ class Gateway:
         return await self._control_calls.statistics(model, version, kind)
 
     def _acknowledge(self, number: int) -> None:
-        """Confirm a Sync after all requests that were checked against older states.
+        """Confirm a Sync, in the turn after it, in which tasks have begun that were made before.
 
-        They go to versions that may end then.
+        Requests that were checked against older states go first: their versions may end then.
         """
         if self._placing:
             placed = asyncio.gather(*self._placing)

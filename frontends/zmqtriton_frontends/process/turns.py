@@ -98,7 +98,8 @@ class Turns:
         #: How many of the first wait, by address.
         self._of_address: Counter[str] = Counter()
         self._next_number = 0
-        #: How long a task is expected to work, all that this round lets go on, and all that have.
+        #: The time that a task is expected to work, that of all that this round lets go on, and the
+        #: time that tasks have worked since.
         self._expected_s = _TURN_S
         self._due_s = self._tasks_s = 0.0
 
@@ -269,7 +270,7 @@ class TaskTurn:
                         yield from turns.turn_of_task(cost)
                         may_wait = turns.is_used_up
                     except asyncio.CancelledError as cancelled:
-                        # many clients may leave at once; who is cancelled again waits no more
+                        # many clients may leave at once; a second cancellation is not delayed
                         error, may_wait = cancelled, error is None
                 begun = turns.clock()
                 self._end = begun + turns.task_s()

@@ -18,7 +18,7 @@ from zmqtriton_floor.errors import Unavailable
 
 
 class Process:
-    """Answers on its socket, or dies after so many questions, or after so many bytes."""
+    """Answers on its socket, or dies after some questions, or amid its bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)

@@ -45,7 +45,7 @@ class World:
         return TaskTurn(self.turns, Cost("a", self.now))
 
     def conversation(self, name: str, items: int, messages: int = 0) -> _Conversation:
-        """The conversation of a client that reads all at once, and has sent so many messages."""
+        """The conversation of a client that reads all at once, and has sent messages."""
         left = [Message(TEXT, b"{}")] * messages
 
         async def responses(*_: object) -> AsyncIterator[StreamItem]:

@@ -505,7 +505,7 @@ async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_b
 
 @scenario(run)
 async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_path: Path) -> None:
-    """They are for the version that is replaced, and ends when all have confirmed."""
+    """Their version is replaced, and ends when all have confirmed."""
     async with around(tmp_path) as world:
         heard: list[Any] = []
 
@@ -515,7 +515,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_pat
 
         large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
         body = wire.RequestBody("", {}, [], [large])
-        asked = world.infer_soon(world.request()._replace(body=body))
+        answering = world.infer_soon(world.request()._replace(body=body))
         world.lifeline.send(wire.Sync(1))
         await world.until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
         [wish] = [m for m in heard if type(m) is wire.CreateSegment]
@@ -531,7 +531,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_pat
 
         message, _ = await world.receive()
         world.answer(message.requests[0].id)
-        await asked
+        await answering
 
 
 @pytest.mark.row("C50")

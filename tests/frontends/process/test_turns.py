@@ -358,7 +358,7 @@ async def test_no_more_is_done_in_a_round_where_tasks_work_for_longer_than_expec
     tasks = [world.begin(str(number), 4) for number in range(50)]
     short, longest_s = list[asyncio.Task[str]](), 0.0
     while not all(task.done() for task in tasks):
-        short += [world.begin("short", 0) for _ in range(50)]  # so little is expected
+        short += [world.begin("short", 0) for _ in range(50)]  # tasks are expected to be short
         begun = world.now
         await asyncio.sleep(0)
         longest_s = max(longest_s, world.now - begun)

@@ -127,7 +127,7 @@ class JobsService(Service):
             status, text = _refusal(error).args
             reply = {"refusal": status, "reason": text}
         await body.drop()
-        skip = document.get("skip", 0)  # what the asker has of an earlier process
+        skip = document.get("skip", 0)  # an earlier process has sent this
         if isinstance(contents, Contents):
             rest = Contents(contents.path, contents.begin + skip, contents.size - skip)
             await messages.write_file(writer, reply, rest)
