@@ -30,7 +30,7 @@ from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.model import Model, NoRoomError
 from zmqtriton_stub.own_process import OwnProcess
 from zmqtriton_stub.readiness import Readiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
@@ -189,6 +189,12 @@ class Stub:
             self._connect_broker()
             self._asker.follow(self._bootstrap)
 
+    def _await_room(self) -> None:
+        try:
+            self._supervisor.call("room", json.dumps({"model": self._instance.model}))
+        except Unavailable as error:
+            raise NoRoomError(error.text) from None
+
     def _rest(self, call: wire.Call) -> wire.CallResult:
         """Have the model sleep, unless it has requests, or wake up."""
         try:
@@ -196,7 +202,8 @@ class Stub:
                 return wire.CallResult(call.id, Unavailable.number, "it has requests", "")
             self._model.rest(call.verb == "sleep")
         except Exception as error:  # noqa: BLE001 - the model's code may raise anything
-            return wire.CallResult(call.id, InternalError.number, clip(describe(error)), "")
+            number = (Unavailable if isinstance(error, NoRoomError) else InternalError).number
+            return wire.CallResult(call.id, number, clip(describe(error)), "")
         self._process.collect()
         return wire.CallResult(call.id, 0, "", "")
 
@@ -286,6 +293,7 @@ class Stub:
             watches_memory=self._process.has_own_memory,
         )
         self._model.attend(self._poller.fileno(), self._attend)
+        self._model.await_room = self._await_room
         self._instance.asker = self._asker
         self._asker.standstill = DeadlockReport(
             self._asker.waits, self._executions, self._model

@@ -71,6 +71,10 @@ def provide(package: str, directory: str) -> None:
         sys.meta_path.insert(0, finder)
 
 
+class NoRoomError(TritonModelException):
+    """Raised when the memory of a model that sleeps does not fit beside that of others."""
+
+
 #: One for each request; None if a response sender is to answer, or has.
 Responses = List[Optional[InferenceResponse]]
 
@@ -88,6 +92,8 @@ class Model:
         #: Made for the first coroutine.
         self.event_loop: AbstractEventLoop | None = None
         self._is_decoupled = self._is_asleep = False
+        #: Returns when there is room for its memory to come back. Raises NoRoomError.
+        self.await_room: Callable[[], object] = lambda: None
         #: How many batches it executes at once: more than one only if execute() is a coroutine.
         self.slots = 1
         self._must_return_none = (
@@ -146,6 +152,8 @@ class Model:
             if not hasattr(self._instance, name):
                 raise TritonModelException(f"its TritonPythonModel has no {name}()")
         if sleeps is not self._is_asleep:
+            if not sleeps:
+                self.await_room()
             (self._instance.sleep if sleeps else self._instance.wake_up)()
             self._is_asleep = sleeps
 

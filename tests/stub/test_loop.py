@@ -310,20 +310,51 @@ def rest(stub: HostedStub, verb: str) -> wire.CallResult:
     return answer
 
 
+def give_room(stub: HostedStub, code: int = 0, text: str = "") -> None:
+    """Answer a model that is about to wake up."""
+    question: wire.Call = stub.receive_message(wire.Call)
+    assert ("room", {"model": "m"}) == (question.verb, json.loads(question.arguments))
+    stub.send_message(wire.CallResult(question.id, code, text, "true"))
+
+
 def test_a_model_sleeps_when_it_is_told_and_wakes_up_for_a_request(tmp_path: Path) -> None:
     with HostedStub(tmp_path, Resting) as stub:
         stub.begin()
         for verb in ("wake", "sleep", "sleep"):
             assert (0, "") == rest(stub, verb)[1:3]
+        stub.send_batches([body(fp32("A"))])
+        give_room(stub)
+        assert 0 == stub.receive_results()[0].outcomes[0].code
         assert isinstance(stub.infer(fp32("A")), wire.ResponseBody)
-        assert isinstance(stub.infer(fp32("A")), wire.ResponseBody)
-        for verb in ("sleep", "wake"):
-            assert (0, "") == rest(stub, verb)[1:3]
+        assert (0, "") == rest(stub, "sleep")[1:3]
+        stub.send_message(wire.Call(9, "wake", "{}"))
+        give_room(stub)
+        assert 0 == stub.receive_message(wire.CallResult).code
 
         assert 0 == stub.finish()
     slept = ["sleep", "wake_up", "execute", "execute", "sleep", "wake_up"]
     assert ["initialize", *slept, "finalize"] == stub.events
     assert stub.surroundings.collected, "what it let go of is free"
+
+
+def test_a_model_for_which_there_is_no_room_tells_its_requests_and_sleeps_on(
+    tmp_path: Path,
+) -> None:
+    with HostedStub(tmp_path, Resting) as stub:
+        stub.begin()
+        rest(stub, "sleep")
+
+        stub.send_batches([body(fp32("A")), body()])
+        give_room(stub, Unavailable.number, "models take all of it")
+        outcomes = stub.receive_results()[0].outcomes
+        assert [(Unavailable.number, "models take all of it")] * 2 == [o[2:4] for o in outcomes]
+        stub.send_message(wire.Call(9, "wake", "{}"))
+        give_room(stub, Unavailable.number, "models take all of it")
+        refused: wire.CallResult = stub.receive_message(wire.CallResult)
+        assert (Unavailable.number, "models take all of it") == refused[1:3]
+
+        assert 0 == stub.finish()
+    assert ["initialize", "sleep", "finalize"] == stub.events
 
 
 def test_a_model_without_both_words_is_not_put_to_sleep(tmp_path: Path) -> None:
@@ -356,10 +387,13 @@ def test_a_model_that_cannot_wake_up_fails_its_request_and_tries_again(tmp_path:
         stub.begin()
         rest(stub, "sleep")
 
-        outcome = stub.infer(fp32("A"))
-        assert isinstance(outcome, wire.Outcome)
-        assert "no room for the weights" in outcome.text
-        assert isinstance(stub.infer(fp32("A")), wire.ResponseBody)
+        texts = []
+        for _ in range(2):
+            stub.send_batches([body(fp32("A"))])
+            give_room(stub)
+            texts.append(stub.receive_results()[0].outcomes[0].text)
+        assert "no room for the weights" in texts[0]
+        assert "" == texts[1]
         assert 0 == stub.finish()
     assert ["sleep", "wake_up", "wake_up", "execute"] == stub.events[1:-1]
 

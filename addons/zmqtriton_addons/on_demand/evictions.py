@@ -68,6 +68,10 @@ class ModelUsage:
         """Return when it was used or loaded."""
         return max(self._used_s.get(name, -math.inf), self._loaded_s.get(name, -math.inf))
 
+    def is_busy(self, name: str) -> bool:
+        """Return whether it had a request or a sequence at the last count."""
+        return name in self._busy
+
     def overdue_models(self) -> list[str]:
         """Return the models that were idle for as long as they may be."""
         return [
@@ -174,8 +178,10 @@ class Evictor:
         #: The memory of models that have processes, and what others took when they last had some.
         self._sizes_now: dict[str, Sizes] = {}
         self._sizes: dict[str, Sizes] = {}
-        #: The estimated memory of models that are being loaded.
+        #: The estimated memory of models that are being loaded, or have begun to wake up.
         self._reserved: dict[str, Sizes] = {}
+        #: When the latter began.
+        self._waking_s: dict[str, float] = {}
         self._history: dict[str, _ModelHistory] = {}
 
     @property
@@ -203,7 +209,19 @@ class Evictor:
 
     def reserve(self, name: str) -> None:
         """Reserve memory for a model that is being loaded."""
+        self._waking_s.pop(name, None)
         self._reserved[name] = self._estimate(name)[0]
+
+    def slept(self, name: str, since_s: float) -> None:
+        """Record a sleep."""
+        self._forget_wake(name)
+        self.sleepers.slept(name, since_s)
+
+    def wake(self, name: str) -> None:
+        """Reserve the memory of a model that wakes up, until it sleeps again or is idle."""
+        self.sleepers.woke_up(name)
+        self._waking_s[name] = self._plan.now_s
+        self._reserved[name] = self._sizes.get(name, Sizes())
 
     def load_ended(self, name: str, error: ZmqTritonError | None) -> None:
         """Note that its load is over."""
@@ -219,11 +237,14 @@ class Evictor:
         """Note that it sleeps, or why it does not."""
         if error is None:
             self._note(name, SLEEPS, f"put to sleep {why}")
-        self.sleepers.sleep_ended(name, error)
+        else:
+            self.sleepers.refused(name, error)
 
     def record_memory(self, by_model: Mapping[str, Sizes]) -> None:
         """Record the memory of each model's processes; that of one asleep is not all of it."""
         self._sizes_now = dict(by_model)
+        for name in [*filter(self._has_woken, self._waking_s)]:
+            self._forget_wake(name)
         for name, sizes in by_model.items():
             if (
                 name not in self._reserved
@@ -231,16 +252,27 @@ class Evictor:
                 and self._models[name].serving_configs
                 and not self.sleepers.is_asleep(name)
             ):
-                self._sizes[name] = sizes
+                # of several instances some may sleep
+                before = self._sizes.get(name) if self.sleepers.has_slept(name) else None
+                self._sizes[name] = sizes | (before or Sizes())
+
+    def _has_woken(self, name: str) -> bool:
+        """True if what it takes is measured; nothing of one that is in use has to go."""
+        is_young = self._plan.now_s - self._waking_s[name] < GRACE_S
+        return not (is_young or self.usage.is_busy(name))
+
+    def _forget_wake(self, name: str) -> None:
+        if self._waking_s.pop(name, None) is not None:
+            self._reserved.pop(name, None)
 
     # ----------------------------------------------------------- what follows
 
-    def make_room(self, name: str) -> Room:
+    def make_room(self, name: str, *, wakes: bool = False) -> Room:
         """Return the models that must sleep or go to make room; none if it fits.
 
-        Raises Unavailable if it would not fit even then.
+        Raises Unavailable if it would not fit even then. `wakes` of a model that is loaded.
         """
-        needed, is_known = self._estimate(name)
+        needed, is_known = self._estimate_wake(name) if wakes else self._estimate(name)
         used, kept = self._used, self._with_needs(name)
         groups = self._candidates(kept)
         lacking = self._excess(used + needed)
@@ -250,7 +282,8 @@ class Evictor:
             lacking = self._excess(used + Sizes(dict.fromkeys(self._budgets, 1)))
             leaving, freed = self._choose(groups, lacking)
         if left := lacking - freed:
-            raise self._refusal(name, min(left), used, needed if is_known else Sizes())
+            cannot = "cannot wake up" if wakes else "is not loaded"
+            raise self._refusal(name, cannot, min(left), used, needed if is_known else Sizes())
         return self._make_room(leaving, f"to make room for '{name}'")
 
     def enforce_limits(self) -> Room:
@@ -282,12 +315,14 @@ class Evictor:
             self._evict(name, MEMORY, why, reason)
         return Room(leaving=leaving)
 
-    def _refusal(self, name: str, place: int, used: Sizes, needed: Sizes) -> Unavailable:
+    def _refusal(
+        self, name: str, cannot: str, place: int, used: Sizes, needed: Sizes
+    ) -> Unavailable:
         where = "" if place == HOST else f" on GPU {place}"
         option = "--model-memory-budget" if place == HOST else "--gpu-memory-budget"
         wants = f" and it takes about {_mib(needed[place])}" if needed else ""
         return Unavailable(
-            f"model '{name}' is not loaded: models take {_mib(used[place])}{where} of the "
+            f"model '{name}' {cannot}: models take {_mib(used[place])}{where} of the "
             f"{_mib(self._budgets[place])} that {option} allows{wants}, and nothing that "
             "could be unloaded is idle"
         )
@@ -338,6 +373,12 @@ class Evictor:
         needed = sum((sizes.get(n, average) for n in new), Sizes())
         return needed, all(n in sizes for n in new)
 
+    def _estimate_wake(self, name: str) -> tuple[Sizes, bool]:
+        """Return what a model that sleeps takes when it wakes up, and whether that is known."""
+        none = Sizes()
+        now = self._sizes_now.get(name, none) | self._reserved.get(name, none)
+        return self._sizes.get(name, none) - now, name in self._sizes
+
     def _with_needs(self, name: str) -> list[str]:
         names = [name]
         for each in names:
@@ -353,6 +394,7 @@ class Evictor:
         self._plan.log("I", f"unloading '{name}': {why}")
         self._note(name, kind, f"unloaded {why}")
         self._sizes_now.pop(name, None)
+        self._forget_wake(name)
         self._models[name].evict(reason)
 
     # --------------------------------------------------------------- showing

@@ -54,8 +54,10 @@ class LoadPhase(Enum):
 class _PendingLoad:
     """A requested model, and those who wait for it."""
 
-    def __init__(self, answer: Respond) -> None:
+    def __init__(self, answer: Respond, *, wakes: bool = False) -> None:
         self.responders = [answer]
+        #: It is loaded, and waits for room to wake up.
+        self.wakes = wakes
         self.phase = LoadPhase.LISTING
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
@@ -96,7 +98,11 @@ class OnDemandLoader(Feature):
 
     @property
     def verbs(self) -> Verbs:
-        return {"demand": Verb(self._demand, needs_repository=True)}
+        return {
+            "demand": Verb(self._demand, needs_repository=True),
+            "room": Verb(self._await_room, of_models=True),
+            "slept": Verb(self._note_sleep),
+        }
 
     @property
     def helpers(self) -> Iterable[HelperOwner]:
@@ -128,6 +134,31 @@ class OnDemandLoader(Feature):
                 self._go_on(name)
             else:
                 self._list(name)
+
+    def _await_room(self, call: ControlCall) -> None:
+        """Answer an instance that is about to wake up, when others have made room.
+
+        One that was loaded by name is not held back, as its load is not.
+        """
+        name = required_model_name(call.arguments)
+        load, model = self._pending_loads.get(name), self._server.models.get(name)
+        if self._server.is_stopping:
+            call.answer(Unavailable("Server exiting"))
+        elif load is not None:
+            load.responders.append(call.answer)
+        elif model is None or not (self._evictions.has_budget and model.is_on_demand):
+            call.answer(True)
+        elif name in self._falling_asleep:
+            call.answer(True)  # this instance does not sleep again before it had its request
+        else:
+            self._pending_loads[name] = _PendingLoad(call.answer, wakes=True)
+            self._go_on(name)
+
+    def _note_sleep(self, call: ControlCall) -> None:
+        at_s = call.arguments.get("at_s")
+        since_s = at_s if isinstance(at_s, float) else self._plan.now_s
+        self._evictions.slept(required_model_name(call.arguments), since_s)
+        call.answer(True)
 
     def _list(self, name: str) -> None:
         if name in self._names:
@@ -165,9 +196,11 @@ class OnDemandLoader(Feature):
     def _proceed(self, name: str) -> None:
         load, models = self._pending_loads[name], self._server.models
         model = models.get(name)
-        if model is not None and model.serving_configs:
+        ending = load.evicted_models if load.wakes else load.evicted_models | {name}
+        if load.wakes != bool(model is not None and model.serving_configs):
+            # it serves, or was unloaded while it wakes up
             self._end(name, True)
-        elif all(models[n].has_ended for n in load.evicted_models | {name} if n in models):
+        elif all(models[n].has_ended for n in ending if n in models):
             if self._evictions.has_budget:
                 load.phase = LoadPhase.MEASURING
                 self._refresh_usage(partial(self._make_room, name))
@@ -188,9 +221,12 @@ class OnDemandLoader(Feature):
             load.phase = LoadPhase.SLEEPING
             return
         try:
-            room = self._evictions.make_room(name)
+            room = self._evictions.make_room(name, wakes=load.wakes)
         except Unavailable as error:
-            self._fail(name, error)
+            if load.wakes:
+                self._end(name, error)
+            else:
+                self._fail(name, error)
             return
         if room.sleepers:
             load.phase = LoadPhase.SLEEPING
@@ -198,6 +234,9 @@ class OnDemandLoader(Feature):
         elif room.leaving:
             load.evicted_models, load.phase = set(room.leaving), LoadPhase.WAITING
             self._proceed(name)
+        elif load.wakes:
+            self._evictions.wake(name)
+            self._end(name, True)
         else:
             self._load(name)
 
@@ -207,7 +246,6 @@ class OnDemandLoader(Feature):
         ended = {name: partial(self._on_sleep_ended, name, why) for name in names}
         for name, end in ended.items():
             self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
-            self._evictions.sleepers.sleep_asked(name)
         for name, end in ended.items():
             self._server.perform("sleep", {"model": name}, end)
 

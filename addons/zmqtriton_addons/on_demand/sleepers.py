@@ -23,8 +23,9 @@ class Sleepers:
         """Set up; `last_used_s` returns when a model had its last request or was loaded."""
         self._plan = plan
         self._last_used_s = last_used_s
-        self._asked_s: dict[str, float] = {}
         self._asleep_s: dict[str, float] = {}
+        #: Models of which instances may sleep.
+        self._names: set[str] = set()
         #: When one that did not sleep may be asked again.
         self._not_before_s: dict[str, float] = {}
 
@@ -37,20 +38,26 @@ class Sleepers:
         is_early = self._plan.now_s < self._not_before_s.get(name, -math.inf)
         return not (is_early or self.is_asleep(name))
 
-    def sleep_asked(self, name: str) -> None:
-        """Note that it is asked to sleep."""
-        self._asked_s[name] = self._plan.now_s
+    def has_slept(self, name: str) -> bool:
+        """True if some of its instances may sleep."""
+        return name in self._names
 
-    def sleep_ended(self, name: str, error: ZmqTritonError | None) -> None:
-        """Note that it sleeps since it was asked, or why it does not."""
-        asked_s = self._asked_s.pop(name)
-        if error is None:
-            self._asleep_s[name] = asked_s
-        else:
-            is_busy = error.number == Unavailable.number
-            self._not_before_s[name] = self._plan.now_s + (_PAUSE_S if is_busy else math.inf)
+    def slept(self, name: str, since_s: float) -> None:
+        """Note that all of its instances sleep."""
+        self._asleep_s[name] = since_s
+        self._names.add(name)
+
+    def woke_up(self, name: str) -> None:
+        """Note that one of its instances no longer sleeps."""
+        self._asleep_s.pop(name, None)
+
+    def refused(self, name: str, error: ZmqTritonError) -> None:
+        """Note that it does not sleep."""
+        is_busy = error.number == Unavailable.number
+        self._not_before_s[name] = self._plan.now_s + (_PAUSE_S if is_busy else math.inf)
 
     def forget(self, name: str) -> None:
         """Forget a model whose instances are new ones."""
         self._asleep_s.pop(name, None)
+        self._names.discard(name)
         self._not_before_s.pop(name, None)

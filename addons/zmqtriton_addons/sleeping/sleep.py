@@ -122,6 +122,8 @@ class Sleeping(Feature, HelperOwner):
         self._turns.remove(turn)
         if turn.word == SLEEP and not turn.error:
             self._since_s[turn.model] = turn.at_s
+            slept = {"model": turn.model, "at_s": turn.at_s}
+            self._server.perform("slept", slept, lambda _: None)
         else:
             self._since_s.pop(turn.model, None)
         turn.done(turn.error or turn.count)

@@ -17,7 +17,13 @@ import numpy as np
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
-from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import (
+    Cancelled,
+    InternalError,
+    InvalidArgument,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
@@ -31,7 +37,7 @@ from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_l
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
-from zmqtriton_stub.model import Model, Responses
+from zmqtriton_stub.model import Model, NoRoomError, Responses
 
 _now_ns = time.monotonic_ns
 
@@ -275,12 +281,16 @@ class Executions:
         return [wire.RequestKey(*pending.route) for pending in unfinished if pending.reschedule()]
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
-        text = self._instance.failure(describe(error))
-        self._instance.log("E", text)
+        text, number = describe(error), InternalError.number
+        if isinstance(error, NoRoomError):
+            number = Unavailable.number
+        else:
+            text = self._instance.failure(text)
+            self._instance.log("E", text)
         execution.requests = []
         for pending in execution.batch:
             if not pending.is_answered:
-                execution.answers += pending.fail(text)
+                execution.answers += pending.fail(text, number)
 
     def _leave(self, execution: Execution, rescheduled: list[wire.RequestKey]) -> None:
         """Leave the instance free for another batch."""

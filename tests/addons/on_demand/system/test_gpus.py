@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.gpus.servers import nvml_variables
 from tests.support.server import Server
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -43,7 +43,12 @@ _SLEEP = """
         self.take(1)
 
     def wake_up(self):
+        self.report = json.dumps(sum(map(self.taken, os.listdir(os.environ["HOST_NVML_MEMORY"]))))
         self.take(60)
+
+    def taken(self, pid):
+        path = os.path.join(os.environ["HOST_NVML_MEMORY"], pid)
+        return json.load(open(path))["1"] >> 20 if os.path.exists(f"/proc/{pid}") else 0
 """
 _CONFIG = """
 backend: "python"
@@ -63,7 +68,8 @@ def _add(server: Server, name: str, config: str, sleep: str = "") -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("gpus")
-    options = ("--model-control-mode=explicit", "--load-on-demand", "--gpu-memory-budget=1:130M")
+    options = ["--model-control-mode=explicit", "--load-on-demand", "--gpu-memory-budget=1:130M"]
+    options.append(f"--runtime-directory={directory}/run")
     variables = nvml_variables(2, directory / "memory")
     server = Server(
         directory / "s",
@@ -74,6 +80,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     _add(server, "sleeper", _ON_GPU + _ALONE, _SLEEP)
     _add(server, "forked", _ON_GPU + _ALONE + _FORKS)
     _add(server, "other", _ON_GPU)
+    _add(server, "late", _ON_GPU)
     with server:
         yield server
 
@@ -105,14 +112,23 @@ def test_models_share_a_gpu_by_sleep_and_each_sees_its_own(server: Server) -> No
     assert 'zmqtriton_sleeps_total{model="sleeper",reason="memory"} 1' in metrics
     assert 'zmqtriton_models_gpu_memory_bytes{gpu="1"}' in metrics
 
-    # woken up by a request, it makes another one go that cannot sleep
-    _ask(server, "sleeper")
-    eventually(lambda: _state(server, "forked")[0] == "UNAVAILABLE", 60, "the third one goes")
-    assert "models took more than their memory budget" in _state(server, "forked")[1]
+    # woken up by a request, it waits until another one has gone that cannot sleep
+    assert 61 == _ask(server, "sleeper"), "its own, and that of the third one"
+    assert ("UNAVAILABLE", "not loaded: unloaded to make room for 'sleeper'") == _state(
+        server, "forked"
+    )
 
     # models that were loaded by name stay, and leave nothing for others
-    server.control_model("load", "sleeper")
+    assert "sleeper: 1 instance asleep\n" == ctl(server, "sleep", "sleeper").stdout
     server.control_model("load", "other")
+    server.control_model("load", "late")
+    refusal = "model 'sleeper' cannot wake up: models take 121.0 MiB on GPU 1 of the 130.0 MiB"
+    status, refused = server.request_json("/v2/models/sleeper/infer", {"inputs": []})
+    assert (503, True) == (status, refusal in refused["error"]), refused
+    assert refusal in ctl(server, "wake", "sleeper").stderr
+    server.control_model("unload", "late")
+    server.control_model("load", "sleeper")
+    assert 61 == _ask(server, "sleeper")
     status, refused = server.request_json("/v2/models/forked/infer", {"inputs": []})
     assert status == 503
     assert "models take 120.0 MiB on GPU 1 of the 130.0 MiB that --gpu-memory-budget" in str(
