@@ -46,6 +46,7 @@ _OF_SERVER = ("server", "malformed")
 _OF_IDENTITY = ("id", "version", "commit")
 #: The rates of a version that had no requests lately, and of one of which that is not known.
 _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}
+_UNMEASURED = {"cpu_percent": None, "memory_bytes": None}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 
 
@@ -81,7 +82,7 @@ class Status:
         document, index, latest = await asyncio.gather(
             self._gateway.call("status", {}),
             self._gateway.call("index", {"ready": False, "reasons": True, "urgent": True}),
-            self._latest(),
+            self._latest(_text(req, "memory_of")),
         )
         now_s = time.time()
         started_s = document["processes"][0]["started_s"]
@@ -107,10 +108,13 @@ class Status:
         _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
-    async def _latest(self) -> dict[str, Any]:
-        """Return the last measurement, or nothing where nobody measures."""
+    async def _latest(self, model: str) -> dict[str, Any]:
+        """Return the last measurement, or nothing where nobody measures.
+
+        The next ones have what of the memory of this model's processes is shared.
+        """
         try:
-            latest: dict[str, Any] = await self._gateway.call("latest", {})
+            latest: dict[str, Any] = await self._gateway.call("latest", {"memory_of": model})
         except ZmqTritonError:
             return {"processes": {}, "rates": None, "machine": []}
         return latest
@@ -194,12 +198,8 @@ def _process_figures(
     process: Mapping[str, Any], usage: Mapping[str, Any], now_s: float
 ) -> dict[str, Any]:
     started_s = process["started_s"]
-    taken = usage.get(str(process["pid"]), {})
-    return {
-        "uptime_s": round(max(0.0, now_s - started_s), 3) if started_s else None,
-        "cpu_percent": taken.get("cpu_percent"),
-        "memory_bytes": taken.get("memory_bytes"),
-    }
+    uptime_s = round(max(0.0, now_s - started_s), 3) if started_s else None
+    return {"uptime_s": uptime_s, **_UNMEASURED, **usage.get(str(process["pid"]), {})}
 
 
 def _models(

@@ -9,7 +9,8 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from zmqtriton_addons.ctl import (
     with_format,
 )
 from zmqtriton_addons.token_metrics import made_tokens
-from zmqtriton_floor.errors import NotFound, Unavailable
+from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
 
 _HEADER = (
     "Model",
@@ -45,6 +46,8 @@ _HEADER = (
 #: The column of servers with --token-metrics.
 _TOKENS = "Tokens/s"
 _AFFINITY = "Affine %"
+#: The column of models that have memory on GPUs, where NVIDIA's library lists processes.
+_GPU = "GPU"
 #: Of the screen, for other things than models.
 _LINES_AROUND = 4
 _MAX_KEYS = 1024
@@ -70,6 +73,8 @@ class Rates(NamedTuple):
     tokens_per_s: float | None = None
     #: The share of requests that went to the instance of their affinity.
     affinity_percent: float | None = None
+    #: The memory of its instances on GPUs.
+    gpu_bytes: int | None = None
 
 
 def compute_rates(
@@ -102,6 +107,7 @@ def compute_rates(
                 memory_bytes=row.get("memory_bytes"),
                 tokens_per_s=_tokens_per_s(row, last, seconds),
                 affinity_percent=_affinity_percent(grown),
+                gpu_bytes=row.get("gpu_bytes"),
             )
         )
     return rates
@@ -253,12 +259,30 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
     use, tokens = use_of_models(status["processes"]), made_tokens(client.directory)
+    on_gpus = _gpu_bytes(client, status["processes"])
     for row in rows:
         one = use.get((row["model"], row["version"]))
         row.update({} if one is None else one._asdict())
+        row["gpu_bytes"] = on_gpus.get((row["model"], row["version"]))
         made = tokens.get(f"{row['model']}:{row['version']}")
         row.update({} if made is None else {"tokens": made})
     return rows
+
+
+def _gpu_bytes(
+    client: Client, processes: Iterable[Mapping[str, Any]]
+) -> Mapping[tuple[str, int], int]:
+    """Return what instances have on GPUs, by model and version."""
+    try:
+        figures = client.call("latest", timeout_s=QUICK_TIMEOUT_S)["processes"]
+    except ZmqTritonError:
+        return {}  # nobody measures
+    sums: Counter[tuple[str, int]] = Counter()
+    for pid, row in {row["pid"]: row for row in processes if row["role"] == "stub"}.items():
+        sums[row["model"], row["version"]] += sum(
+            figures.get(str(pid), {}).get("gpu_bytes", {}).values()
+        )
+    return +sums
 
 
 def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
@@ -273,13 +297,12 @@ def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
 
 def _print(rates: Sequence[Rates]) -> None:
     columns = {
-        _TOKENS: [each.tokens_per_s for each in rates],
-        _AFFINITY: [each.affinity_percent for each in rates],
+        _TOKENS: [_figure(each.tokens_per_s) for each in rates],
+        _AFFINITY: [_figure(each.affinity_percent) for each in rates],
+        _GPU: [format_bytes(each.gpu_bytes) for each in rates],
     }
-    shown = {name: values for name, values in columns.items() if any(v is not None for v in values)}
-    rows = [
-        (*_row(each), *map(_figure, own)) for each, *own in zip(rates, *shown.values(), strict=True)
-    ]
+    shown = {name: texts for name, texts in columns.items() if {*texts} - {_figure(None)}}
+    rows = [(*_row(each), *own) for each, *own in zip(rates, *shown.values(), strict=True)]
     print_table((*_HEADER, *shown), rows, is_cut=True)
 
 

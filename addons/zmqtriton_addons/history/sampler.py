@@ -21,6 +21,7 @@ from zmqtriton_addons.history import (
     ProcessesSample,
     ServerSample,
 )
+from zmqtriton_addons.history.costs import InstanceCosts
 from zmqtriton_addons.metrics.machine_load import Look, MachineLoad
 from zmqtriton_addons.metrics.processes import Processes, Usage
 from zmqtriton_addons.metrics.services import at_socket
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 #: A sample that takes longer is left out, so that they stay apart.
 _WITHIN_S = INTERVAL_S - 1
+#: The time after each look at a model in which the memory of its instances is read.
+_WATCHED_S = 3 * INTERVAL_S
 _RATES = ("requests_per_s", "failures_per_s", "queue_ms")
 #: Nobody sets it, and it goes on while the machine sleeps.
 _CLOCK = time.CLOCK_BOOTTIME
@@ -91,11 +94,13 @@ class Sampler:
         self._history = History()
         self._processes = Processes()
         self._tokens = TokenRates(gateway)
+        self._costs = InstanceCosts()
         #: Those of the last sample that had requests, None if that is not known.
         self._busy_models: dict[str, ModelSample] | None = None
 
     async def run(self) -> None:
         """Sample until cancelled."""
+        self._costs.watch_gpus(INTERVAL_S)
         while True:
             began_s = time.monotonic()
             await self.sample()
@@ -108,6 +113,7 @@ class Sampler:
         usages = [usage[pid] for pid, *_ in processes if pid in usage]
         server = _server_sample(usages, self._load.look(time.monotonic()))
         self._busy_models = models
+        await self._costs.look(processes, time.monotonic())
         self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))
 
     async def _read_models(self) -> dict[str, ModelSample] | None:
@@ -142,6 +148,7 @@ class Sampler:
 
     def _find(self, verb: str, arguments: dict[str, Any]) -> Any:
         if verb == "latest":
+            self._costs.watch(arguments.get("memory_of"), time.monotonic() + _WATCHED_S)
             return self._describe_latest()
         if verb != "history":
             raise Unsupported(f"'{verb}' cannot be asked here")
@@ -160,7 +167,11 @@ class Sampler:
         """Return the last sample: what each process takes, and the rates of busy models."""
         machine = self._load.troubles()
         processes = {
-            str(pid): {"cpu_percent": usage.cpu_percent, "memory_bytes": usage.memory_bytes}
+            str(pid): {
+                "cpu_percent": usage.cpu_percent,
+                "memory_bytes": usage.memory_bytes,
+                **self._costs.of(pid),
+            }
             for pid, usage in self._processes.usage.items()
         }
         if self._busy_models is None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from zmqtriton.supervisor import (
     NvmlError,
@@ -60,18 +63,33 @@ def _parent(pid: int) -> int:
         return 0  # it has just ended
 
 
+class Shares(NamedTuple):
+    """The memory of a process in bytes: its own, common with others, and its part of both."""
+
+    private: int
+    shared: int
+    #: The private bytes, and a part of each shared page.
+    pss: int
+
+
+def read_shares(pid: int, proc: Path = Path("/proc")) -> Shares | None:
+    """Return the memory of a process; None if it has ended, or is another user's."""
+    try:
+        lines = (proc / str(pid) / "smaps_rollup").read_text("ascii").splitlines()[1:]
+    except OSError:
+        return None
+    sizes = {line.split(":")[0]: int(line.split()[1]) * _KIB for line in lines}
+    of = {kind: sizes[f"{kind}_Clean"] + sizes[f"{kind}_Dirty"] for kind in ("Private", "Shared")}
+    return Shares(of["Private"], of["Shared"], sizes["Pss"])
+
+
 def process_memory_bytes(pid: int) -> int:
     """Return the memory of a process in bytes; 0 if there is no such process.
 
     Shared pages count in parts (PSS) where the kernel reports that, else whole.
     """
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * _KIB
-    except OSError:
-        pass  # a process of another user, or a dead one; the next file tells which
+    if shares := read_shares(pid):
+        return shares.pss
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as words:
             return int(words.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -100,6 +118,24 @@ def gpu_memory(
             yield from ((model, number, of_each) for model in here)
     if missing := [number for number in models_by_gpu if number >= len(gpus)]:
         raise NvmlError(f"there is no GPU {missing[0]}")
+
+
+def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
+    """Return the bytes of processes, with all that they have started, by number of the GPU.
+
+    Empty where the library fails or lists none. Raises OSError without a driver.
+    """
+    sizes: dict[int, dict[str, int]] = {}
+    with suppress(NvmlError):
+        for number, gpu in enumerate(chosen_gpus()):
+            for pid, used in _used_by_process(gpu.uuid).items():
+                owner = pid
+                while owner and owner not in pids:
+                    owner = _parent(owner)
+                if owner:
+                    of_owner = sizes.setdefault(owner, {})
+                    of_owner[str(number)] = of_owner.get(str(number), 0) + used
+    return sizes
 
 
 def _used_by_process(uuid: str) -> dict[int, int]:

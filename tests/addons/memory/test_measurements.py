@@ -17,7 +17,12 @@ from zmqtriton.supervisor.actions import Template
 from zmqtriton.supervisor.machine.gpus import Gpu
 from zmqtriton_addons.memory import measurements, readings
 from zmqtriton_addons.memory.measurements import HOST, MemoryQuestion, ModelProcesses, Sizes
-from zmqtriton_addons.memory.readings import family, process_memory_bytes
+from zmqtriton_addons.memory.readings import (
+    family,
+    gpu_memory_of,
+    process_memory_bytes,
+    read_shares,
+)
 from zmqtriton_floor import wire
 
 MIB = 1 << 20
@@ -130,3 +135,24 @@ def test_the_template_of_forks_is_measured_and_models_are_known_by_gpu() -> None
         MemoryQuestion({11: "m", 12: "m", 13: "n"}, {0: set(), 1: {"m"}}),
         MemoryQuestion({11: "m"}, {}),
     ] == questions
+
+
+def test_what_a_process_has_on_gpus_includes_what_it_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with large_process() as pid:
+        [child] = [one for one in family({pid: "m"}) if one != pid]
+        OneGpu(monkeypatch, {pid: 5, child: 7, 1: 50})
+
+        assert {pid: {"0": 12}} == gpu_memory_of({pid})
+        assert {pid: {"0": 5}, child: {"0": 7}} == gpu_memory_of({pid, child})
+
+
+def test_private_and_shared_memory_of_a_process_are_told_apart() -> None:
+    with large_process() as pid:
+        shares = read_shares(pid)
+
+    assert shares is not None
+    assert 64 * MIB < shares.shared < 64 * MIB + shares.pss
+    assert shares.private < shares.pss < shares.private + shares.shared
+    assert read_shares(pid) is None

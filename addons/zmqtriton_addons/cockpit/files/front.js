@@ -42,7 +42,7 @@ const statusPoll = new Poll(STATUS_MS, keepStatus);
 
 async function keepStatus(signal) {
   try {
-    found = await look(signal);
+    found = await look(signal, chosenKey.split("/")[0]);
     lastHeard = new Date();
     byId("alarm").hidden = true;
     document.body.classList.remove("stale");

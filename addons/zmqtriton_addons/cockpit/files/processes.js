@@ -3,7 +3,8 @@
 import { element, setText } from "./api.js";
 import { NOTHING, bytes, duration, percent, short } from "./words.js";
 
-/** Title, class and text of each column; on a narrow screen the title stands before each text. */
+/** Title, class and text of each column; on a narrow screen the title stands before each text. Those
+ * with a key are there if a process has it. */
 const COLUMNS = [
   ["Pid", "number", ({ pid }) => String(pid || NOTHING)],
   ["State", "", null],
@@ -13,13 +14,21 @@ const COLUMNS = [
   ["Executing", "number", ({ executing_s: seconds }) => seconds >= 1 ? duration(seconds) : NOTHING],
   ["CPU", "number", ({ cpu_percent: number }) => percent(number)],
   ["Memory", "number", ({ memory_bytes: number }) => bytes(number)],
-  ["GPU", "number", gpuOf],
+  ["Private", "number", ({ private_bytes: number }) => bytes(number), "private_bytes"],
+  ["Shared", "number", ({ shared_bytes: number }) => bytes(number), "shared_bytes"],
+  ["PSS", "number", ({ pss_bytes: number }) => bytes(number), "pss_bytes"],
+  ["GPU", "number", gpuOf, "device"],
 ];
 const KINDS = { READY: "good", running: "good", FAILED: "bad" };
 
-function gpuOf({ kind, device, gpu_memory_bytes: memory }) {
-  if (kind !== "GPU") return NOTHING;
-  return memory ? `${device}: ${bytes(memory)}` : String(device);
+/** What is there of a key: every instance has a device, and those of the kind GPU, or with memory there, one
+ * to speak of. */
+const has = (key) => (process) =>
+  key === "device" ? process.kind === "GPU" || process.gpu_bytes : process[key] !== undefined;
+
+function gpuOf({ kind, device, gpu_bytes: memory = {} }) {
+  const parts = Object.entries(memory).map(([gpu, number]) => `${gpu}: ${bytes(number)}`);
+  return parts.join(", ") || (kind === "GPU" ? String(device) : NOTHING);
 }
 
 function stateOf({ role, state, is_connected: isConnected = true }) {
@@ -47,10 +56,12 @@ class Row {
       element("td", { colspan: COLUMNS.length + 1 }, this.text));
   }
 
-  show(process, hasGpu) {
+  show(process, hidden) {
     setText(this.name, process.instance ?? process.role);
-    for (const [title, , text] of COLUMNS) if (text) setText(this.#cells.get(title), text(process));
-    this.#cells.get("GPU").parentElement.hidden = !hasGpu;
+    for (const [title, , text] of COLUMNS) {
+      if (text) setText(this.#cells.get(title), text(process));
+      this.#cells.get(title).parentElement.hidden = hidden.has(title);
+    }
     const { word, kind } = stateOf(process);
     setText(this.state, word);
     this.state.dataset.kind = kind;
@@ -74,8 +85,9 @@ export class ProcessTable {
 
   show(processes, title) {
     setText(this.first, title);
-    const hasGpu = processes.some(({ kind }) => kind === "GPU");
-    this.titles.at(-1).hidden = !hasGpu;
+    const unused = COLUMNS.filter(([, , , key]) => key && !processes.some(has(key)));
+    const hidden = new Set(unused.map(([title]) => title));
+    COLUMNS.forEach(([title], at) => { this.titles[at].hidden = hidden.has(title); });
     const known = new Set();
     processes.forEach((process, at) => {
       // One that is started anew takes the place of the one that ended.
@@ -83,7 +95,7 @@ export class ProcessTable {
       known.add(key);
       if (!this.#rows.has(key)) this.#rows.set(key, new Row());
       const row = this.#rows.get(key);
-      row.show(process, hasGpu);
+      row.show(process, hidden);
       if (this.body.children[2 * at] === row.line) return;
       this.body.insertBefore(row.line, this.body.children[2 * at] ?? null);
       row.line.after(row.reason);

@@ -20,12 +20,13 @@ export const modelPath = (name, version) =>
   `/v2/models/${encodeURIComponent(name)}${version ? `/versions/${encodeURIComponent(version)}` : ""}`;
 
 /** The server as it is now. What is undefined may not be seen; the first refusal that concerns all of
- * it is `closed`, one of the status alone `withheld`. */
-export async function look(signal) {
+ * it is `closed`, one of the status alone `withheld`. Of the model of this name, as it stands in
+ * an address, the status has all of its memory. */
+export async function look(signal, model = "") {
   const [metadata, ready, status] = await Promise.all([
     attempt(askJson("GET", "/v2", { signal })),
     attempt(ask("GET", "/v2/health/ready", { signal })),
-    attempt(askJson("GET", STATUS, { signal })),
+    attempt(askJson("GET", `${STATUS}?memory_of=${model}`, { signal })),
   ]);
   if (metadata.refused?.status >= 500) throw metadata.refused; // it is about to end
   const found = status.value ? fromStatus(status.value) : await lookFromOutside(signal);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -126,11 +127,20 @@ def _explain_model(server: _Server, model: str, version: int) -> list[tuple[str,
     return [(model, findings)]
 
 
-def _memory_of(facts: Facts) -> Memory | None:
-    """Return the memory of its instances; processes that load are not comparable yet."""
+def _memory_of(facts: Facts, figures: Mapping[str, Any]) -> Memory | None:
+    """Return the memory of its instances; processes that load are not comparable yet.
+
+    `figures` are the server's own of its processes.
+    """
     pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
     is_settled = bool(pids) and all(state == "READY" for state in pids.values())
-    return read_memory([*pids]) if is_settled else None
+    memory = read_memory([*pids]) if is_settled else None
+    on_gpus: Counter[str] = Counter()
+    for pid in pids:
+        on_gpus.update(figures.get(str(pid), {}).get("gpu_bytes", {}))
+    return memory and memory._replace(
+        on_gpus={gpu: size // len(pids) for gpu, size in sorted(on_gpus.items())}
+    )
 
 
 def _rank(findings: Sequence[Finding]) -> int:
@@ -183,7 +193,12 @@ class _Server:
         return {}
 
     def read_pressure(self) -> Sequence[Any]:
-        return [*self._ask("latest").get("machine", ()), *self.status.get("slow_loops", ())]
+        return [*self._latest.get("machine", ()), *self.status.get("slow_loops", ())]
+
+    @cached_property
+    def _latest(self) -> Mapping[str, Any]:
+        latest: Mapping[str, Any] = self._ask("latest")
+        return latest
 
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""
@@ -210,7 +225,7 @@ class _Server:
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
             last_minute=self._last_minute(model) if has_failed else {},
             log=self._log(model) if has_failed or not is_overview else (),
-            memory=None if is_overview else _memory_of(facts),
+            memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
             routes_path="" if is_overview else self._routes_path(model),

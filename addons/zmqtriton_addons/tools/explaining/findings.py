@@ -261,20 +261,24 @@ def _memory_findings(facts: Facts) -> Iterator[Finding]:
     memory, template, count = facts.memory, facts.template, len(facts.stubs)
     if memory is None:
         return
-    own, common = format_bytes(memory.private), format_bytes(memory.shared)
-    each = f"each has {own} of its own and {common} in common"
+    own, common, share = map(format_bytes, memory[:3])
+    cost = f"{own} of its own and {common} in common (PSS {share})"
+    cost += "".join(f", {format_bytes(size)} on GPU {gpu}" for gpu, size in memory.on_gpus.items())
     if template is not None:
         origin = f"the {template['instances']} of process {template['pid']}"
-        text = (
-            f"its {count_of(count, 'instance')} {'is' if count == 1 else 'are'} of {origin}; {each}"
-        )
+        whose = "that has" if template["instances"] == "threads" else "each has"
+        text = f"its {count_of(count, 'instance')} {'is' if count == 1 else 'are'} of {origin}; "
+        text += f"{whose} {cost}"
         advice = "They share one load until they write to it."
         yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
     elif count > 1 and memory.equal * (count - 1) >= _MUCH:
         equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
-        text = f"its {count} instances hold {equal} of equal pages; {each}"
+        text = f"its {count} instances hold {equal} of equal pages; each has {cost}"
         advice = f"The parameter INSTANCES `forks` or `threads` would hold them once: {once}."
         yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
+    else:
+        whose = f"each of its {count} instances" if count > 1 else "its instance"
+        yield note(f"{whose} has {cost}", "")
 
 
 def _budget_findings(facts: Facts) -> Iterator[Finding]:

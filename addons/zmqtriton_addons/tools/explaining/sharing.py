@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from zmqtriton_addons.memory.readings import read_shares
+
 PROC = Path("/proc")
 _PAGE = 4096
 _KIB = 1024
@@ -21,12 +23,16 @@ _AREA = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\S*)$")
 
 
 class Memory(NamedTuple):
-    """The bytes of one instance, on the average of all."""
+    """The bytes of one process of instances, on the average of all."""
 
     private: int
     shared: int
+    #: The private bytes, and a part of each shared page (PSS).
+    pss: int
     #: Part of the private bytes.
     equal: int
+    #: The bytes by number of the GPU, where NVIDIA's library lists processes.
+    on_gpus: Mapping[str, int] = {}
 
 
 class _Area(NamedTuple):
@@ -37,21 +43,12 @@ class _Area(NamedTuple):
 
 def read_memory(pids: Sequence[int], proc: Path = PROC) -> Memory | None:
     """Return the memory of the processes; None if that of one cannot be read."""
-    rolled = [_rolled_up(proc / str(pid)) for pid in pids]
-    if not rolled or not all(rolled):
+    shares = [each for pid in pids if (each := read_shares(pid, proc))]
+    if not pids or len(shares) < len(pids):
         return None
-    private = sum(one["Private_Clean"] + one["Private_Dirty"] for one in rolled) // len(pids)
-    shared = sum(one["Shared_Clean"] + one["Shared_Dirty"] for one in rolled) // len(pids)
+    private, shared, pss = (sum(sizes) // len(pids) for sizes in zip(*shares, strict=True))
     equal = _equal_bytes(*(proc / str(pid) for pid in pids[:2])) if len(pids) > 1 else 0
-    return Memory(private, shared, min(private, equal))
-
-
-def _rolled_up(process: Path) -> Mapping[str, int]:
-    try:
-        lines = (process / "smaps_rollup").read_text("ascii").splitlines()[1:]
-    except OSError:
-        return {}
-    return {line.split(":")[0]: int(line.split()[1]) * _KIB for line in lines}
+    return Memory(private, shared, pss, min(private, equal))
 
 
 def _areas(process: Path) -> Iterator[_Area]:

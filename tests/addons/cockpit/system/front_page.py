@@ -73,7 +73,10 @@ def run(browser: Browser, expected: str = "200 OK") -> list[str]:
 
 def wait_for_a_look(browser: Browser) -> None:
     """Waits until the page has asked for the state anew, and shows it."""
-    looks = f"performance.getEntriesByName(location.origin + {STATUS!r}).length"
+    looks = (
+        "performance.getEntriesByType('resource')"
+        f".filter(({{name}}) => name.startsWith(location.origin + {STATUS!r})).length"
+    )
     before = browser.evaluate(looks)
     browser.wait_for(f"({LOOK}, {looks} > {before + 1})")
 
@@ -83,7 +86,7 @@ def change_status(browser: Browser, change: str) -> None:
     browser.evaluate(
         "window.realFetch ??= window.fetch; void (window.fetch = async (path, options) => {"
         " const response = await window.realFetch(path, options);"
-        f" if (path !== {STATUS!r}) return response;"
+        f" if (!path.startsWith({STATUS!r})) return response;"
         f" const status = await response.json(); {change};"
         f" return new Response(JSON.stringify(status)); }}, {LOOK})"
     )

@@ -259,6 +259,22 @@ def test_what_instances_share_or_might_is_told(browser: Browser) -> None:
     browser.wait_for(f"{row('tokens')}.textContent.includes('800 MiB')")
 
 
+def test_an_instance_is_shown_with_what_it_costs(browser: Browser) -> None:
+    look_at(browser, "add_sub")
+    for title in ("Private", "Shared", "PSS"):
+        browser.wait_for(f"{_cell(title)}.endsWith('MiB')")
+    assert browser.evaluate(f"{_cell_of('GPU')}.hidden")
+
+    change_status(
+        browser,
+        "const stub = status.processes.find((process) => process.model === 'add_sub');"
+        " stub.gpu_bytes = {1: 60 * 2 ** 20, 3: 5 * 2 ** 30}",
+    )
+
+    browser.wait_for(f"{_cell('GPU')} === '1: 60 MiB, 3: 5 GiB'")
+    assert not browser.evaluate(f"{_cell_of('GPU')}.hidden")
+
+
 def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
     browser: Browser, server: Server
 ) -> None:
@@ -277,7 +293,11 @@ def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
 
 
 def _cell(title: str) -> str:
-    return f"document.querySelector('#processes td[data-title=\"{title}\"]').textContent"
+    return f"{_cell_of(title)}.textContent"
+
+
+def _cell_of(title: str) -> str:
+    return f"document.querySelector('#processes td[data-title=\"{title}\"]')"
 
 
 def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: Server) -> None:

@@ -43,6 +43,18 @@ def test_the_history_is_kept_when_nobody_looks(server: Server) -> None:
     )
 
 
+def test_what_instances_cost_is_measured_of_a_model_that_somebody_looks_at(server: Server) -> None:
+    def measured() -> Any:
+        rows = get(server, "status?memory_of=add_sub")["processes"]
+        return [row for row in rows if row.get("pss_bytes")]
+
+    [row] = eventually(measured, 30, "its memory")
+
+    assert "add_sub" == row["model"]
+    assert row["private_bytes"] < row["pss_bytes"] < row["memory_bytes"]
+    assert row["pss_bytes"] < row["private_bytes"] + row["shared_bytes"]
+
+
 def test_the_state_of_the_server_and_a_restart(server: Server) -> None:
     request = urllib.request.Request(f"{server.url}/v2/models/add_sub/restart", method="POST")
     with urllib.request.urlopen(request, timeout=60) as answer:

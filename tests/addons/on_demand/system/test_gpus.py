@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from tests.addons.ctl.system.commands import ctl
 from tests.support.gpus.servers import nvml_variables
 from tests.support.server import Server
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -112,6 +114,20 @@ def test_models_share_a_gpu_by_sleep_and_each_sees_its_own(server: Server) -> No
     assert 'zmqtriton_sleeps_total{model="sleeper",reason="memory"} 1' in metrics
     assert 'zmqtriton_models_gpu_memory_bytes{gpu="1"}' in metrics
 
+    # each of them says what it has there
+    def sizes() -> Any:
+        _, document = server.request_json("/v2/zmqtriton/status")
+        rows = [row for row in document["processes"] if "gpu_bytes" in row]
+        return {row["model"]: row["gpu_bytes"] for row in rows}
+
+    own = {"sleeper": {"1": 1 << 20}, "forked": {"1": 60 << 20}, "other": {"1": 60 << 20}}
+    eventually(lambda: own == sizes(), 60, "a sample of them")
+    rows = json.loads(ctl(server, "stats", "--total", "--output=json").stdout)
+    assert [60 << 20, 60 << 20, 1 << 20] == [row["gpu_bytes"] for row in rows]
+    assert "\t60 MiB\n" in ctl(server, "stats", "--total").stdout
+    text = ctl(server, "explain", "forked").stdout
+    assert re.search(r"each has [\d.]+ MiB of its own and .* \(PSS .*\), 60 MiB on GPU 1", text)
+
     # woken up by a request, it waits until another one has gone that cannot sleep
     assert 61 == _ask(server, "sleeper"), "its own, and that of the third one"
     assert ("UNAVAILABLE", "not loaded: unloaded to make room for 'sleeper'") == _state(
@@ -128,12 +144,15 @@ def test_models_share_a_gpu_by_sleep_and_each_sees_its_own(server: Server) -> No
     assert refusal in ctl(server, "wake", "sleeper").stderr
     server.control_model("unload", "late")
     server.control_model("load", "sleeper")
-    assert 61 == _ask(server, "sleeper")
-    status, refused = server.request_json("/v2/models/forked/infer", {"inputs": []})
-    assert status == 503
-    assert "models take 120.0 MiB on GPU 1 of the 130.0 MiB that --gpu-memory-budget" in str(
-        refused
-    )
+    _ask(server, "sleeper")
+    refusal = "models take 120.0 MiB on GPU 1 of the 130.0 MiB that --gpu-memory-budget"
+
+    def refused_load() -> bool:
+        status, refused = server.request_json("/v2/models/forked/infer", {"inputs": []})
+        assert status == 503
+        return refusal in refused["error"]
+
+    eventually(refused_load, 60, "the process of 'late' has gone")
 
 
 def _memory(server: Server) -> Path:

@@ -537,28 +537,43 @@ def test_routes_that_are_not_served_are_told_with_their_model() -> None:
 
 def test_equal_memory_of_instances_is_worth_advice_and_little_of_it_is_not() -> None:
     status = {"processes": [stub(pid=pid) for pid in (4, 5, 6)]}
-    facts = Facts("m", index=[READY], status=status, memory=Memory(300 << 20, 5 << 20, 200 << 20))
+    facts = Facts(
+        "m", index=[READY], status=status, memory=Memory(300 << 20, 5 << 20, 302 << 20, 200 << 20)
+    )
 
     *_, finding = find_all(facts)
-    little = find_all(replace(facts, memory=Memory(300 << 20, 5 << 20, 1 << 20)))
+    little = find_all(replace(facts, memory=Memory(300 << 20, 5 << 20, 302 << 20, 1 << 20)))
 
     assert finding.text == (
         "its 3 instances hold 600 MiB of equal pages; "
-        "each has 300 MiB of its own and 5 MiB in common"
+        "each has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
     )
     assert "INSTANCES `forks` or `threads` would hold them once: 200 MiB" in finding.advice
-    assert not any("equal" in one.text for one in little)
+    assert little[-1].text == (
+        "each of its 3 instances has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
+    )
+
+
+def test_one_instance_has_a_price_too_with_what_it_has_on_gpus() -> None:
+    memory = Memory(3 << 20, 5 << 20, 4 << 20, 0, {"0": 1 << 30, "1": 60 << 20})
+    facts = Facts("m", index=[READY], status={"processes": [stub(pid=4)]}, memory=memory)
+
+    assert find_all(facts)[-1].text == (
+        "its instance has 3 MiB of its own and 5 MiB in common (PSS 4 MiB), "
+        "1 GiB on GPU 0, 60 MiB on GPU 1"
+    )
 
 
 @pytest.mark.parametrize("kind", ["forks", "threads"])
 def test_instances_of_one_load_name_the_process_that_has_loaded_it(kind: str) -> None:
     template = {"role": "template", "model": "m", "version": 1, "pid": 9, "instances": kind}
     status = {"processes": [stub(pid=4), template]}
-    facts = Facts("m", index=[READY], status=status, memory=Memory(1 << 20, 2 << 20, 1 << 20))
+    facts = Facts("m", index=[READY], status=status, memory=Memory(1 << 20, 2 << 20, 2 << 20, 0))
 
     *_, finding = find_all(facts)
 
-    assert f"its 1 instance is of the {kind} of process 9" in finding.text
+    whose = {"forks": "each", "threads": "that"}[kind]
+    assert f"its 1 instance is of the {kind} of process 9; {whose} has 1 MiB" in finding.text
 
 
 def test_a_model_that_sleeps_and_its_memory_on_gpus_are_told() -> None:
