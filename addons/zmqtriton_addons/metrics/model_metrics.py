@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
 _KINDS = ("counter", "gauge", "histogram")
+_HEAD = "# HELP "
+_BEGIN = re.compile(f"^(?={_HEAD})", re.MULTILINE)
 
 
 def render(families: list[dict[str, Any]]) -> str:
@@ -20,6 +23,18 @@ def render(families: list[dict[str, Any]]) -> str:
             for series in family["series"]:
                 lines += histogram(name, series) if "counts" in series else _single(name, series)
     return "".join(f"{line}\n" for line in lines)
+
+
+def merge(page: str) -> str:
+    """Return the page with the lines of each family together, behind one head.
+
+    The server counts for some models by the names that an engine inside another model has.
+    """
+    families: dict[str, str] = {}
+    for text in _BEGIN.split(page):
+        name = text.split(" ", 3)[2] if text.startswith(_HEAD) else ""
+        families[name] = families[name] + text.split("\n", 2)[2] if name in families else text
+    return "".join(families.values())
 
 
 def head(name: str, text: str, kind: str) -> list[str]:

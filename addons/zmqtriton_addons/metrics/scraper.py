@@ -74,7 +74,9 @@ class Scraper:
                 own.render_models(all_series, status, self._busyness, self._use),
                 own.render_refusals(all_series),
                 latencies.render_request_times(all_series),
-                await services.render(self._of_services),
-                model_metrics.render(statistics.get("measures", [])),
+                model_metrics.merge(
+                    await services.render(self._of_services)
+                    + model_metrics.render(statistics.get("measures", []))
+                ),
             )
         )

@@ -62,6 +62,32 @@ class TritonPythonModel:
         text = pb_utils.Tensor("text_output", np.array([b"a"], dtype=object))
         return [pb_utils.InferenceResponse([text]) for _ in requests]
 """
+#: Has an engine that counts by itself.
+_ENGINE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from triton_python_backend_utils import MetricFamily
+
+GAUGE, COUNTER = MetricFamily.GAUGE, MetricFamily.COUNTER
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        labels = {"model_name": args["model_name"]}
+        self.metrics = []
+        for name, kind in (("num_requests_waiting", GAUGE), ("generation_tokens_total", COUNTER)):
+            family = MetricFamily(f"vllm:{name}", "Of the engine", kind)
+            metric = family.Metric(labels)
+            metric.increment(5)
+            self.metrics += family, metric
+
+    def execute(self, requests):
+        text = pb_utils.Tensor("text_output", np.array([b"a"], dtype=object))
+        return [pb_utils.InferenceResponse([text]) for _ in requests]
+"""
+_REPORTED = """
+parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }
+"""
 _MADE = "vllm:generation_tokens_total"
 
 
@@ -81,6 +107,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     held.write_text(f"GO = {str(server.scratch / 'go')!r}\n{_HELD}")
     config = CONFIG.replace("model_transaction_policy { decoupled: true }", "")
     (server.repository / "held" / "config.pbtxt").write_text(config)
+    engine = server.repository / "engine" / "1" / "model.py"
+    engine.parent.mkdir(parents=True)
+    engine.write_text(_ENGINE)
+    (server.repository / "engine" / "config.pbtxt").write_text(f"{config}{_REPORTED}")
     with server:
         yield server
 
@@ -142,6 +172,21 @@ def test_gateways_read_waiting_requests_use_and_adapters(server: Server) -> None
     text = server.metrics_text()
     assert 'running_lora_adapters="counting_lora_french,counting_lora_legal"' in text
     assert 1 == text.count("vllm:lora_requests_info{")
+
+
+def test_a_family_of_an_engine_and_of_other_models_has_one_head(server: Server) -> None:
+    stream(server, "plain")
+    eventually(lambda: sum_series(server, _MADE, model_name="plain") > 0, 60)
+
+    lines = server.metrics_text().splitlines()
+
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert sorted(set(names)) == sorted(names)
+    for name in (_MADE, "vllm:num_requests_waiting"):
+        places = [n for n, line in enumerate(lines) if line.startswith(f"{name}{{")]
+        assert f"# TYPE {name} " in lines[places[0] - 1]
+        assert list(range(places[0], places[-1] + 1)) == places
+        assert 5 == sum_series(server, name, model_name="engine")
 
 
 def test_other_models_have_no_series(server: Server) -> None:
