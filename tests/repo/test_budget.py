@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_030,
     "tests": 67_710,
-    "tests/addons": 33_240,
+    "tests/addons": 33_250,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
@@ -47,7 +47,7 @@ STATEMENTS = {
     f"{ADDONS}reloading": 120,
     f"{ADDONS}environments": 780,
     f"{ADDONS}generate": 400,
-    f"{ADDONS}metrics": 1_030,
+    f"{ADDONS}metrics": 1_040,
     f"{ADDONS}history": 300,
     f"{ADDONS}scaling": 340,
     "zmqtriton/embedded": 870,
