@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.server import Server
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -14,4 +15,4 @@ def server(running: Server) -> Iterator[Server]:
     """After each attack all processes are the same."""
     pids = running.pids()
     yield running
-    assert pids == running.pids()
+    eventually(lambda: pids == running.pids(), 60, f"{pids} are all that runs")

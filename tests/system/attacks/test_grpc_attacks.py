@@ -66,7 +66,7 @@ def server(running: Server) -> Iterator[Server]:
     peak = peak_mib(running)
     yield running
     be_served(running)
-    assert pids == running.pids()
+    eventually(lambda: pids == running.pids(), 60, f"{pids} are all that runs")
     assert peak_mib(running) <= peak + SLACK_MIB
     assert "Traceback" not in running.log_text()
 

@@ -53,13 +53,16 @@ def longest_turn(server: Server, role: str) -> dict[str, Any]:
 def test_a_loop_that_stands_is_told_with_its_place(server: Server, role: str) -> None:
     os.kill(server.pids()[role][-1], signal.SIGRTMIN)
 
-    eventually(lambda: longest_turn(server, role)["stood_s"] > 0.4, 60, f"{role} has stood")
+    # a busy machine may have it stand elsewhere before
+    place = "stand (sitecustomize.py:"
+    eventually(lambda: place in str(longest_turn(server, role)), 60, f"{role} has stood")
 
-    turn = longest_turn(server, role)
-    assert turn["place"].startswith("stand (sitecustomize.py:")
-    assert sum_series(server, "zmqtriton_loop_turn_seconds_max", process=role) > 0.4
+    assert longest_turn(server, role)["stood_s"] > 0.4
+    eventually(
+        lambda: sum_series(server, "zmqtriton_loop_turn_seconds_max", process=role) > 0.4, 60
+    )
     assert sum_series(server, "zmqtriton_loop_turn_seconds_count", process=role) >= 1
-    assert "a turn of the loop of zmqtriton" in server.log_text()
+    eventually(lambda: "a turn of the loop of zmqtriton" in server.log_text(), 60)
 
 
 def test_explain_doctor_and_the_page_name_the_process(server: Server) -> None:

@@ -184,7 +184,8 @@ def test_what_an_instance_says_is_its_own(threads: Server) -> None:
 
     names = ask_all(threads, "threads", code, 3)
 
-    eventually(lambda: all(f"logged by {name}" in threads.log_text() for name in names), 60)
+    said = [f"{what} {name}" for what in ("printed by", "thread of", "logged by") for name in names]
+    eventually(lambda: all(text in threads.log_text() for text in said), 60)
     for name in names:
         for text in ("printed by", "thread of"):
             lines = [x for x in threads.log_text().splitlines() if f'"{text} {name}"' in x]
@@ -192,7 +193,8 @@ def test_what_an_instance_says_is_its_own(threads: Server) -> None:
 
 
 def test_metrics_of_the_import_and_of_each_instance_are_counted(threads: Server) -> None:
-    before = metric(threads, 'of_import{made="import"}')
+    # what other tests have counted may not be on the page
+    before = float(ask(threads, "threads", "imported.value()"))
     ask_all(threads, "threads", "1", 3)  # and once more
 
     eventually(lambda: metric(threads, 'of_import{made="import"}') == before + 4, 60)
@@ -237,7 +239,13 @@ def test_stacks_are_those_of_each_instance(threads: Server) -> None:
             "self.name][-1]",
         )
         eventually(lambda: ask(threads, "threads", "'go' in seen") == "True", 60)
-        shown = ctl(threads, "stacks", "threads").output
+
+        def stacks() -> str:
+            """It waits for some seconds only."""
+            shown = ctl(threads, "stacks", "threads").output
+            return shown if "in execute" in shown else ""
+
+        shown = eventually(stacks, 60)
         ask(threads, "threads", "seen.update(go=1)")
     name = held.result()
 

@@ -76,10 +76,11 @@ def test_first_responses_are_timed_in_the_buckets_that_the_model_wants(server: S
         f'{_FIRST}_bucket{{{of},le="60000"}}': 1,
         f'{_FIRST}_bucket{{{of},le="+Inf"}}': 1,
     }
-    # Nineteen others came behind the first one, none sooner than 40 ms after the one before.
+    # Nineteen others came behind the first one, none sooner than 40 ms after the one before. A busy
+    # machine may count the first one late, but not by ten of them.
     duration = f"nv_inference_request_duration_us{{{of}}}"
     took_ms = (after[duration] - before[duration]) / 1000
-    assert 40 <= after[f"{_FIRST}_sum{{{of}}}"] < took_ms - 18 * 40
+    assert 40 <= after[f"{_FIRST}_sum{{{of}}}"] < took_ms - 9 * 40
     others = [k for k in after if k.startswith(f'{_FIRST}_bucket{{model="add_sub"')]
     assert [k.rpartition('le="')[2] for k in others] == [
         f'{bound}"}}' for bound in ("100", "500", "2000", "5000", "+Inf")
