@@ -50,22 +50,24 @@ def core_environment(copy: Path, site: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
 
+def command(arguments: list[str]) -> list[str]:
+    """Return the quick tests with more options of pytest, of which the last counts."""
+    quick = ["--quick", "-m", "not system and not triton and not gpu and not addons"]
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quick, *arguments]
+
+
 def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="zmqtriton-core-") as directory:
         copy, site = Path(directory, "core"), Path(directory, "site")
         copy.mkdir()
         site.mkdir()
         copy_core(copy)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        quick = ["--quick", "-m", "not system and not triton and not gpu and not addons"]
         environment = core_environment(copy, site)
         missing = [sys.executable, "-c", "import zmqtriton_addons"]
         if subprocess.run(missing, cwd=copy, env=environment, capture_output=True).returncode == 0:
             print("the add-ons are found although the copy has none", file=sys.stderr)
             return 2
-        return subprocess.run(
-            [*command, *(arguments or quick)], cwd=copy, env=environment
-        ).returncode
+        return subprocess.run(command(arguments), cwd=copy, env=environment).returncode
 
 
 if __name__ == "__main__":
