@@ -61,7 +61,8 @@ class FileTimes:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         rows = sorted(self._files.items(), key=lambda row: -row[1][2])
-        total = [("all files", [sum(column) for column in zip(*self._files.values(), strict=True)])]
+        columns = zip([0, 0.0, 0.0], *self._files.values(), strict=True)
+        total = [("all files", [sum(column) for column in columns])]
         terminalreporter.section("files by CPU")
         for name, (tests, seconds, cpu) in [*rows[: self._number or None], *total]:
             terminalreporter.line(f"{cpu:8.2f} s CPU {seconds:8.2f} s {tests:6.0f} tests  {name}")
