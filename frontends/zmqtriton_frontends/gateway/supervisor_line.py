@@ -60,6 +60,7 @@ class LoopWatch:
         self._reporting = None
 
     def close(self) -> None:
+        self._turns.end_watch()
         self._timer.cancel()
         if self._reporting is not None:
             self._reporting.cancel()

@@ -127,6 +127,7 @@ class LoopTurns:
         #: Where a turn was, by its begin.
         self._seen: Tuple[int, str] = (0, "")
         self._told_endless = 0
+        self._is_watched = True
         self.counts = [0] * (len(BOUNDS_S) + 1)
         self.sum_ns = 0
         #: The longest turns of this period and of the one before.
@@ -236,8 +237,12 @@ class LoopTurns:
         except RuntimeError as error:
             _log.info("long turns of the loop are told without their place: %s", error)
 
+    def end_watch(self) -> None:
+        """Have the watcher end soon: the loop goes on without it, or has ended."""
+        self._is_watched = False
+
     def _watch(self) -> None:
-        while True:
+        while self._is_watched:
             self.nap()
             self.look()
 

@@ -129,6 +129,7 @@ def test_a_turn_that_waits_for_a_processor_is_not_said_to_be_endless(
 
 
 def test_a_thread_looks_where_another_one_stands() -> None:
+    before = set(threading.enumerate())
     turns = LoopTurns()
     turns.watch()
 
@@ -140,6 +141,9 @@ def test_a_thread_looks_where_another_one_stands() -> None:
         return turns.longest.place if turns.longest else ""
 
     assert eventually(stand, 60).startswith("stand (")
+
+    turns.end_watch()
+    eventually(lambda: before >= set(threading.enumerate()), 30, "the thread has ended")
 
 
 def test_where_no_thread_can_begin_turns_are_told_without_a_place(
