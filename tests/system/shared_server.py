@@ -31,6 +31,7 @@ class SharedServer(Server):
         super().__init__(directory / "s", options=options)
         #: Where the log of this test, or of its file, begins.
         self._begin = 0
+        self._is_lent = False
 
     def log_text(self) -> str:
         """Return what was logged during this test, or during those of its file."""
@@ -59,12 +60,16 @@ class SharedServer(Server):
 
         status = self.returncode
         assert status is None, f"it ended with {status} while no test had it: {self.log_text()}"
+        is_first, self._is_lent = not self._is_lent, True
+        if is_first:  # a stub that was just starting may have written after the last test
+            self._remove(self._files())
         begin, files, processes = self._begin, self._files(), processes_now()
         self._begin += len(self.log_text())
         try:
             yield self
         finally:
             self._clear(files)
+            self._is_lent = not is_first
         # a stub that is just ending has no command line, and no role by it
         with suppress(AssertionError):
             eventually(lambda: processes == processes_now(), 60)
@@ -85,7 +90,11 @@ class SharedServer(Server):
             eventually(lambda: not any(map(self.stub_pids, names)), 60, "no stub of them is left")
         else:
             eventually(lambda: "stub" not in self.pids(), 60, "no stub is left")
-        for path in self._files() - files:
+        self._remove(self._files() - files)
+
+    @staticmethod
+    def _remove(paths: set[Path]) -> None:
+        for path in paths:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _files(self) -> set[Path]:
