@@ -12,7 +12,7 @@ import pytest
 
 from zmqtriton_addons.jobs import channel as channels
 from zmqtriton_addons.jobs import messages
-from zmqtriton_addons.jobs.channel import Channel
+from zmqtriton_addons.jobs.channel import Answer, Channel
 from zmqtriton_addons.jobs.messages import PART_BYTES, Document
 from zmqtriton_floor.errors import Unavailable
 
@@ -59,6 +59,10 @@ def run(path: Path, test: Callable[[Process, Channel], Coroutine[Any, Any, None]
     asyncio.run(all_of_it())
 
 
+async def read(answer: Answer) -> bytes:
+    return b"".join([part async for part in answer.parts()])
+
+
 def test_a_question_is_asked_again_if_the_process_dies(tmp_path: Path) -> None:
     async def test(process: Process, channel: Channel) -> None:
         assert 1 == (await channel.ask({"verb": "show"})).document["number"]
@@ -78,7 +82,7 @@ def test_bytes_go_on_where_the_process_died(tmp_path: Path) -> None:
 
         answer = await channel.ask({"verb": "file content"})
 
-        assert process.contents == b"".join([part async for part in answer.parts()])
+        assert process.contents == await read(answer)
         skips = [None, PART_BYTES, 2 * PART_BYTES]
         assert skips == [each.get("skip") for each in process.questions]
 
@@ -92,8 +96,7 @@ def test_bytes_end_with_an_error_where_the_next_process_has_others(tmp_path: Pat
         process.contents = b""  # a refusal: the file is gone
 
         with pytest.raises(Unavailable):
-            async for _ in answer.parts():
-                continue
+            await read(answer)
 
     run(tmp_path / "socket", test)
 
@@ -106,8 +109,7 @@ def test_bytes_that_no_process_has_are_not_asked_for_without_end(
         answer = await channel.ask({"verb": "file content"})
 
         with pytest.raises(EOFError):
-            async for _ in answer.parts():
-                continue
+            await read(answer)
 
     monkeypatch.setattr(channels, "_WITHIN_S", 0.5)
     run(tmp_path / "socket", test)
