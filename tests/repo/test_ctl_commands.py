@@ -122,3 +122,16 @@ def test_each_prints_documents_for_programs() -> None:
         for command in COMMANDS
         if not any("--output" in parameter.opts for parameter in BY_WORDS[command].params)
     }
+
+
+def test_each_option_of_seconds_tells_its_default_in_one_form() -> None:
+    options = {
+        (*words, option.opts[0]): option.help or ""
+        for words, command in click_commands(cli)
+        for option in command.params
+        if isinstance(option, click.Option) and option.metavar in ("S", "SECONDS")
+    }
+
+    assert ("wait", "--timeout") in options
+    form = re.compile(r"Seconds .*\. Default is (any time|[0-9.]+)\.")
+    assert [] == [words for words, text in options.items() if not form.fullmatch(text)]

@@ -16,7 +16,7 @@ _NAMES = {
     "loading": "shown_load",
     "output": "form_option print_document print_error print_note print_result with_format",
     "process_use": "format_bytes use_of_models",
-    "selecting": "MODEL CommandGroup",
+    "selecting": "MODEL CommandGroup seconds_option",
     "status": "describe_log needs_attention",
     "tables": "format_duration print_table shorten terminal_width",
 }
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         with_format,
     )
     from zmqtriton_addons.ctl.process_use import format_bytes, use_of_models
-    from zmqtriton_addons.ctl.selecting import MODEL, CommandGroup
+    from zmqtriton_addons.ctl.selecting import MODEL, CommandGroup, seconds_option
     from zmqtriton_addons.ctl.status import describe_log, needs_attention
     from zmqtriton_addons.ctl.tables import format_duration, print_table, shorten, terminal_width
 else:

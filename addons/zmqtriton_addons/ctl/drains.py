@@ -14,6 +14,7 @@ from zmqtriton_addons.ctl import (
     print_note,
     print_result,
     run_with_client,
+    seconds_option,
     with_format,
 )
 from zmqtriton_floor.errors import InternalError
@@ -33,18 +34,9 @@ _UNDER_WAY = frozenset({"draining", "ending"})
     type=click.Choice(["nothing", "unload", "restart", "stop"]),
     help="The next step. Default is nothing: it stays drained until `undrain`.",
 )
-@click.option(
-    "--within",
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds after which open requests are ended. Default is any time.",
-)
-@click.option(
-    "--quiet",
-    default=1.0,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds without a new request before it counts as drained. Default is 1.",
+@seconds_option("--within", text="Seconds after which open requests are ended.")
+@seconds_option(
+    "--quiet", default=1.0, text="Seconds without a new request before it counts as drained."
 )
 @with_format
 @click.pass_context

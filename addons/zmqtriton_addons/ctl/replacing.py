@@ -23,7 +23,13 @@ import click
 
 from zmqtriton import systemd
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
-from zmqtriton_addons.ctl import print_note, print_result, run_with_client, with_format
+from zmqtriton_addons.ctl import (
+    print_note,
+    print_result,
+    run_with_client,
+    seconds_option,
+    with_format,
+)
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_EVERY_S = 0.2
@@ -42,13 +48,7 @@ _ITS_LOG = "its log says why"
     metavar="PATH",
     help="The zmqtriton to start. Default is the running server's, in its newest state.",
 )
-@click.option(
-    "--timeout",
-    default=None,
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="How long the new server may take until it serves. Default is any time.",
-)
+@seconds_option("--timeout", text="Seconds that the new server may take until it serves.")
 @click.option(
     "--one-by-one",
     is_flag=True,

@@ -1,9 +1,10 @@
-"""The choice of a command, a server and a model on the command line; completed or corrected."""
+"""The choice of a command, a server, a model and a time; completed or corrected."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -15,6 +16,22 @@ from zmqtriton_floor.errors import ZmqTritonError, closest_match
 _OPTIONS = ("--server", "--runtime-directory")
 _THIS_MACHINE = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 _COMPLETE_WITHIN_S = 1.0
+
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+def seconds_option(
+    *names: str,
+    text: str,
+    default: float | None = None,
+    minimum: float = 0,
+    takes_zero: bool = True,
+) -> Callable[[_C], _C]:
+    """Return an option of seconds, whose help ends with its default."""
+    kind = click.FloatRange(minimum, min_open=not takes_zero)
+    usual = "any time" if default is None else f"{default:g}"
+    help_text = f"{text} Default is {usual}."
+    return click.option(*names, default=default, type=kind, metavar="S", help=help_text)
 
 
 class CommandGroup(click.Group):

@@ -24,6 +24,7 @@ from zmqtriton_addons.ctl import (
     print_document,
     print_table,
     run_with_client,
+    seconds_option,
     shorten,
     use_of_models,
     with_format,
@@ -139,12 +140,8 @@ def _mean_ms(nanoseconds: float, count: float) -> float | None:
     return nanoseconds / count / 1e6 if count > 0 else None
 
 
-_interval_option = click.option(
-    "--interval",
-    default=1.0,
-    type=click.FloatRange(0.1),
-    metavar="S",
-    help="Seconds between two looks; default is 1.",
+_interval_option = seconds_option(
+    "--interval", default=1.0, minimum=0.1, text="Seconds between two looks."
 )
 
 

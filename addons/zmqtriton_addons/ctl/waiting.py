@@ -10,7 +10,7 @@ import click
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
 from zmqtriton_addons.ctl.asking import exit_on_error, explain
 from zmqtriton_addons.ctl.output import print_result, with_format
-from zmqtriton_addons.ctl.selecting import MODEL
+from zmqtriton_addons.ctl.selecting import MODEL, seconds_option
 from zmqtriton_addons.ctl.status import needs_attention
 from zmqtriton_floor.errors import Unavailable
 
@@ -22,13 +22,7 @@ _MAX_NAMED = 10
 @click.command()
 @click.argument("model", type=MODEL, default="")
 @click.argument("version", type=click.IntRange(1), required=False)
-@click.option(
-    "--timeout",
-    default=60.0,
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="How long to wait; default is 60.",
-)
+@seconds_option("--timeout", default=60.0, text="Seconds to wait.")
 @with_format
 @click.pass_context
 def wait(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from zmqtriton.control_client import Client
-from zmqtriton_addons.ctl import MODEL
+from zmqtriton_addons.ctl import MODEL, seconds_option
 from zmqtriton_addons.ctl.http_service import HttpService, find_url, parse_headers
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest, model_path, prepare, read_json
 
@@ -46,12 +46,8 @@ _PARAMETERS = (
         "https.",
     ),
     click.option("--header", "-H", multiple=True, metavar="'NAME: VALUE'", help="Header to send."),
-    click.option(
-        "--timeout",
-        default=60.0,
-        type=click.FloatRange(0, min_open=True),
-        metavar="S",
-        help="Seconds that a request may take; default is 60.",
+    seconds_option(
+        "--timeout", default=60.0, takes_zero=False, text="Seconds that a request may take."
     ),
 )
 

@@ -19,6 +19,7 @@ from zmqtriton_addons.ctl import (
     print_error,
     print_note,
     print_table,
+    seconds_option,
     with_format,
 )
 from zmqtriton_addons.ctl.http_service import parse_headers
@@ -141,13 +142,12 @@ class Fleet(NamedTuple):
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME: VALUE", help="A header, such as a token."
 )
-@click.option(
+@seconds_option(
     "--timeout",
     "timeout_s",
     default=600.0,
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
-    help="Seconds that a server has for one answer, such as a load. Default is 600.",
+    takes_zero=False,
+    text="Seconds that a server has for one answer, such as a load.",
 )
 @click.pass_context
 def fleet(
@@ -243,7 +243,7 @@ def unload(chosen: Fleet, model: str, form: str) -> None:
 @fleet.command()
 @click.argument("model", default="")
 @click.option("--all", "is_all", is_flag=True, help="Drain it on several servers at once.")
-@click.option("--within", type=click.FloatRange(0), metavar="S", help="Seconds that it may take.")
+@seconds_option("--within", text="Seconds that it may take.")
 @with_format
 @click.pass_obj
 def drain(chosen: Fleet, model: str, is_all: bool, within: float | None, form: str) -> None:
@@ -263,19 +263,11 @@ def undrain(chosen: Fleet, model: str, form: str) -> None:
 @fleet.command()
 @click.argument("model")
 @click.option("--drain", "drains", is_flag=True, help="Drain it on each server before.")
-@click.option(
-    "--drain-within",
-    default=60.0,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds until it is loaded though clients still come. Default is 60.",
+@seconds_option(
+    "--drain-within", default=60.0, text="Seconds until it is loaded though clients still come."
 )
-@click.option(
-    "--ready-within",
-    default=300.0,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds until the model must be ready on a server. Default is 300.",
+@seconds_option(
+    "--ready-within", default=300.0, text="Seconds until the model must be ready on a server."
 )
 @with_format
 @click.pass_obj

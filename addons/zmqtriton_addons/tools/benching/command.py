@@ -21,6 +21,7 @@ from zmqtriton_addons.ctl import (
     print_note,
     print_table,
     run_with_client,
+    seconds_option,
 )
 from zmqtriton_addons.ctl.http_service import HttpService, RefusedRequest, find_address
 from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
@@ -99,13 +100,7 @@ def _parse_concurrency(
     metavar="R",
     help="Requests per second in all. Default is as fast as answers come.",
 )
-@click.option(
-    "--seconds",
-    default=5.0,
-    type=click.FloatRange(0.1),
-    metavar="S",
-    help="Seconds of each row. Default is 5.",
-)
+@seconds_option("--seconds", default=5.0, minimum=0.1, text="Seconds of each row.")
 @click.option(
     "--processes",
     default=1,
