@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,13 +47,16 @@ def test_gpus_are_read_again_and_again_until_there_is_no_driver(
             raise OSError("libnvidia-ml.so.1")
         return answer
 
+    def tells(figures: dict[str, Any]) -> bool:
+        return instances.of(os.getpid()) == figures
+
     monkeypatch.setattr(costs, "gpu_memory_of", read)
     monkeypatch.setattr(costs, "_pause", lambda _: turns.acquire())
     before = set(threading.enumerate())
     instances.watch_gpus(5.0)
     [thread] = set(threading.enumerate()) - before
     for figures in ({"gpu_bytes": {"0": 5}}, {}, {"gpu_bytes": {"1": 7}}):
-        eventually(lambda now=figures: instances.of(os.getpid()) == now, 30, str(figures))
+        eventually(partial(tells, figures), 30, str(figures))
         turns.release()
     thread.join(30)
 
