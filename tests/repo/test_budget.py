@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_030,
     "tests": 67_770,
-    "tests/addons": 33_250,
+    "tests/addons": 33_260,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
