@@ -30,7 +30,7 @@ TABLES: dict[str, dict[str, str]] = {
         "drain": "zmqtriton_addons.ctl.drains:drain",
         "env": "zmqtriton_addons.ctl.environments:env",
         "explain": "zmqtriton_addons.tools.explaining.command:explain",
-        "fleet": "zmqtriton_addons.fleet.ctl.command:fleet",
+        "fleet": "zmqtriton_addons.fleet.ctl:fleet",
         "infer": "zmqtriton_addons.ctl.inferring.command:infer",
         "jobs": "zmqtriton_addons.jobs.ctl:jobs",
         "load": "zmqtriton_addons.ctl.loading:load",
@@ -58,7 +58,7 @@ TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.http": {
         # the first, since others take its routes for others of the server
         "generate": "zmqtriton_addons.generate.extension:EXTENSION",
-        "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
+        "clouds": "zmqtriton_addons.web_apis.clouds:EXTENSION",
         "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
         "web_sockets": "zmqtriton_addons.web_sockets.extension:EXTENSION",
         "jobs": "zmqtriton_addons.jobs.extension:EXTENSION",
@@ -85,7 +85,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.features": {
         "canaries": "zmqtriton_addons.canaries.registry:CanaryRegistry",
-        "draining": "zmqtriton_addons.draining.draining:Draining",
+        "draining": "zmqtriton_addons.draining:Draining",
         "on_demand": "zmqtriton_addons.on_demand.on_demand:OnDemandLoader",
         "operations": "zmqtriton_addons.operations:Operations",
         "reload_calls": "zmqtriton_addons.reloading:ReloadCalls",
@@ -100,7 +100,7 @@ TABLES: dict[str, dict[str, str]] = {
         "affinity_problems": "zmqtriton_addons.affinity.problems:affinity_problems",
         "agent_check": "zmqtriton_addons.fleet.agent_check:AgentCheck",
         "control_groups": "zmqtriton_addons.control_groups:prepare_control_groups",
-        "division": "zmqtriton_addons.canaries.requests.division:division",
+        "division": "zmqtriton_addons.canaries.requests:division",
         "grpcio": "zmqtriton_addons.grpcio:Server",
         "history": "zmqtriton_addons.history.sampler:Sampler",
         "steps_of_models": "zmqtriton_addons.affinity.step:steps_of",

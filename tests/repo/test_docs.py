@@ -28,8 +28,9 @@ def _module(parts: list[str]) -> tuple[Path, list[str]] | None:
     for end in range(len(parts), 0, -1):
         for root in (*_ROOTS, "stub/zmqtriton_stub"):
             path = ROOT.joinpath(root, *parts[:end])
-            if path.with_suffix(".py").is_file():
-                return path.with_suffix(".py"), parts[end:]
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                if file.is_file():
+                    return file, parts[end:]
     return None
 
 

@@ -23,7 +23,7 @@ SHORT_WAY = (
     "zmqtriton/broker",
     "zmqtriton/embedded",
     "addons/zmqtriton_addons/door",
-    "addons/zmqtriton_addons/canaries/requests",
+    "addons/zmqtriton_addons/canaries/requests.py",
     "addons/zmqtriton_addons/web_apis/templates",
 )
 ASIDE = (
@@ -47,7 +47,8 @@ _FOR_LATER = re.compile(r"_?(?:last|seen|known|kept|cached|edition|newest)(?:_\w
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
     for root in SHORT_WAY:
-        for path in sorted((ROOT / root).rglob("*.py")):
+        place = ROOT / root
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
             if not set(ASIDE) & set(path.relative_to(ROOT / root).parts):
                 yield path, tree_of(path)
 
@@ -67,15 +68,16 @@ def _is_kept(target: ast.expr, value: ast.expr | None) -> bool:
 
 def keepers(path: Path, tree: ast.Module) -> Iterator[str]:
     """Return what may remember something, as `module.name`."""
+    module = path.parent.name if path.stem == "__init__" else path.stem
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and _CACHES & set(map(_named, node.decorator_list)):
-            yield f"{path.stem}.{node.name}"
+            yield f"{module}.{node.name}"
         elif isinstance(node, ast.Global):
-            yield from (f"{path.stem}.{name}" for name in node.names)
+            yield from (f"{module}.{name}" for name in node.names)
         elif isinstance(node, ast.ClassDef) and any(
             _is_kept(target, value) for target, value in _assignments(node)
         ):
-            yield f"{path.stem}.{node.name}"
+            yield f"{module}.{node.name}"
 
 
 def _assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:

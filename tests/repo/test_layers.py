@@ -81,7 +81,7 @@ FORBIDDEN_NAMES_IN_USE = {
 ONLY_IN = (
     (
         "msgpack",
-        {"zmqtriton_floor.wire", "zmqtriton_addons.door.headers"},
+        {"zmqtriton_floor.wire", "zmqtriton_addons.door.messages"},
         "the bytes on the wire are made in one file for each protocol",
     ),
     ("pickle", set[str](), "what is unpickled runs"),

@@ -167,7 +167,7 @@ HABITS = {
 HABITS_LEFT = {
     "a relative clause as the head": 262,
     "a preposition as the head": 179,
-    "nobody": 249,
+    "nobody": 248,
     "so many": 165,
 }
 _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")

@@ -40,7 +40,7 @@ ROOMS = (
             "machine/python_settings.py",
         ),
     ),
-    *(Room(name, f"addons/zmqtriton_addons/{name}", ("requests/",)) for name in FEATURES),
+    *(Room(name, f"addons/zmqtriton_addons/{name}", ("requests.py",)) for name in FEATURES),
     Room("entrance", "frontends/zmqtriton_frontends/entrance"),
     Room("gateway", "frontends/zmqtriton_frontends/gateway"),
     Room(

@@ -30,11 +30,25 @@ from zmqtriton.supervisor import (
     required_model_name,
     the_same,
 )
-from zmqtriton_addons.canaries import versions
-from zmqtriton_addons.canaries.canary import Canary, Phase
-from zmqtriton_addons.canaries.comparisons import CanaryTotals
+from zmqtriton_addons.canaries.canary import (
+    Canary,
+    CanaryTotals,
+    Phase,
+    has_left,
+    is_decoupled,
+    is_verdict,
+    keep_both,
+    keep_decision,
+    old_version_stays,
+    serving_versions,
+    stable_beside,
+    take_over,
+    why_not_copied,
+    why_not_serving,
+    why_unlike,
+)
+from zmqtriton_addons.canaries.judge import VersionCounts
 from zmqtriton_addons.canaries.settings import CANARY_SETTINGS, CanarySettings, parse_settings
-from zmqtriton_addons.canaries.version_counts import VersionCounts
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -88,7 +102,7 @@ class CanaryRegistry(Feature):
         """
         settings = parse_settings(values)
         model = self._models.get(name)
-        serving = versions.serving_versions(model) if model is not None else []
+        serving = serving_versions(model) if model is not None else []
         if model is None or not serving:
             raise NotFound(f"model '{name}' does not serve, so nothing can be tried beside it")
         last = self._canaries.get(name)
@@ -97,7 +111,7 @@ class CanaryRegistry(Feature):
             if last.is_undecided:
                 raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
             raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
-        stable = stable or versions.stable_beside(model, settings.version)
+        stable = stable or stable_beside(model, settings.version)
         if not stable:
             text = f"version {settings.version} of model '{name}' is the only one that serves"
             raise InvalidArgument(text)
@@ -119,7 +133,7 @@ class CanaryRegistry(Feature):
         canary = self._undecided(name)
         settings = canary.settings.changed(values)
         if canary.phase is Phase.RUNNING:
-            problem = versions.why_not_copied(self._models[name], canary.stable, settings)
+            problem = why_not_copied(self._models[name], canary.stable, settings)
             if problem:
                 raise InvalidArgument(problem)
         canary.settings = settings
@@ -180,7 +194,7 @@ class CanaryRegistry(Feature):
         if canary is None or canary.is_over:
             if settings is None:
                 return
-            serving = versions.serving_versions(self._models[name]) or blueprint.versions
+            serving = serving_versions(self._models[name]) or blueprint.versions
             others = [number for number in serving if number != settings.version]
             if not others:
                 return
@@ -233,13 +247,13 @@ class CanaryRegistry(Feature):
             if not model.is_loading:
                 self._try(canary, model)
         elif canary.phase is Phase.RUNNING:
-            problem = versions.why_not_serving(model, canary)
+            problem = why_not_serving(model, canary)
             if problem:
-                has_canary = canary.version in versions.serving_versions(model)
+                has_canary = canary.version in serving_versions(model)
                 phase = Phase.PROMOTING if has_canary else Phase.ABORTING
-                is_kept = versions.is_verdict(model, canary)
+                is_kept = is_verdict(model, canary)
                 self._decide(canary, phase, problem, is_kept=is_kept)
-        elif canary.model in self._leaving and versions.has_left(model, canary):
+        elif canary.model in self._leaving and has_left(model, canary):
             self._leaving.discard(canary.model)
             canary.end(self._plan.now_s)
             self._divide(canary)
@@ -251,8 +265,8 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
-        versions.take_over(canary, self._models[name])
-        versions.keep_both(self._models[name], canary)
+        take_over(canary, self._models[name])
+        keep_both(self._models[name], canary)
         self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
         self._divide(canary)
         return canary
@@ -265,11 +279,11 @@ class CanaryRegistry(Feature):
 
     def _try(self, canary: Canary, model: Model) -> None:
         """Give the canary its share, now that the load has ended."""
-        problem = versions.why_not_serving(model, canary) or versions.why_unlike(model, canary)
+        problem = why_not_serving(model, canary) or why_unlike(model, canary)
         if problem:
             self._fail(canary, problem)
             return
-        canary.is_decoupled = versions.is_decoupled(model, canary)
+        canary.is_decoupled = is_decoupled(model, canary)
         canary.begin(self._plan.now_s)
         self._plan.log(
             "I",
@@ -306,7 +320,7 @@ class CanaryRegistry(Feature):
             f"version {canary.version}, the canary of model '{canary.model}', is {result}: "
             f"{reason}",
         )
-        decisions = versions.keep_decision(self._models[canary.model], canary)
+        decisions = keep_decision(self._models[canary.model], canary)
         if is_kept:
             self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
         self._divide(canary, partial(self._release, canary))
@@ -316,7 +330,7 @@ class CanaryRegistry(Feature):
         self._leaving.add(canary.model)
         model = self._models[canary.model]
         version = model.versions.get(canary.leaving)
-        stays = versions.old_version_stays(model, canary)
+        stays = old_version_stays(model, canary)
         if canary.phase is Phase.ABORTING:
             self._last_executions.limit(canary)
         if version is not None and version.is_serving and not stays:
@@ -451,9 +465,7 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, Model]) -> Verbs
     def start_elsewhere(call: ControlCall) -> dict[str, Any]:
         # other versions may serve there
         model = models.get(_model_name(call))
-        stable = (
-            0 if model is None else versions.stable_beside(model, call.arguments.get("version"))
-        )
+        stable = 0 if model is None else stable_beside(model, call.arguments.get("version"))
         return {**call.arguments, "stable": stable}
 
     def take_comparisons(call: ControlCall) -> None:

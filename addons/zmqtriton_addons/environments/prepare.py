@@ -27,7 +27,7 @@ from zmqtriton.environments import (
     process_variables,
 )
 from zmqtriton.long_steps import Reporter, StepProgress
-from zmqtriton_addons.environments import programs
+from zmqtriton_addons.environments import interpreters
 from zmqtriton_addons.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
 from zmqtriton_addons.environments.interpreters import (
     Interpreter,
@@ -92,7 +92,7 @@ def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
 def _install_requirements(
     tree: Path, requirements: str, base: Interpreter, reporter: Reporter
 ) -> None:
-    uv = programs.find_uv()
+    uv = interpreters.find_uv()
     if uv is None:
         raise InternalError(
             f"Building an environment for {requirements} needs uv. Install it with: "
@@ -102,17 +102,17 @@ def _install_requirements(
     what = f"Building an environment for {requirements}"
     folder = os.path.dirname(requirements)
     venv = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", base.path]
-    programs.run([*venv, str(tree)], what, reporter, directory=folder)
+    interpreters.run([*venv, str(tree)], what, reporter, directory=folder)
     python = interpreter_path(str(tree))
     locked = os.path.join(folder, _LOCK_FILE)
     if requirements.endswith(".toml") and os.path.exists(locked):
         exported = str(tree / "exported-requirements.txt")
         command = [uv, "export", "--quiet", "--frozen", "--no-emit-project", "--no-dev"]
         command += ["--python", python, "--output-file", exported]
-        programs.run(command, what, reporter, directory=folder)
+        interpreters.run(command, what, reporter, directory=folder)
         requirements = exported
     install = ["--python", python, "--requirement", requirements]
-    programs.install_with_uv(uv, install, what, reporter, directory=folder)
+    interpreters.install_with_uv(uv, install, what, reporter, directory=folder)
 
 
 # ---------------------- the modules that stubs need and the model's Python lacks
@@ -207,7 +207,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
         f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: "
         f"{interpreter.path} -m pip install {' '.join(_projects(interpreter))}"
     )
-    if any(map(programs.is_unreachable, failures)):
+    if any(map(interpreters.is_unreachable, failures)):
         text += (
             "; no package index can be reached, and they were not installed in advance, which "
             "'zmqtriton-ctl env prepare' does where there is a network. UV_FIND_LINKS or "
@@ -224,17 +224,17 @@ def _installers(
     what = f"Installing {', '.join(projects)}"
     more: dict[str, Any] = {"directory": str(tree), "within_s": _TIMEOUT_S}
     wheels = ["--target", str(tree), "--only-binary", ":all:"]
-    uv = programs.find_uv()
+    uv = interpreters.find_uv()
     if uv is not None:
         arguments = ["--python", interpreter.path, *wheels, "--no-config", *projects]
-        yield partial(programs.install_with_uv, uv, arguments, what, reporter, **more)
+        yield partial(interpreters.install_with_uv, uv, arguments, what, reporter, **more)
         return
     for pip, tags in (
         ([interpreter.path, "-I", "-m", "pip"], []),
         ([SERVER_PYTHON, "-m", "pip"], _tags(interpreter)),
     ):
         command = [*pip, "install", *wheels, *_QUIETLY, *tags, *projects]
-        yield partial(programs.run, command, what, reporter, **more)
+        yield partial(interpreters.run, command, what, reporter, **more)
 
 
 def _tags(interpreter: Interpreter) -> list[str]:
@@ -352,7 +352,7 @@ def _run_conda_unpack(root: Path, reporter: Reporter) -> None:
     if not program.is_file():
         return
     environment = _environment_at(str(root))
-    programs.run(
+    interpreters.run(
         [environment.python, str(program)],
         f"Running {program}",
         reporter,

@@ -37,7 +37,7 @@ def _descriptions(gateway: Gateway) -> RouteDescriptions:
 
 async def _describe(gateway: Gateway, req: Request, document: dict[str, Any]) -> None:
     if is_on(gateway):
-        from zmqtriton_addons.routes.description import describe
+        from zmqtriton_addons.routes.forwarding import describe
 
         await describe(gateway, req, document)
 

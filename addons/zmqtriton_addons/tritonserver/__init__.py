@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from zmqtriton_addons.tritonserver.enums import (
+    AlreadyExistsError,
     DataType,
     DLDeviceType,
     InstanceGroupKind,
+    InternalError,
+    InvalidArgumentError,
     LogFormat,
     LogLevel,
     MemoryType,
@@ -14,19 +17,13 @@ from zmqtriton_addons.tritonserver.enums import (
     ModelBatchFlag,
     ModelControlMode,
     ModelTxnPropertyFlag,
-    RateLimitMode,
-)
-from zmqtriton_addons.tritonserver.errors import (
-    AlreadyExistsError,
-    InternalError,
-    InvalidArgumentError,
     NotFoundError,
+    RateLimitMode,
     TritonError,
     UnavailableError,
     UnknownError,
     UnsupportedError,
 )
-from zmqtriton_addons.tritonserver.memory import MemoryBuffer
 from zmqtriton_addons.tritonserver.metrics import Metric, MetricFamily
 from zmqtriton_addons.tritonserver.model import Model
 from zmqtriton_addons.tritonserver.options import (
@@ -34,14 +31,14 @@ from zmqtriton_addons.tritonserver.options import (
     Options,
     RateLimiterResource,
 )
-from zmqtriton_addons.tritonserver.requests import InferenceRequest
 from zmqtriton_addons.tritonserver.responses import (
     AsyncResponseIterator,
+    InferenceRequest,
     InferenceResponse,
     ResponseIterator,
 )
 from zmqtriton_addons.tritonserver.server import ModelDictionary, Server
-from zmqtriton_addons.tritonserver.tensor import Tensor
+from zmqtriton_addons.tritonserver.tensor import MemoryBuffer, Tensor
 
 __all__ = [
     "AlreadyExistsError",

@@ -10,8 +10,7 @@ import weakref
 from typing import Any
 
 from zmqtriton_addons.metrics.model_metrics import render
-from zmqtriton_addons.tritonserver.enums import MetricKind
-from zmqtriton_addons.tritonserver.errors import InvalidArgumentError, UnsupportedError
+from zmqtriton_addons.tritonserver.enums import InvalidArgumentError, MetricKind, UnsupportedError
 
 _lock = threading.Lock()
 

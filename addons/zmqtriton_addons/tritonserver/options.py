@@ -14,11 +14,12 @@ from zmqtriton.embedded import command_words
 from zmqtriton.options import OptionError, parse
 from zmqtriton_addons.tritonserver.enums import (
     InstanceGroupKind,
+    InvalidArgumentError,
     LogFormat,
     ModelControlMode,
     RateLimitMode,
+    UnsupportedError,
 )
-from zmqtriton_addons.tritonserver.errors import InvalidArgumentError, UnsupportedError
 from zmqtriton_addons.tritonserver.log_records import LogCallback
 
 uint = Annotated[int, "not negative"]

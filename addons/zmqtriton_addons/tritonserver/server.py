@@ -7,15 +7,15 @@ import time
 from typing import Any
 
 from zmqtriton_addons.tritonserver import metrics
-from zmqtriton_addons.tritonserver.enums import MetricFormat, ModelControlMode
-from zmqtriton_addons.tritonserver.errors import (
+from zmqtriton_addons.tritonserver.enums import (
     InvalidArgumentError,
+    MetricFormat,
+    ModelControlMode,
     UnavailableError,
     translation,
 )
-from zmqtriton_addons.tritonserver.model import Model
+from zmqtriton_addons.tritonserver.model import Model, RunningServer
 from zmqtriton_addons.tritonserver.options import Options, server_options
-from zmqtriton_addons.tritonserver.running import RunningServer
 
 _UNLOADED = (None, "UNAVAILABLE")
 

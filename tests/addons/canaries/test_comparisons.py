@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.canaries.comparisons import RESULTS, Comparisons
+from zmqtriton_addons.canaries.canary import RESULTS, Comparisons
 
 pytestmark = pytest.mark.row("L16")
 

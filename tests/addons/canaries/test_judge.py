@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from zmqtriton_addons.canaries.judge import Judge
+from zmqtriton_addons.canaries.judge import Judge, VersionCounts
 from zmqtriton_addons.canaries.settings import CanarySettings, LatencyMeasure
-from zmqtriton_addons.canaries.version_counts import VersionCounts
 
 SETTINGS = CanarySettings(
     2,

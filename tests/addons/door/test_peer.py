@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from zmqtriton_addons.door import headers
+from zmqtriton_addons.door import messages
 from zmqtriton_addons.door.process import peer, responses
 from zmqtriton_addons.door.process.peer import Asked, Peer
 from zmqtriton_addons.door.process.responses import Message
@@ -57,11 +57,11 @@ class World:
         self.peer.ask(Asked(number, size, begin))
 
     def answer(self, number: int, size: int = 10) -> None:
-        self.peer.answer(number, [headers.encode("answer", number, {}), bytes(size)])
+        self.peer.answer(number, [messages.encode("answer", number, {}), bytes(size)])
 
     def sent_headers(self) -> list[tuple[str, int, str]]:
         """Kind, id and text of what was sent."""
-        decoded = [headers.decode(message[0]) for message in self.sent]
+        decoded = [messages.decode(message[0]) for message in self.sent]
         return [(header.verb, header.id, header.fields.get("text", "")) for header in decoded]
 
 
@@ -185,7 +185,7 @@ async def test_large_answers_are_booked_until_they_are_written() -> None:
 @within_a_loop
 async def test_many_small_frames_are_booked_as_a_large_one_is() -> None:
     world = World()
-    message: Message = [headers.encode("response", 1, {}), *[bytes(16 << 10)] * 100]
+    message: Message = [messages.encode("response", 1, {}), *[bytes(16 << 10)] * 100]
     world.peer.answer(1, message)
 
     assert 100 * (16 << 10) == world.ledger.answers.held
@@ -211,7 +211,7 @@ async def test_a_stream_waits_until_its_client_reads() -> None:
     world.has_room = False
     world.answer(1)
     sending = asyncio.ensure_future(
-        world.peer.send([headers.encode("response", 2, {})], Arrivals())
+        world.peer.send([messages.encode("response", 2, {})], Arrivals())
     )
     await asyncio.sleep(0)
     assert world.peer.is_blocked
@@ -263,7 +263,7 @@ async def test_nothing_is_left_of_a_client_that_has_gone() -> None:
     world.has_room = False
     world.answer(0, 4 * MIB)
     sending = asyncio.ensure_future(
-        world.peer.send([headers.encode("response", 1, {})], Arrivals())
+        world.peer.send([messages.encode("response", 1, {})], Arrivals())
     )
     await asyncio.sleep(0)
 

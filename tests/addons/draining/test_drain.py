@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.draining.drain import (
+from zmqtriton_addons.draining.targets import (
     DRAIN_TRANSITIONS,
     Drain,
     DrainEvent,

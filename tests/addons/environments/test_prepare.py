@@ -26,7 +26,7 @@ from zmqtriton.environments.demand import (
     Environment,
     EnvironmentSpec,
 )
-from zmqtriton_addons.environments import interpreters, prepare, programs
+from zmqtriton_addons.environments import interpreters, prepare
 from zmqtriton_addons.environments.cache import EnvironmentCache
 from zmqtriton_addons.environments.prepare import build_environment, prepare_environment
 from zmqtriton_floor.errors import InternalError
@@ -234,7 +234,7 @@ def lacking(*modules: str, abi: str = "") -> interpreters.Interpreter:
 def test_a_python_like_the_servers_gets_copies_of_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     cache = EnvironmentCache(str(tmp_path))
 
     directory = Path(prepare.prepare_support_directory(lacking(), cache, Reports()))
@@ -251,13 +251,13 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = EnvironmentCache(str(tmp_path))
-    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     monkeypatch.setattr(prepare, "SERVER_PYTHON", "/no/python")
 
     with pytest.raises(InternalError) as without_pip:
         prepare.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
     fails = script(tmp_path / "uv", "#!/bin/sh\necho no route to host; exit 2\n")
-    monkeypatch.setattr(programs, "find_uv", lambda: fails)
+    monkeypatch.setattr(interpreters, "find_uv", lambda: fails)
     with pytest.raises(InternalError) as without_network:
         prepare.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
 
@@ -289,7 +289,7 @@ echo "$@" > "$tree/asked"
 def test_without_uv_the_environments_own_pip_supplies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     python = lacking(abi="cpython-399-other")._replace(path=script(tmp_path / "python", _PIP))
 
     directory = prepare.prepare_support_directory(
@@ -309,7 +309,7 @@ def test_without_uv_the_environments_own_pip_supplies(
 def test_without_uv_and_pip_the_servers_own_pip_supplies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abi: str, platform: str
 ) -> None:
-    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     monkeypatch.setattr(prepare, "SERVER_PYTHON", script(tmp_path / "server", _PIP))
     python = lacking(abi=abi)._replace(
         path=script(tmp_path / "python", '#!/bin/sh\ntouch "$5/half"; exit 1\n'), version=(3, 8, 18)
@@ -397,7 +397,7 @@ def test_without_a_network_and_a_cache_the_reason_says_what_helps(
     with package_index(tmp_path) as index:
         python = foreign_python(monkeypatch, index)
     if installer == "pip":
-        monkeypatch.setattr(programs, "find_uv", lambda: None)
+        monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     cache = EnvironmentCache(str(tmp_path / "cache"))
 
     with pytest.raises(InternalError) as refused:
@@ -463,7 +463,7 @@ def test_requirements_are_built_once_for_their_content(
     assert any("Building an environment for" in text for text in said.texts)
     assert ["V"] == [level for level, text in said.lines if "greeting==1.0" in text]
     assert any("greeting==1.0" in step.title for step in said.steps)
-    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(interpreters, "find_uv", lambda: None)
 
     again = build_environment(str(requirements), base, cache, said)
     (tmp_path / "bounds.txt").write_text("greeting>=2\n")
@@ -520,7 +520,9 @@ def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
         '[project]\nname = "model"\nversion = "1"\nrequires-python = ">=3.8"\n'
         'dependencies = ["greeting"]\n[tool.uv]\nno-index = true\nfind-links = ["wheels"]\n'
     )
-    programs.run([str(programs.find_uv()), "lock"], "lock", Reports(), directory=str(tmp_path))
+    interpreters.run(
+        [str(interpreters.find_uv()), "lock"], "lock", Reports(), directory=str(tmp_path)
+    )
     wheel(tmp_path / "wheels", "2.0")
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 

@@ -9,9 +9,8 @@ import pytest
 from tests.frontends.http_api.fakes import FakeGateway, room_for_all
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
-from zmqtriton_addons.generate.events import Events
 from zmqtriton_addons.generate.request import read
-from zmqtriton_addons.generate.response import Writer
+from zmqtriton_addons.generate.response import Events, Writer
 from zmqtriton_floor.errors import NotFound, Unavailable
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns

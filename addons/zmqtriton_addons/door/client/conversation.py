@@ -19,7 +19,7 @@ from typing import Any
 
 import zmq
 
-from zmqtriton_addons.door import headers, sockets
+from zmqtriton_addons.door import messages
 from zmqtriton_floor.errors import (
     BY_CODE,
     InternalError,
@@ -87,7 +87,7 @@ class Conversation:
             raise Unavailable(f"no server at '{path}': it is not a socket")
         self._path = path
         self._context = zmq.Context()
-        self._socket, self._monitor = sockets.open_client(self._context, path)
+        self._socket, self._monitor = messages.open_client(self._context, path)
         #: The server of this connection ends, or has ended.
         self._is_left = False
         self._numbers = itertools.count(1)
@@ -132,7 +132,7 @@ class Conversation:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
-        self._socket, self._monitor = sockets.open_client(self._context, self._path)
+        self._socket, self._monitor = messages.open_client(self._context, self._path)
         self._waits_ms = -1
         self._abandoned.clear()
         self._is_left = False
@@ -158,8 +158,8 @@ class Conversation:
 
     def _cancel_abandoned(self) -> None:
         while self._abandoned:
-            header = headers.encode("cancel", self._abandoned.popleft(), {})
-            sockets.send_frames(self._socket, [header], _COPIED_BYTES)
+            header = messages.encode("cancel", self._abandoned.popleft(), {})
+            messages.send_frames(self._socket, [header], _COPIED_BYTES)
 
     def _send(
         self, verb: str, number: int, fields: Mapping[str, Any], frames: Sequence[Any] = ()
@@ -169,13 +169,13 @@ class Conversation:
         if os.getpid() != self._pid:
             raise Unavailable("this process was forked from the one that is connected")
         try:
-            header = headers.encode(verb, number, fields)
+            header = messages.encode(verb, number, fields)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(f"the request cannot be sent: {error}") from None
         self._thread, self._is_sending = threading.get_ident(), True
         try:
             self._cancel_abandoned()
-            sockets.send_frames(self._socket, [header, *frames], _COPIED_BYTES)
+            messages.send_frames(self._socket, [header, *frames], _COPIED_BYTES)
         finally:
             self._is_sending = False
 
@@ -198,7 +198,7 @@ class Conversation:
             self._socket.setsockopt(zmq.RCVTIMEO, waits_ms)
             self._waits_ms = waits_ms
         try:
-            frames = sockets.await_frames(self._socket)
+            frames = messages.await_frames(self._socket)
         except zmq.Again:
             self._check_connection()
             return
@@ -234,7 +234,7 @@ class Conversation:
     def _drain(self) -> None:
         """Take all that is here."""
         while not self.is_closed:
-            frames = sockets.take_frames(self._socket)
+            frames = messages.take_frames(self._socket)
             if frames is None:
                 self._check_connection()
                 return
@@ -242,12 +242,12 @@ class Conversation:
 
     def _sort(self, frames: Sequence[Any]) -> None:
         try:
-            header = headers.decode(frames[0].buffer)
+            header = messages.decode(frames[0].buffer)
         except ZmqTritonError as error:
             self._fail_all(ProtocolError(f"the server's message does not decode: {error.text}"))
             return
         message = Message(header.verb, header.fields, frames[1:])
-        if header.id == headers.NO_ID:
+        if header.id == messages.NO_ID:
             self._fail_all(message.error)
             return
         self._is_left = self._is_left or bool(header.fields.get("leaving"))
@@ -261,7 +261,7 @@ class Conversation:
 
     def _check_connection(self) -> None:
         """Give up open requests if the connection has ended: nobody will answer them."""
-        while (event := sockets.connection_event(self._monitor)) is not None:
+        while (event := messages.connection_event(self._monitor)) is not None:
             has_begun, _ = event
             if not has_begun:
                 self._is_left = True

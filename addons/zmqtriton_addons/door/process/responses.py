@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton_addons.door import headers
+from zmqtriton_addons.door import messages
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import NO_MEMORY, InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
@@ -20,7 +20,7 @@ Message = list[bytes | memoryview]
 
 def answer(number: int, fields: Mapping[str, Any]) -> Message:
     """Return the answer to a verb that has one."""
-    return [headers.encode("answer", number, fields)]
+    return [messages.encode("answer", number, fields)]
 
 
 def response(
@@ -59,13 +59,13 @@ def response(
         fields["request_id"] = request_id
     if body.parameters:
         fields["parameters"] = body.parameters
-    frames[0] = headers.encode("response", number, fields)
+    frames[0] = messages.encode("response", number, fields)
     return frames
 
 
 def end(number: int) -> Message:
     """Return the end of a stream whose last response has gone already."""
-    return [headers.encode("end", number, {})]
+    return [messages.encode("end", number, {})]
 
 
 def error(number: int, problem: ZmqTritonError, *, is_final: bool = True) -> Message:
@@ -76,15 +76,15 @@ def error(number: int, problem: ZmqTritonError, *, is_final: bool = True) -> Mes
         "text": problem.text,
         "final": is_final,
     }
-    return [headers.encode("error", number, fields)]
+    return [messages.encode("error", number, fields)]
 
 
 def leaving(message: Message) -> Message:
     """Return a final message that also says that the server stops."""
-    if len(message[0]) > headers.MAX_HEADER_BYTES:
+    if len(message[0]) > messages.MAX_HEADER_BYTES:
         return message
-    _, number, fields = header = headers.decode(message[0])
-    return [headers.encode(header.verb, number, {**fields, "leaving": True}), *message[1:]]
+    _, number, fields = header = messages.decode(message[0])
+    return [messages.encode(header.verb, number, {**fields, "leaving": True}), *message[1:]]
 
 
 def failure(verb: str, problem: BaseException) -> ZmqTritonError:

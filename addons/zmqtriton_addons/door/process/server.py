@@ -19,8 +19,8 @@ from typing import Any
 
 import zmq
 
-from zmqtriton_addons.door import headers, sockets
-from zmqtriton_addons.door.process import infer_request, responses
+from zmqtriton_addons.door import messages
+from zmqtriton_addons.door.process import inference, responses
 from zmqtriton_addons.door.process.control import Control, ControlExchange, Verb
 from zmqtriton_addons.door.process.fields import Fields
 from zmqtriton_addons.door.process.inference import DoorInference
@@ -85,11 +85,11 @@ class DoorServer(Service):
         listener = self._listener
         self._path = path = str(listener.getsockname())
         listener.listen(socket.SOMAXCONN)
-        self._socket, self._monitor = sockets.open_server(
+        self._socket, self._monitor = messages.open_server(
             self._context,
             path,
             listener.detach(),
-            headers.MAX_FRAME_BYTES,
+            messages.MAX_FRAME_BYTES,
             (_UNREAD, _AHEAD),
         )
         for watched in (self._socket, self._monitor):
@@ -136,7 +136,7 @@ class DoorServer(Service):
         left = _MAX_A_TURN
         while left and zmq_sockets.has_input(self._socket):
             left -= 1
-            frames = sockets.take_frames(self._socket)
+            frames = messages.take_frames(self._socket)
             if frames is None:
                 break
             try:
@@ -162,7 +162,7 @@ class DoorServer(Service):
 
     def _hear(self) -> None:
         """Hear of connections that have begun and ended."""
-        while (event := sockets.connection_event(self._monitor)) is not None:
+        while (event := messages.connection_event(self._monitor)) is not None:
             has_begun, descriptor = event
             identity = self._connections.pop(descriptor, b"")
             if identity:
@@ -180,7 +180,7 @@ class DoorServer(Service):
     def _put(self, identity: bytes, message: Message) -> bool:
         self._read_soon()
         try:
-            sockets.send_frames(self._socket, [identity, *message], COPIED_BYTES)
+            messages.send_frames(self._socket, [identity, *message], COPIED_BYTES)
         except zmq.Again:
             self._blocked[self._peers[identity][0]] = None
             return False
@@ -206,7 +206,7 @@ class DoorServer(Service):
         if entry is not None:
             return entry[0]
         self._hear()
-        descriptor = sockets.descriptor_of(frame)
+        descriptor = messages.descriptor_of(frame)
         if descriptor not in self._connections:
             if descriptor < 0:
                 self._turn_away(identity)
@@ -223,10 +223,10 @@ class DoorServer(Service):
     def _turn_away(self, identity: bytes) -> None:
         """Refuse a client whose end would not be noticed."""
         refusal = Unsupported("a client of the door must speak ZMTP 3, as libzmq 4 does")
-        message = responses.error(headers.NO_ID, refusal)
+        message = responses.error(messages.NO_ID, refusal)
         self._read_soon()
         with suppress(zmq.ZMQError):  # it does not read that either
-            sockets.send_frames(self._socket, [identity, *message], COPIED_BYTES)
+            messages.send_frames(self._socket, [identity, *message], COPIED_BYTES)
 
     def _remove(self, identity: bytes) -> None:
         peer, _ = self._peers.pop(identity, (None, 0))
@@ -244,18 +244,18 @@ class DoorServer(Service):
         if peer is None:
             return
         self._asked_s = self._loop.time()
-        number = headers.NO_ID
+        number = messages.NO_ID
         try:
-            header = headers.decode(frames[1].buffer)
+            header = messages.decode(frames[1].buffer)
             number = header.id
             if identity[0] != _OWN_ID:
                 raise InvalidArgument("a client must not choose its routing id")
             self._follow(peer, header, frames[2:])
         except ZmqTritonError as error:
-            number = error.id if isinstance(error, headers.BadHeader) else number
-            peer.answer(headers.NO_ID, responses.error(number, error))
+            number = error.id if isinstance(error, messages.BadHeader) else number
+            peer.answer(messages.NO_ID, responses.error(number, error))
 
-    def _follow(self, peer: Peer, header: headers.Header, frames: Sequence[Any]) -> None:
+    def _follow(self, peer: Peer, header: messages.Header, frames: Sequence[Any]) -> None:
         verb, number, document = header
         if not number:
             raise InvalidArgument("the id of a request must be an integer from 1")
@@ -269,8 +269,8 @@ class DoorServer(Service):
             fields.check_known()
             peer.grant(number, responses)
             return
-        if len(frames) > headers.MAX_FRAMES:
-            raise InvalidArgument(f"a message cannot have more than {headers.MAX_FRAMES} frames")
+        if len(frames) > messages.MAX_FRAMES:
+            raise InvalidArgument(f"a message cannot have more than {messages.MAX_FRAMES} frames")
         begin = self._beginning(peer, verb, number, document, frames)
         peer.ask(Asked(number, sum(map(len, frames)), begin))
 
@@ -286,7 +286,7 @@ class DoorServer(Service):
         fields = Fields(document, verb, peer.user)
 
         def infer() -> Exchange:
-            request = infer_request.read(fields, frames)
+            request = inference.read(fields, frames)
             exchange = DoorInference(self._entrance, peer, number, request)
             exchange.begin()
             return exchange

@@ -14,7 +14,7 @@ from zmqtriton_addons.ctl import exit_on_error
 from zmqtriton_addons.ctl.http_service import parse_headers
 from zmqtriton_addons.fleet.proxies import envoy, haproxy
 from zmqtriton_addons.fleet.proxies.following import Follower, Target, serve_receiver
-from zmqtriton_addons.fleet.proxies.haproxy_commands import HaproxyCommands
+from zmqtriton_addons.fleet.proxies.haproxy import HaproxyCommands
 from zmqtriton_addons.fleet.proxies.layout import Layout, is_plain, split_address
 from zmqtriton_addons.fleet.servers import sources
 from zmqtriton_addons.fleet.servers.nodes import Node

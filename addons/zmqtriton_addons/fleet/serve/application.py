@@ -11,8 +11,14 @@ from typing import Any
 import yaml
 from ray import serve
 
-from zmqtriton_addons.fleet.serve.configuration import deployment_options, ingress_config
-from zmqtriton_addons.fleet.serve.groups import INGRESS, FleetFile, Group, parse_fleet
+from zmqtriton_addons.fleet.serve.groups import (
+    INGRESS,
+    FleetFile,
+    Group,
+    deployment_options,
+    ingress_config,
+    parse_fleet,
+)
 from zmqtriton_addons.fleet.serve.ingress import Ingress
 from zmqtriton_addons.fleet.serve.replica import ServerReplica
 from zmqtriton_addons.fleet.serve.server_options import server_options

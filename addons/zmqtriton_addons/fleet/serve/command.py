@@ -50,7 +50,7 @@ def _run(verb: str, file: Path, address: str) -> int:
     try:
         # only now: they are an extra, and take a second
         from zmqtriton_addons.fleet.serve.application import read_fleet
-        from zmqtriton_addons.fleet.serve.configuration import serve_config
+        from zmqtriton_addons.fleet.serve.groups import serve_config
     except ImportError:
         raise NotFound("Ray Serve is not installed here: pip install 'ray[serve]'") from None
     fleet = read_fleet(file)

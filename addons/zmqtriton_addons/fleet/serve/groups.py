@@ -1,11 +1,13 @@
-"""The file of a fleet: groups of models, and the servers of each. Does no I/O.
+"""The file of a fleet: groups of models, the servers of each, and what Ray Serve makes of it.
 
-A group is a deployment of Ray Serve, and each of its replicas is a server. The models and the
-number of replicas may change while they run; a change of anything else replaces the servers.
+A group is a deployment of Ray Serve, and each of its replicas is a server. Serve changes numbers of
+replicas and the models in `user_config` while they run; a change of anything else, in `args` of the
+application, replaces the servers. Does no I/O.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -31,6 +33,24 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]i)?B?")
 _UNITS = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 #: Fields whose change replaces the servers; with `models`, as far as these are named at all.
 _OF_SERVERS = {"model_repository", "options", "headers", "drain_within_s"}
+#: The name of the metric that replicas report.
+DEMAND = "zmqtriton_demand"
+#: Requests that may wait for each ready instance.
+_WAITING = 4.0
+#: The demand that each server should have: room for what comes before another one is there.
+_TARGET = 2 / 3
+#: Serve adds servers after this time of too much demand, and takes them away after that of too
+#: little, since a start costs more than some idle time.
+DELAYS = {"upscale_delay_s": 10.0, "downscale_delay_s": 120.0}
+_APPLICATION = "zmqtriton.ray:app"
+_SERVICER = "zmqtriton.ray:add_servicer"
+#: A server that hangs is asked so often, and each question has so long: three in a row without an
+#: answer are 30 s at most, and Serve replaces it.
+_HEALTH = {"health_check_period_s": 2.0, "health_check_timeout_s": 8.0}
+#: Servers queue requests themselves, by their models' settings.
+_MOST_ONGOING = 1000
+_MARGIN_S = 15.0
+_POLICY = "zmqtriton_addons.fleet.serve.groups:decide"
 
 
 def _check_name(name: str) -> str:
@@ -134,3 +154,75 @@ def choose_group(groups: Mapping[str, Sequence[str] | None], model: str) -> str 
     named = (name for name, models in groups.items() if models is not None and model in models)
     other = (name for name, models in groups.items() if models is None)
     return next(named, None) or next(other, None)
+
+
+def demand_of(figures: Mapping[str, Any]) -> float:
+    """Return the demand of a server from its answer to /v2/load."""
+    instances = sum(int(entry["instances"]["ready"]) for entry in figures.get("models", ()))
+    waiting = float(figures.get("queued", 0)) / max(1, instances) / _WAITING
+    return float(figures.get("utilization", 0.0)) + waiting
+
+
+def wished_servers(demands: Sequence[float], servers: int) -> int:
+    """Return how many servers the demand on so many needs; servers without a report are as busy."""
+    mean = sum(demands) / len(demands)
+    return max(1, math.ceil(mean * servers / _TARGET - 1e-9))
+
+
+def decide(context: Any) -> tuple[int, dict[str, Any]]:
+    """Return the number of replicas: a policy of Ray Serve's autoscaling."""
+    metrics = context.aggregated_metrics or {}
+    demands = list(metrics.get(DEMAND, {}).values())
+    if not demands:
+        return context.target_num_replicas, {}
+    # those that still start carry none of it
+    return wished_servers(demands, len(context.running_replicas)), {}
+
+
+def serve_config(fleet: FleetFile) -> dict[str, Any]:
+    """Return the document that `serve deploy` takes."""
+    deployments = [{"name": name, **_changeable(group)} for name, group in fleet.groups.items()]
+    if len(fleet.groups) > 1:
+        deployments.append({"name": INGRESS, "user_config": ingress_config(fleet)})
+    application = {
+        "name": fleet.name,
+        "route_prefix": "/",
+        "import_path": _APPLICATION,
+        "args": {"groups": {name: group.server() for name, group in fleet.groups.items()}},
+        "deployments": deployments,
+    }
+    grpc_options = {"grpc_servicer_functions": [_SERVICER], **fleet.serve.get("grpc_options", {})}
+    return {**fleet.serve, "grpc_options": grpc_options, "applications": [application]}
+
+
+def deployment_options(group: Group, stop_within_s: float) -> dict[str, Any]:
+    """Return the options of a group's deployment."""
+    return {
+        **_changeable(group),
+        **_HEALTH,
+        "max_ongoing_requests": _MOST_ONGOING,
+        "graceful_shutdown_timeout_s": stop_within_s + _MARGIN_S,
+    }
+
+
+def ingress_config(fleet: FleetFile) -> dict[str, Any]:
+    groups = fleet.groups.items()
+    return {"groups": {name: None if g.models is None else list(g.models) for name, g in groups}}
+
+
+def _changeable(group: Group) -> dict[str, Any]:
+    resources: dict[str, Any] = {"num_cpus": group.cpus, "num_gpus": group.gpus}
+    if group.memory:
+        resources["memory"] = group.memory
+    options = {"user_config": {"models": group.models}, "ray_actor_options": resources}
+    if group.max_replicas in (None, group.min_replicas):
+        return {**options, "num_replicas": group.min_replicas}
+    return {
+        **options,
+        "autoscaling_config": {
+            "min_replicas": group.min_replicas,
+            "max_replicas": group.max_replicas,
+            "policy": {"policy_function": _POLICY},
+            **DELAYS,
+        },
+    }

@@ -15,7 +15,7 @@ from ray import serve
 
 from zmqtriton.control_client import NoServerError
 from zmqtriton_addons.ctl.http_service import HttpService
-from zmqtriton_addons.fleet.serve import register, scaling
+from zmqtriton_addons.fleet.serve import groups, register
 from zmqtriton_addons.fleet.serve.groups import Models, change_of
 from zmqtriton_addons.fleet.serve.ingress import Entrance
 from zmqtriton_addons.fleet.serve.owned_server import OwnedServer
@@ -97,7 +97,7 @@ class ServerReplica(Relay, Entrance):
     async def record_autoscaling_stats(self) -> dict[str, float]:
         service = HttpService(self.node.url, self._headers, _ANSWER_WITHIN_S)
         figures = await asyncio.to_thread(lambda: service.request("/v2/load").json())
-        return {scaling.DEMAND: scaling.demand_of(figures)}
+        return {groups.DEMAND: groups.demand_of(figures)}
 
     def __del__(self) -> None:
         """Drain the server and stop it: Serve calls this when it ends the replica in order."""

@@ -21,8 +21,7 @@ from zmqtriton.environments import (
     EnvironmentSpec,
     resolve_environment,
 )
-from zmqtriton_addons.environments.interpreters import candidate_paths, not_found_text
-from zmqtriton_addons.environments.programs import find_uv
+from zmqtriton_addons.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_addons.environments.unpack import check_archive
 from zmqtriton_addons.tools.checking.findings import Findings, warning
 from zmqtriton_floor.errors import ZmqTritonError

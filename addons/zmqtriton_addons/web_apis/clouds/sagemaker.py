@@ -6,16 +6,17 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton_addons.web_apis.clouds.redirection import (
+from zmqtriton_addons.web_apis.clouds.target_models import (
+    TARGET_MODEL,
     Scope,
     Target,
+    TargetModels,
     answer,
     header,
     pass_on,
     refuse,
     with_length_in_type,
 )
-from zmqtriton_addons.web_apis.clouds.target_models import TARGET_MODEL, TargetModels
 from zmqtriton_floor.access.token_file import INFER
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton_addons.web_apis.clouds.redirection import (
+from zmqtriton_addons.web_apis.clouds.target_models import (
     Scope,
     Target,
     answer,

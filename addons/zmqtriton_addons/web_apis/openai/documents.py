@@ -10,13 +10,15 @@ from typing import Any
 import orjson
 
 from zmqtriton_addons.web_apis.openai import problems
-from zmqtriton_addons.web_apis.openai.choices import Addition, Choice, Choices
-from zmqtriton_addons.web_apis.openai.logprobs import (
+from zmqtriton_addons.web_apis.openai.call_text import CallPart
+from zmqtriton_addons.web_apis.openai.choices import (
+    Addition,
+    Choice,
+    Choices,
     TokenLogprob,
     chat_document,
     completion_document,
 )
-from zmqtriton_addons.web_apis.openai.tools.call_text import CallPart
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: The end of every stream that has not failed.

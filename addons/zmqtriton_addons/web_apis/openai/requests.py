@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.web_apis.openai import fields as read
-from zmqtriton_addons.web_apis.openai.formats.request import ANY_TEXT, Format, read_format
+from zmqtriton_addons.web_apis.openai.formats import ANY_TEXT, Format, read_format
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.tools.request import NO_TOOLS, Tools, read_tools
+from zmqtriton_addons.web_apis.openai.tools import NO_TOOLS, Tools, read_tools
 
 #: Choices of one request, for all of its prompts together.
 MAX_CHOICES = 128

@@ -6,15 +6,19 @@ client goes away, the connection cancels the task, and that cancels the requests
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import falcon.asgi
+import orjson
 
-from zmqtriton_addons.generate.events import Events
-from zmqtriton_addons.web_apis.openai import abilities, requests
+from zmqtriton_addons.generate.response import Events
+from zmqtriton_addons.web_apis.openai import request_tensors, requests
 from zmqtriton_addons.web_apis.openai.calls import Calls, together
 from zmqtriton_addons.web_apis.openai.choices import ChoiceRules, Choices
 from zmqtriton_addons.web_apis.openai.documents import (
@@ -22,14 +26,13 @@ from zmqtriton_addons.web_apis.openai.documents import (
     ChatCompletion,
     Completion,
 )
-from zmqtriton_addons.web_apis.openai.problems import UnfitAnswer
-from zmqtriton_addons.web_apis.openai.prompts import prompt_of
+from zmqtriton_addons.web_apis.openai.problems import RefusedField, UnfitAnswer
 from zmqtriton_addons.web_apis.openai.request_tensors import text_body
 from zmqtriton_addons.web_apis.openai.requests import TextRequest
-from zmqtriton_addons.web_apis.openai.responses.documents import Response
-from zmqtriton_addons.web_apis.openai.responses.request import read_response
-from zmqtriton_addons.web_apis.openai.tensor_names import names_of
-from zmqtriton_addons.web_apis.templates.children import Children
+from zmqtriton_addons.web_apis.openai.responses import Response, read_response
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames, names_of
+from zmqtriton_addons.web_apis.templates import RefusedChatError
+from zmqtriton_addons.web_apis.templates.children import Children, request_of
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway, StreamItem
@@ -39,6 +42,99 @@ from zmqtriton_frontends.inference import now_ns
 
 #: The texts of an answer that is given as a whole take room in steps.
 _STEP_BYTES = 64 << 10
+Documents = Sequence[dict[str, Any]]
+
+#: A long chat delays other chats only.
+_lane = ThreadPoolExecutor(1, "chat-prompts")
+#: Without a template they need no thread.
+_FEW_MESSAGES = 256
+_VARIABLES = "openai_chat_template_variables"
+#: The user that a model chooses for its processes.
+_USER = "stub_user"
+
+
+async def prompt_of(
+    messages: Documents,
+    tools: Documents,
+    names: TensorNames,
+    template: str,
+    children: Children,
+) -> str:
+    """Return the prompt for a model; its messages as JSON if it takes these.
+
+    Raises RefusedField, and what Children.render raises.
+    """
+    loop = asyncio.get_running_loop()
+    if names.messages is not None or not template:
+        if len(messages) <= _FEW_MESSAGES:
+            return _prompt(messages, names)
+        return await loop.run_in_executor(_lane, _prompt, messages, names)
+    request = await loop.run_in_executor(_lane, _request, messages, tools, names, template)
+    try:
+        return await children.render(names.model, names.value(_USER), request)
+    except RefusedChatError as error:
+        raise RefusedField(str(error), "messages") from None
+
+
+def _prompt(messages: Documents, names: TensorNames) -> str:
+    if names.messages is not None:
+        return orjson.dumps(messages).decode()
+    return plain_prompt(with_texts(messages))
+
+
+def _request(messages: Documents, tools: Documents, names: TensorNames, template: str) -> bytes:
+    variables = names.value(_VARIABLES)
+    return request_of(names.model, template, _for_template(messages), variables, tools)
+
+
+def plain_prompt(messages: Documents) -> str:
+    """Return a line for each message, with its role, and the beginning of the answer."""
+    lines = [f"{message['role']}: {message['content']}" for message in messages]
+    return "\n".join([*lines, "assistant:"])
+
+
+def with_texts(messages: Documents) -> list[dict[str, Any]]:
+    """Return the messages with their contents as one text each.
+
+    Raises RefusedField for contents that are no text.
+    """
+    return [
+        {**message, "content": _content(message.get("content"), position)}
+        for position, message in enumerate(messages)
+    ]
+
+
+def _content(content: Any, position: int) -> str:
+    if not isinstance(content, list):
+        return content or ""
+    texts = []
+    for part in content:
+        is_text = type(part) is dict and part.get("type") == "text"
+        if not is_text or type(part.get("text")) is not str:
+            field = f"messages[{position}].content"
+            raise RefusedField(f"'{field}' may have parts of type 'text' only", field)
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+def _for_template(messages: Documents) -> list[dict[str, Any]]:
+    """Return the messages as templates expect them: with the arguments of calls as objects."""
+    copies = with_texts(messages)
+    for message in copies:
+        if calls := message.get("tool_calls"):
+            message["tool_calls"] = [_with_arguments(call) for call in calls]
+    return copies
+
+
+def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if type(function) is not dict or type(function.get("arguments")) is not str:
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except (ValueError, RecursionError):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 class _Exchange(NamedTuple):
@@ -121,7 +217,7 @@ class Texts:
         model, adapter = await self._calls.find_adapted(req, request.model)
         names = names_of(model)
         request = request._replace(adapter=adapter)
-        abilities.check(request, names)
+        request_tensors.check(request, names)
         prompt = await prompt_of(
             request.messages or [],
             request.tools.documents,
@@ -220,7 +316,7 @@ class Texts:
             limit=request.choices,
             has_echo=request.has_echo,
             are_kept=request.format.is_checked or not request.is_streamed,
-            new_reader=abilities.call_reader(request, names),
+            new_reader=request_tensors.call_reader(request, names),
             are_calls_a_reason=not request.tools.is_forced,
             is_parallel=request.tools.is_parallel,
             logprobs=request.logprobs,

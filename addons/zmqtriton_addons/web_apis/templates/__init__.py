@@ -1,1 +1,107 @@
-"""Templates of chats, which come with models and run in processes that can be ended."""
+"""Templates of chats, in Jinja, as they come with language models: a chat becomes a prompt.
+
+They run in a sandbox, which keeps them from everything but their arguments; how long they take is
+up to them, so they run in processes (`__main__.py`) that `children.py` starts and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import lru_cache
+from typing import Any
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
+
+#: Templates that are kept compiled.
+_MAX_TEMPLATES = 64
+
+
+#: A prompt may have so many bytes.
+MAX_BYTES = 64 << 20
+#: Requests and answers begin with their length.
+LENGTH_BYTES = 4
+#: What came of a request; an answer begins with its number.
+OUTCOMES = ("prompt", "messages", "internal", "InvalidArgument", "Unsupported")
+#: What a process says first, when it can render.
+READY = b"ready\n"
+
+
+class RefusedChatError(Exception):
+    """Raised if a template does not take the messages."""
+
+
+class _Refused(Exception):
+    """Raised by a template that does not take the messages."""
+
+
+def render(
+    model: str,
+    text: str,
+    messages: list[dict[str, Any]],
+    variables: str,
+    tools: list[dict[str, Any]] | None = None,
+) -> str:
+    """Return the prompt that a template makes of a chat; `variables` is a JSON object, or "".
+
+    Raises Unsupported without Jinja, InternalError for a template that is none, InvalidArgument for
+    variables that are none, RefusedChatError if it fails for these messages, MemoryError.
+    """
+    template = _compile(model, text)
+    values = {**_variables(model, variables), "messages": messages, "add_generation_prompt": True}
+    if tools:
+        values["tools"] = tools
+    try:
+        return str(template.render(values))
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it is about these messages
+        raise RefusedChatError(
+            f"the chat template of model '{model}' does not take these messages: {error}"
+        ) from None
+
+
+@lru_cache(_MAX_TEMPLATES)
+def _compile(model: str, text: str) -> Any:
+    try:
+        import jinja2
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise Unsupported(
+            f"model '{model}' has a chat template, which needs Jinja: pip install jinja2"
+        ) from None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    # as in transformers, for which such templates are written
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = time.strftime
+    environment.globals.update(bos_token="", eos_token="", tools=None)
+    try:
+        return environment.from_string(text)
+    except jinja2.TemplateSyntaxError as error:
+        raise InternalError(
+            f"the chat template of model '{model}' has an error in line {error.lineno}: "
+            f"{error.message}"
+        ) from None
+
+
+def _variables(model: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument(
+            f"the parameter openai_chat_template_variables of model '{model}' is no JSON object"
+        )
+    return found
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    return json.dumps(value, **{"ensure_ascii": False, **options})
+
+
+def _refuse(message: Any) -> None:
+    raise _Refused(message)

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from zmqtriton_addons.web_apis.templates import chat
-from zmqtriton_addons.web_apis.templates.pipe import LENGTH_BYTES, OUTCOMES, READY
+from zmqtriton_addons.web_apis import templates
+from zmqtriton_addons.web_apis.templates import LENGTH_BYTES, OUTCOMES, READY
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
@@ -52,8 +52,8 @@ def _load() -> None:
     except ImportError:
         return  # each request will be told
     try:
-        chat.render("", _WARM, [{}], "")
-    except chat.RefusedChatError:
+        templates.render("", _WARM, [{}], "")
+    except templates.RefusedChatError:
         pass  # it shows how errors are made, too
 
 
@@ -71,11 +71,11 @@ def _limit() -> None:
 def _render(request: dict[str, Any]) -> tuple[str, str]:
     """Return the outcome, and the prompt or the reason against it."""
     try:
-        prompt = chat.render(**request)
-        if len(prompt) <= chat.MAX_BYTES // 4:
+        prompt = templates.render(**request)
+        if len(prompt) <= templates.MAX_BYTES // 4:
             return "prompt", prompt
         why = "makes too long a prompt"
-    except chat.RefusedChatError as error:
+    except templates.RefusedChatError as error:
         return "messages", str(error)
     except InternalError as error:
         return "internal", error.text

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from zmqtriton_addons.web_apis.templates import chat
-from zmqtriton_addons.web_apis.templates.pipe import LENGTH_BYTES, OUTCOMES, READY
+from zmqtriton_addons.web_apis import templates
+from zmqtriton_addons.web_apis.templates import LENGTH_BYTES, OUTCOMES, READY
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, Unsupported
 
 #: How long a template may take; a usual one takes a millisecond.
@@ -86,7 +86,7 @@ class Child:
         if outcome == "prompt":
             return text
         if outcome == "messages":
-            raise chat.RefusedChatError(text)
+            raise templates.RefusedChatError(text)
         raise _ERRORS.get(outcome, InternalError)(text)
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -193,7 +193,7 @@ async def _ask(process: asyncio.subprocess.Process, request: bytes) -> bytes:
     process.stdin.write(len(request).to_bytes(LENGTH_BYTES, "little") + request)
     await process.stdin.drain()
     size = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "little")
-    if not 0 < size <= chat.MAX_BYTES:
+    if not 0 < size <= templates.MAX_BYTES:
         raise _OddAnswerError
     answer = await process.stdout.readexactly(size)
     if answer[0] >= len(OUTCOMES):

@@ -1,7 +1,7 @@
 """Enumerations and errors under the names of Triton's bindings."""
 
 from zmqtriton_addons.tritonserver import enums
-from zmqtriton_addons.tritonserver.errors import *
+from zmqtriton_addons.tritonserver.enums import *
 
 TRITONSERVER_DataType = enums.DataType
 TRITONSERVER_InferenceTraceActivity = enums.InferenceTraceActivity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zmqtriton_addons.canaries.requests.comparing import find_difference
+from zmqtriton_addons.canaries.requests import find_difference
 from zmqtriton_floor.tensors import encode_bytes
 from zmqtriton_floor.wire import ResponseBody, Tensor
 

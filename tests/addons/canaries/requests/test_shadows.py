@@ -14,8 +14,8 @@ import pytest
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.frontends.http_api.fakes import tensor_config, version_info
 from tests.support.scenarios import scenario
-from zmqtriton_addons.canaries.requests import shadows
-from zmqtriton_addons.canaries.requests.shadows import Shadows
+from zmqtriton_addons.canaries import requests as division
+from zmqtriton_addons.canaries.requests import Shadows
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import (
@@ -255,7 +255,7 @@ async def test_copies_hold_64_mib_at_most_and_what_has_no_room_is_cancelled(
 async def test_answers_beyond_the_bounds_are_not_kept(
     scene: Scene, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shadows, "MAX_BYTES", 6)
+    monkeypatch.setattr(division, "MAX_BYTES", 6)
 
     answering = scene.ask()
     await asyncio.sleep(0)
@@ -351,7 +351,7 @@ class Clock(asyncio.SelectorEventLoop):
 
 
 def test_what_came_of_copies_is_told_together_after_a_while() -> None:
-    clock, while_s = Clock(), shadows._REPORT_AFTER_S
+    clock, while_s = Clock(), division._REPORT_AFTER_S
 
     async def test() -> None:
         scene = Scene()

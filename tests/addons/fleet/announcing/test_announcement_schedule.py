@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from zmqtriton_addons.fleet.announcing.announcement_schedule import (
+from zmqtriton_addons.fleet.announcing.announcer import (
     APART_S,
     FIRST_PAUSE_S,
     MAX_PAUSE_S,

@@ -20,7 +20,7 @@ from tests.support.certificates import Authority
 from tests.support.server import free_ports, status_of
 from tests.support.waiting import eventually
 from zmqtriton_addons.fleet.proxies import haproxy
-from zmqtriton_addons.fleet.proxies.haproxy_commands import HaproxyCommands
+from zmqtriton_addons.fleet.proxies.haproxy import HaproxyCommands
 from zmqtriton_addons.fleet.proxies.layout import Layout
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument

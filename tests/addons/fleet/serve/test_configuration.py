@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_addons.fleet.serve.configuration import deployment_options, serve_config
-from zmqtriton_addons.fleet.serve.groups import parse_fleet
+from zmqtriton_addons.fleet.serve.groups import deployment_options, parse_fleet, serve_config
 
 
 def config(serve: dict[str, Any] | None = None, **groups: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.fleet.serve import scaling
+from zmqtriton_addons.fleet.serve import groups
 
 
 def figures(queued: int = 0, utilization: float = 0.0, instances: int = 1) -> dict[str, Any]:
@@ -16,9 +16,9 @@ def figures(queued: int = 0, utilization: float = 0.0, instances: int = 1) -> di
 
 
 def test_what_waits_counts_beside_what_executes() -> None:
-    assert 0.5 == scaling.demand_of(figures(utilization=0.5))
-    assert 2.0 == scaling.demand_of(figures(queued=8, utilization=1.0, instances=2))
-    assert 1.25 == scaling.demand_of({"queued": 5, "models": []}), "one instance at least"
+    assert 0.5 == groups.demand_of(figures(utilization=0.5))
+    assert 2.0 == groups.demand_of(figures(queued=8, utilization=1.0, instances=2))
+    assert 1.25 == groups.demand_of({"queued": 5, "models": []}), "one instance at least"
 
 
 @pytest.mark.parametrize(
@@ -33,20 +33,20 @@ def test_what_waits_counts_beside_what_executes() -> None:
     ],
 )
 def test_each_server_should_have_room(demands: list[float], servers: int, wished: int) -> None:
-    assert wished == scaling.wished_servers(demands, servers)
+    assert wished == groups.wished_servers(demands, servers)
 
 
 def context(demands: dict[str, float] | None, running: int, target: int) -> SimpleNamespace:
-    metrics = None if demands is None else {scaling.DEMAND: demands}
+    metrics = None if demands is None else {groups.DEMAND: demands}
     return SimpleNamespace(
         aggregated_metrics=metrics, running_replicas=["r"] * running, target_num_replicas=target
     )
 
 
 def test_the_policy_reads_what_replicas_report() -> None:
-    assert (3, {}) == scaling.decide(context({"a": 2.0, "b": 0.0}, 2, 2))
-    assert (5, {}) == scaling.decide(context(None, 2, 5)), "nothing is known"
+    assert (3, {}) == groups.decide(context({"a": 2.0, "b": 0.0}, 2, 2))
+    assert (5, {}) == groups.decide(context(None, 2, 5)), "nothing is known"
 
 
 def test_servers_that_still_start_ask_for_no_more() -> None:
-    assert (3, {}) == scaling.decide(context({"a": 2.0}, 1, 3))
+    assert (3, {}) == groups.decide(context({"a": 2.0}, 1, 3))

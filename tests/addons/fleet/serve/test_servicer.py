@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tritonclient.grpc import service_pb2
 
-from zmqtriton_addons.fleet.serve.servicer import STREAM, UNARY, Message, add_servicer, model_of
+from zmqtriton_addons.fleet.serve.ingress import STREAM, UNARY, Message, add_servicer, model_of
 
 
 @pytest.mark.parametrize("name", ["m", "résumé", "x" * 300])

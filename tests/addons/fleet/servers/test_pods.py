@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_addons.fleet.servers.nodes import Node
-from zmqtriton_addons.fleet.servers.pods import nodes_of
-from zmqtriton_addons.fleet.servers.sources import find_nodes, list_servers
+from zmqtriton_addons.fleet.servers.sources import find_nodes, list_servers, nodes_of
 from zmqtriton_floor.errors import InvalidArgument
 
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from zmqtriton_addons.fleet.servers import srv_records
-from zmqtriton_addons.fleet.servers.sources import find_nodes
-from zmqtriton_addons.fleet.servers.srv_records import SrvRecord, look_up
+from zmqtriton_addons.fleet.servers import sources
+from zmqtriton_addons.fleet.servers.sources import SrvRecord, find_nodes, look_up
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 NAME = "_zmqtriton._tcp.example"
@@ -110,7 +109,7 @@ def test_a_name_with_a_wrong_label_is_refused(name: str) -> None:
 
 def test_the_servers_of_a_name_share_their_further_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     with name_server(0x8180) as address:
-        monkeypatch.setattr(srv_records, "look_up", lambda name: look_up(name, [address]))
+        monkeypatch.setattr(sources, "look_up", lambda name: look_up(name, [address]))
         nodes = find_nodes([f"srv:{NAME},grpc=8001"])
 
     assert [("a.example:8000", "a.example:8001"), ("b.example:8000", "b.example:8001")] == [

@@ -236,7 +236,7 @@ def test_an_environment_that_cannot_be_built_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "zmqtriton_addons.environments.programs.shutil.which", lambda *_, **__: None
+        "zmqtriton_addons.environments.interpreters.shutil.which", lambda *_, **__: None
     )
     model = write(
         tmp_path,

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.text_models import text_model
-from zmqtriton_addons.web_apis.openai.abilities import call_reader, check
+from zmqtriton_addons.web_apis.openai.call_text import CallText, ForcedCall
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.request_tensors import text_body
+from zmqtriton_addons.web_apis.openai.request_tensors import call_reader, check, text_body
 from zmqtriton_addons.web_apis.openai.requests import TextRequest, read_chat
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
-from zmqtriton_addons.web_apis.openai.tools.call_text import CallText, ForcedCall
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import to_numpy
 from zmqtriton_frontends.inference.catalogue import ModelVersion

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.text_models import response, text_model
+from zmqtriton_addons.web_apis.openai.call_text import FORMS, CallText
 from zmqtriton_addons.web_apis.openai.choices import Addition, ChoiceRules, Choices
 from zmqtriton_addons.web_apis.openai.tensor_names import OUTPUTS, TensorNames
-from zmqtriton_addons.web_apis.openai.tools.call_text import FORMS, CallText
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.inference.catalogue import ModelVersion

@@ -5,9 +5,9 @@ import pytest
 from tests.addons.cockpit.test_description import described, operations
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.text_models import text_model
+from zmqtriton_addons.web_apis.openai.embeddings import read as read_embedding
 from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
-from zmqtriton_addons.web_apis.openai.responses.request import read_response
-from zmqtriton_addons.web_apis.openai.vectors import read as read_embedding
+from zmqtriton_addons.web_apis.openai.responses import read_response
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.text_models import response, text_model
 from tests.support.raw_http import connect_narrow, raw_request
-from zmqtriton_addons.web_apis.openai.tools.call_text import CallText
+from zmqtriton_addons.web_apis.openai.call_text import CallText
 from zmqtriton_frontends.gateway.streams import StreamItem
 
 SIZE = 128 << 10

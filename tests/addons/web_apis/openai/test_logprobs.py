@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.web_apis.openai.logprobs import (
+from zmqtriton_addons.web_apis.openai.choices import (
     chat_document,
     completion_document,
     read_logprobs,

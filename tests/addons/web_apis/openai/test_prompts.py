@@ -8,10 +8,10 @@ import pytest
 import uvloop
 
 from tests.frontends.http_api.text_models import text_model
-from zmqtriton_addons.web_apis.openai import prompts
+from zmqtriton_addons.web_apis.openai import text
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.prompts import prompt_of
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.text import prompt_of
 from zmqtriton_addons.web_apis.templates.children import Children
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
@@ -84,7 +84,7 @@ def test_others_are_answered_while_a_long_chat_becomes_a_prompt(
         threads.append(threading.current_thread())
         return ""
 
-    monkeypatch.setattr(prompts, "plain_prompt", spy)
+    monkeypatch.setattr(text, "plain_prompt", spy)
 
     prompt(CHAT[:1] * 256)
     prompt(CHAT[:1] * 257)

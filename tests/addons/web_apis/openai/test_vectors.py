@@ -9,9 +9,9 @@ import pytest
 
 from tests.frontends.http_api.fakes import tensor_config, version_info
 from tests.frontends.http_api.text_models import response
+from zmqtriton_addons.web_apis.openai.embeddings import Batch, batches, document, read
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
-from zmqtriton_addons.web_apis.openai.vectors import Batch, batches, document, read
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.inference.catalogue import ModelVersion

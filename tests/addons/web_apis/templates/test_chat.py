@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from zmqtriton_addons.web_apis.templates.chat import RefusedChatError, render
+from zmqtriton_addons.web_apis.templates import RefusedChatError, render
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 
 CHAT = [{"role": "user", "content": "{{ 1 + 1 }} é"}]

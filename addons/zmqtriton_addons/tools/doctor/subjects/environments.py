@@ -25,8 +25,7 @@ from zmqtriton.environments import (
 )
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.environments.ahead import ModelEnvironment, read_environments
-from zmqtriton_addons.environments.interpreters import candidate_paths, not_found_text
-from zmqtriton_addons.environments.programs import find_uv
+from zmqtriton_addons.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_addons.tools.doctor.subjects.files import read_place
 from zmqtriton_floor.errors import ZmqTritonError
 

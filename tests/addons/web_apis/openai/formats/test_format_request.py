@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.web_apis.openai.formats.request import (
+from zmqtriton_addons.web_apis.openai.formats import (
     ANY_TEXT,
     Format,
     read_flat_format,

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from zmqtriton_addons.web_apis.openai.formats.schema import Schema, UnusableSchemaError
+from zmqtriton_addons.web_apis.openai.formats import Schema, UnusableSchemaError
 
 PERSON: dict[str, Any] = {
     "type": "object",

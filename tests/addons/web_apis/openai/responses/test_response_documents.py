@@ -10,12 +10,11 @@ from pydantic import TypeAdapter
 
 from tests.conftest import Later
 from tests.frontends.http_api.text_models import response, text_model
+from zmqtriton_addons.web_apis.openai.call_text import FORMS, CallText
 from zmqtriton_addons.web_apis.openai.choices import ChoiceRules, Choices
 from zmqtriton_addons.web_apis.openai.documents import AnswerEvents
-from zmqtriton_addons.web_apis.openai.responses.documents import Response
-from zmqtriton_addons.web_apis.openai.responses.request import read_response
+from zmqtriton_addons.web_apis.openai.responses import Response, read_response
 from zmqtriton_addons.web_apis.openai.tensor_names import OUTPUTS, TensorNames
-from zmqtriton_addons.web_apis.openai.tools.call_text import FORMS, CallText
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 

@@ -6,7 +6,7 @@ import pytest
 
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.requests import TextRequest
-from zmqtriton_addons.web_apis.openai.responses.request import ResponseRequest, read_response
+from zmqtriton_addons.web_apis.openai.responses import ResponseRequest, read_response
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
 

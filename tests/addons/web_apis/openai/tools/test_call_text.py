@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqtriton_addons.web_apis.openai.tools.call_text import (
+from zmqtriton_addons.web_apis.openai.call_text import (
     FORCED_LIST,
     FORMS,
     CallPart,

@@ -26,8 +26,8 @@ from zmqtriton_addons.ctl.http_service import parse_headers
 from zmqtriton_addons.ctl.inferring.options import RequestOptions
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
 from zmqtriton_addons.fleet.servers import rolling, sources
-from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all
 from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_addons.fleet.servers.rolling import NodeService, Reply, ask_all
 from zmqtriton_floor.errors import InvalidArgument
 
 #: The cells of a row, by their titles.

@@ -1,15 +1,18 @@
-"""JSON Schema as far as OpenAI's structured outputs have it, and values checked by it.
+"""`response_format` of a request, and the check of a text by its schema.
 
-A schema comes from a client and a value from a model, so both are bounded: the schema when it is
-read, the check by steps. `pattern` and `format` are left to the engine: an expression of a client
-may take for ever here.
+JSON Schema is read as far as OpenAI's structured outputs have it. A schema comes from a client and
+a value from a model, so both are bounded: the schema when it is read, the check by steps. `pattern`
+and `format` are left to the engine: an expression of a client may take for ever here.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
+
+from zmqtriton_addons.web_apis.openai.fields import flag, member
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
 
 #: Schemas within one schema, how deep they lie, and values of all of its enumerations.
 _MAX_SCHEMAS, _MAX_DEPTH, _MAX_VALUES = 5000, 40, 5000
@@ -58,6 +61,9 @@ KEYWORDS = {
     **dict.fromkeys(("$schema", "$id", "$comment", "readOnly", "writeOnly"), _NOTHING),
     **dict.fromkeys(("discriminator", "pattern", "format"), _NOTHING),
 }
+FIELD = "response_format"
+_PLAIN_TEXT, _JSON_OBJECT, _JSON_SCHEMA = "text", "json_object", "json_schema"
+_FORMATS = (_PLAIN_TEXT, _JSON_OBJECT, _JSON_SCHEMA)
 
 
 class UnusableSchemaError(Exception):
@@ -328,3 +334,83 @@ _SIMPLE: dict[str, Callable[[Any, Any], bool]] = {
     "minProperties": _for_sizes(dict, _at_least),
     "maxProperties": _for_sizes(dict, _at_most),
 }
+
+
+class Format(NamedTuple):
+    """The form of a text, as a client asks for it."""
+
+    #: The field that has it.
+    field: str = FIELD
+    #: OpenAI's document for the engine; None for any text.
+    document: dict[str, Any] | None = None
+    #: Answers are checked by it.
+    schema: Schema | None = None
+
+    @property
+    def is_checked(self) -> bool:
+        return self.document is not None and (
+            self.schema is not None or self.document["type"] == _JSON_OBJECT
+        )
+
+    @property
+    def json_schema(self) -> Any:
+        """The schema as the client wrote it; None for any JSON."""
+        return (self.document or {}).get(_JSON_SCHEMA, {}).get("schema")
+
+    def fault(self, text: str) -> str:
+        """Return why a complete answer is not of the form, "" if it is."""
+        if self.schema is not None:
+            return self.schema.fault(text)
+        try:
+            is_object = type(parse(text)) is dict
+        except ValueError:
+            return "it is no JSON"
+        return "" if is_object else "it is no JSON object"
+
+
+ANY_TEXT = Format()
+
+
+def of_schema(name: str, schema: Any, *, is_strict: bool = True) -> dict[str, Any]:
+    """Return the document for JSON of a schema."""
+    return {
+        "type": _JSON_SCHEMA,
+        _JSON_SCHEMA: {"name": name, "schema": schema, "strict": is_strict},
+    }
+
+
+def read_format(fields: dict[str, Any], field: str = FIELD) -> Format:
+    """Read the form that a chat or completion asks for. Raises RefusedField."""
+    document = member(fields, field.rpartition(".")[2], field)
+    if document is None or document.get("type") == _PLAIN_TEXT:
+        return ANY_TEXT
+    if document.get("type") not in _FORMATS:
+        raise RefusedField(f"'{field}.type' must be one of {', '.join(_FORMATS)}", f"{field}.type")
+    if document["type"] == _JSON_OBJECT:
+        return Format(field, {"type": _JSON_OBJECT})
+    inner = member(document, _JSON_SCHEMA, f"{field}.{_JSON_SCHEMA}")
+    if inner is None:
+        raise RefusedField(f"'{field}.{_JSON_SCHEMA}' must be an object", f"{field}.{_JSON_SCHEMA}")
+    return _of_schema(inner, field, f"{field}.{_JSON_SCHEMA}")
+
+
+def read_flat_format(fields: dict[str, Any], field: str) -> Format:
+    """Read the same as a request for a response has it, without an object of its own."""
+    document = member(fields, field.rpartition(".")[2], field)
+    if document is not None and document.get("type") == _JSON_SCHEMA:
+        return _of_schema(document, field, field)
+    return read_format(fields, field)
+
+
+def _of_schema(described: dict[str, Any], field: str, place: str) -> Format:
+    name, schema = described.get("name"), described.get("schema")
+    if type(name) is not str or not 0 < len(name) <= 64:
+        raise RefusedField(f"'{place}.name' must be a name of up to 64 letters", f"{place}.name")
+    if type(schema) is not dict:
+        raise RefusedField(f"'{place}.schema' must be an object", f"{place}.schema")
+    is_strict = flag(described, "strict")
+    try:
+        checked = Schema(schema) if is_strict else None
+    except UnusableSchemaError as error:
+        raise RefusedField(f"'{place}.schema' is unusable: {error}", f"{place}.schema") from None
+    return Format(field, of_schema(name, schema, is_strict=is_strict), checked)

@@ -1,7 +1,7 @@
 """Keeps the models of routes as the models are whose routes they have.
 
-It looks at what serves, so it has no memory that a death could lose: a model of routes says by its
-parameters which code it was loaded for.
+Run as `python -m zmqtriton_addons.routes.process`. It looks at what serves, so it has no memory
+that a death could lose: a model of routes says by its parameters which code it was loaded for.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.routes import names
+from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway, load, on_behalf_of
-from zmqtriton_frontends.serving import Service
+from zmqtriton_frontends.serving import Service, run
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25
@@ -261,3 +262,16 @@ def _files_of(code: Code, config: Mapping[str, Any]) -> dict[str, bytes]:
         if os.path.isfile(path):
             files[f"file:{name}"] = Path(path).read_bytes()
     return files
+
+
+def main() -> int:
+    return run(
+        "zmqtriton-routes",
+        ["socket"],
+        lambda gateway, bound: RoutesService(gateway, bound["socket"]),
+        is_small=True,
+    )
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

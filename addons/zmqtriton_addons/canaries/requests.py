@@ -1,8 +1,6 @@
-"""Copies of requests to a canary, whose answers are compared with the stable version's.
+"""Chooses the requests that go to a version that is tried, and those of which it gets copies.
 
-A copy is a request of its own, sent after the first; nobody waits for it, and its client never
-hears of it. What copies hold is bounded: beyond that they are skipped. What came of them is told to
-the supervisor from time to time.
+Steps only while the requests to some model are divided.
 """
 
 from __future__ import annotations
@@ -13,12 +11,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from zmqtriton_addons.canaries.requests.comparing import find_difference
 from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway import PendingRequest, Sender
-from zmqtriton_frontends.inference import Canary, CheckedRequest, Copy, RegionContents
+from zmqtriton_floor.routing import goes_to_canary, is_copied
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.entrance import Ask, Content, Division
+from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
+from zmqtriton_frontends.inference import Canary, CheckedRequest, Copy, ModelVersion, RegionContents
 
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
@@ -27,6 +27,64 @@ SKIPPED = "skipped"
 MAX_COPIES, MAX_BYTES = 32, 64 << 20
 _REPORT_AFTER_S = 0.5
 _MAX_DIFFERENCES = 5
+_BOOL = 1
+
+
+def find_difference(expected: ResponseBody, actual: ResponseBody, tolerance: float) -> str:
+    """Return the difference of two responses to the same request, tensor by tensor.
+
+    Numbers may differ by a tolerance, which is absolute near 0 and relative elsewhere; everything
+    else is equal or different.
+    """
+    by_name = {tensor.name: tensor for tensor in actual.outputs}
+    for tensor in expected.outputs:
+        other = by_name.get(tensor.name)
+        if other is None:
+            return f"output '{tensor.name}' is missing"
+        difference = _difference_of(tensor, other, tolerance)
+        if difference:
+            return f"output '{tensor.name}' {difference}"
+    return ""
+
+
+def _difference_of(tensor: Tensor, other: Tensor, tolerance: float) -> str:
+    _, datatype, shape, data = tensor
+    if other.datatype != datatype:
+        return f"is {_name(other.datatype)}, not {_name(datatype)}"
+    if list(other.shape) != list(shape):
+        return f"has the shape {list(other.shape)}, not {list(shape)}"
+    if memoryview(data).cast("B") == memoryview(other.data).cast("B"):
+        return ""
+    if datatype in (BYTES, _BOOL) or not BY_NUMBER[datatype].numpy_name:
+        return "has other content"
+    return _numeric_difference(tensor, other, tolerance)
+
+
+def _numeric_difference(tensor: Tensor, other: Tensor, tolerance: float) -> str:
+    # only now: few processes compare, and each would take a fifth of a second longer to start
+    import numpy as np
+
+    from zmqtriton_floor.tensors import to_numpy
+
+    try:
+        numbers, others = (
+            to_numpy(each.datatype, each.shape, each.data).astype(np.float64)
+            for each in (tensor, other)
+        )
+    except ValueError:
+        return "has other data than its shape needs"
+    with np.errstate(invalid="ignore", over="ignore"):
+        is_close = np.isclose(others, numbers, rtol=tolerance, atol=tolerance, equal_nan=True)
+        count = int(is_close.size - np.count_nonzero(is_close))
+        if not count:
+            return ""
+        greatest = np.nanmax(np.abs(others - numbers)[~is_close], initial=0.0)
+    return f"differs in {count} of {is_close.size} elements, by up to {greatest:g}"
+
+
+def _name(datatype: int) -> str:
+    entry = BY_NUMBER.get(datatype)
+    return entry.name if entry is not None else str(datatype)
 
 
 class CopySender(Sender, Protocol):
@@ -37,6 +95,13 @@ class CopySender(Sender, Protocol):
 
 
 class Shadows:
+    """Copies of requests to a canary, whose answers are compared with the stable version's.
+
+    A copy is a request of its own, sent after the first; nobody waits for it, and its client never
+    hears of it. What copies hold is bounded: beyond that they are skipped. What came of them is
+    told to the supervisor from time to time.
+    """
+
     def __init__(self, gateway: CopySender) -> None:
         self._gateway = gateway
         self.copies = self._bytes = 0
@@ -232,3 +297,48 @@ class _Copy(PendingRequest):
 
 def _size(response: ResponseBody) -> int:
     return sum(len(memoryview(tensor.data).cast("B")) for tensor in response.outputs)
+
+
+def division(gateway: Gateway) -> Division:
+    """Return the steps of a process that serves."""
+    canaries = Canaries(gateway)
+    return Division(canaries.choose, canaries.copy)
+
+
+class Canaries:
+    """The step: chooses by id, sequence or chance."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._shadows = Shadows(gateway)
+
+    def choose(
+        self, ask: Ask, model: ModelVersion, content: Content
+    ) -> tuple[ModelVersion, Content]:
+        """Pass a request on to the canary; before it is checked, since versions differ in that."""
+        canary = model.canary
+        if canary is None:
+            return model, content
+        return canary.version if _goes_there(canary, ask, content) else model, content
+
+    def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        """Have the canary get a copy of a request of the stable version."""
+        canary = checked.model.canary
+        if canary is None or not (canary.split.shadow and is_copied(canary.split)):
+            return checked
+        return checked._replace(copy=self._shadows.copy(checked, canary))
+
+
+def _goes_there(canary: Canary, ask: Ask, content: Content) -> bool:
+    """Choose by a header, by the sequence or another key that stays the same, or by chance."""
+    header, split = ask.header, canary.split
+    if canary.header and header is not None:
+        value = header(canary.header)
+        if value is not None and split.header_value in ("", value):
+            return True
+    key = content.options.correlation
+    if canary.sticky and not key:
+        if canary.sticky == b"id":
+            key = content.body.request_id
+        elif header is not None:
+            key = header(canary.sticky) or ""
+    return goes_to_canary(split, key)

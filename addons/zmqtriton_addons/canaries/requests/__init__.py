@@ -1,1 +1,0 @@
-"""Requests to a model with a canary, in frontends: divided, copied, and their answers compared."""

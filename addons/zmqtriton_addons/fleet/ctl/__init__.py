@@ -1,1 +1,0 @@
-"""`zmqtriton-ctl fleet`: operations on several servers at once."""

@@ -1,1 +1,0 @@
-"""POST /v1/responses: a chat in the form of OpenAI's newer API."""

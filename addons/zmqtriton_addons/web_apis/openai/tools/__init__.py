@@ -1,1 +1,0 @@
-"""Calls of tools: what a client offers, and what a model calls."""
