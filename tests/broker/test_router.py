@@ -1,19 +1,36 @@
-"""The peers behind the connections of a ROUTER, with real sockets."""
+"""The sockets of the broker: hellos, messages in their order, and checks of who is idle."""
 
 from __future__ import annotations
 
+import gc
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tests.broker.world import TOKEN
 from tests.support.waiting import eventually
+from zmqtriton.broker import sending as module
+from zmqtriton.broker.core import Core
+from zmqtriton.broker.hellos import Hellos
+from zmqtriton.broker.idle_checks import ANSWER_WITHIN_NS, EVERY_NS, IdleChecks
 from zmqtriton.broker.router import Router
+from zmqtriton.broker.scheduling.instances import InstanceState
+from zmqtriton.broker.sending import Sending
 from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Connection, Dealer
 
+# ------------------------------------------------------------------------------ router
+# The peers behind the connections of a ROUTER, with real sockets.
+
+
 PEER, OTHER = 7, 8
+
+
 REPLY = (wire.Reply(5, 0, "", wire.FINAL), b"body")
 
 
@@ -171,3 +188,336 @@ def test_all_that_a_dead_peer_has_sent_is_read(world: World) -> None:
     world.router.read_all_of(9)
 
     assert [b"0", b"1", b"2"] == [frames[0] for _, frames in world.router.inbox]
+
+
+# ------------------------------------------------------------------------------ hellos
+# A hello of several parts.
+
+
+class AnyConnection:
+    """Stands for one; that it exists is all that counts."""
+
+
+def _part(first: int, *, is_continued: bool) -> tuple[wire.Hello, list[bytes]]:
+    outcome = wire.Outcome(1, first + 1, 0, "", wire.FINAL)
+    hello = wire.Hello(7, TOKEN, 2, [wire.RequestKey(1, first)], [outcome], 3, 4)
+    return hello._replace(is_continued=int(is_continued)), [b"body %d" % (first + 1)]
+
+
+def test_a_plain_hello_is_what_it_is() -> None:
+    part = _part(1, is_continued=False)
+
+    assert part == Hellos().join(AnyConnection(), *part)
+
+
+def test_parts_are_put_together_in_their_order() -> None:
+    hellos, connection, other = Hellos(), AnyConnection(), AnyConnection()
+    for first in (1, 3):
+        assert hellos.join(connection, *_part(first, is_continued=True)) is None
+    assert hellos.join(other, *_part(11, is_continued=True)) is None
+
+    whole = hellos.join(connection, *_part(5, is_continued=False))
+
+    assert whole is not None
+    hello, bodies = whole
+    assert [1, 3, 5] == [key.id for key in hello.received]
+    assert [2, 4, 6] == [outcome.id for outcome in hello.unconfirmed]
+    assert [b"body 2", b"body 4", b"body 6"] == bodies
+    assert (7, TOKEN, 2, 3, 4, 0) == (*hello[:3], *hello[5:])
+    assert _part(7, is_continued=False) == hellos.join(connection, *_part(7, is_continued=False))
+
+
+def test_of_a_connection_that_has_ended_nothing_stays() -> None:
+    hellos, connection = Hellos(), AnyConnection()
+    hellos.join(connection, *_part(1, is_continued=True))
+
+    del connection
+    gc.collect()
+
+    assert not hellos._begun
+
+
+# ----------------------------------------------------------------------------- sending
+# The messages that the broker's sockets get to send, in order.
+
+
+OWNER, NEXT = 7, 8
+
+
+BLOCK = wire.Block(OWNER, 1, 1)
+
+
+WORK = (wire.BatchedRequest(1, 3, 5, 0, 0, 0, 0), b"body")
+
+
+class Sent:
+    """Stands for both sockets; everybody is behind the first one that is asked."""
+
+    def __init__(self) -> None:
+        self.by_serial = {OWNER: b"7", NEXT: b"8"}
+        self.messages: list[tuple[int, str]] = []
+        #: How many of them were queued when they were written.
+        self.flushed = 0
+        self.blocked: set[int] = set()
+        self.flags: list[int] = []
+        #: The blocks that batches took along.
+        self.released: list[list[wire.Block]] = []
+        self.broken: set[int] = set()
+        #: Whatever was sent waits for flush().
+        self.unflushed = True
+
+    def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
+        self.messages.append((serial, type(message).__name__))
+
+    def send_list(self, serial: int, kind: Any, _: Any) -> None:
+        self.messages.append((serial, kind.__name__))
+
+    def send_rows(
+        self, serial: int, kind: Any, rows: Any, *released: Any, max_rows: int = 0
+    ) -> None:
+        self.released += released
+        self.messages.append((serial, kind.__name__))
+        self.flags += [row.flags for row, _ in rows]
+
+    def flush(self) -> None:
+        self.flushed = len(self.messages)
+
+    def undelivered(self) -> set[int]:
+        return self.blocked | self.broken
+
+
+class SendingWorld:
+    def __init__(self) -> None:
+        routers: Any = Sent()
+        lifeline: Any = None  # nothing is for the supervisor
+        core = Core()
+        self.outbox = core.outbox
+        self.sending = Sending(core, lifeline, routers, routers)
+        self.routers: Sent = routers
+
+    def flush(self) -> list[tuple[int, str]]:
+        """Return what went out."""
+        self.routers.messages = []
+        self.sending.flush()
+        assert len(self.routers.messages) == self.routers.flushed, "all leave at the end"
+        return self.routers.messages
+
+
+@pytest.fixture
+def sending() -> SendingWorld:
+    return SendingWorld()
+
+
+def test_a_release_waits_for_something_else_that_goes_to_the_owner(sending: SendingWorld) -> None:
+    sending.outbox.releases[OWNER] = [BLOCK]
+
+    assert [] == sending.flush()
+    sending.outbox.batched_requests[NEXT] = [WORK]
+    assert [(NEXT, "Execute")] == sending.flush()
+    sending.outbox.batched_requests[OWNER] = [WORK]
+
+    assert [(OWNER, "Execute")] == sending.flush()
+    assert [[], [BLOCK]] == sending.routers.released
+    assert 0 == sending.sending.release_at_ns
+
+
+def test_many_releases_are_a_message_of_their_own(sending: SendingWorld) -> None:
+    sending.outbox.releases[OWNER] = [BLOCK] * (wire.MAX_RELEASED + 1)
+    sending.outbox.batched_requests[OWNER] = [WORK]
+
+    assert {(OWNER, "Release"), (OWNER, "Execute")} == set(sending.flush())
+    assert [[]] == sending.routers.released
+    assert {} == sending.outbox.releases
+
+
+def test_a_release_goes_along_with_a_reply_too(sending: SendingWorld) -> None:
+    sending.outbox.releases[OWNER], sending.outbox.replies[OWNER] = [BLOCK], [REPLY]
+
+    assert [(OWNER, "Release"), (OWNER, "Replies")] == sending.flush()
+
+
+def test_some_replies_may_leave_amid_a_turn(sending: SendingWorld) -> None:
+    sending.outbox.replies[OWNER] = [REPLY]
+
+    sending.sending.flush_some_replies()
+
+    assert [(OWNER, "Replies")] == sending.routers.messages
+    assert 1 == sending.routers.flushed
+    assert {} == sending.outbox.replies
+
+
+@pytest.mark.parametrize("table", ["leases", "releases"])
+def test_replies_wait_for_the_end_of_the_turn_if_something_goes_with_them(
+    sending: SendingWorld, table: str
+) -> None:
+    getattr(sending.outbox, table)[OWNER] = [BLOCK]
+    sending.outbox.replies[OWNER] = [REPLY]
+
+    sending.sending.flush_some_replies()
+
+    assert [] == sending.routers.messages
+    assert (OWNER, "Replies") == sending.flush()[-1]
+
+
+def test_a_release_does_not_wait_for_long(sending: SendingWorld) -> None:
+    sending.outbox.releases[OWNER] = [BLOCK]
+    sending.flush()
+    now_ns = time.monotonic_ns()
+    assert now_ns < sending.sending.release_at_ns <= now_ns + module._RELEASE_WITHIN_NS
+
+    sending.sending.release_at_ns = 1
+
+    assert [(OWNER, "Release")] == sending.flush()
+    assert {} == sending.outbox.releases
+
+
+def test_a_lease_never_waits_and_goes_before_releases(sending: SendingWorld) -> None:
+    outbox = sending.outbox
+    outbox.releases[OWNER], outbox.leases[OWNER] = [BLOCK], [BLOCK]
+    outbox.replies[OWNER] = [REPLY]
+
+    assert ["Lease", "Release", "Replies"] == [kind for _, kind in sending.flush()]
+
+
+def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(
+    sending: SendingWorld,
+) -> None:
+    sending.routers.blocked = {NEXT}
+    sending.outbox.batched_requests[OWNER] = [WORK]
+    sending.flush()
+    sending.routers.blocked.clear()
+    sending.outbox.batched_requests[OWNER] = [WORK]
+    sending.flush()
+
+    assert [wire.ANSWERS_WAIT, 0] == sending.routers.flags
+
+
+def test_what_waits_for_delivery_is_done_when_all_that_went_before_has_left(
+    sending: SendingWorld,
+) -> None:
+    done: list[str] = []
+    sending.outbox.once_delivered = [lambda: done.append("at once")]
+    sending.flush()
+    assert ["at once"] == done
+
+    sending.routers.blocked = {OWNER}
+    sending.outbox.once_delivered = [lambda: done.append("later")]
+    sending.flush()
+    sending.routers.blocked = {OWNER, NEXT}
+    sending.flush()
+    assert ["at once"] == done
+    sending.routers.blocked = {NEXT}
+    sending.flush()
+
+    assert ["at once", "later"] == done
+
+
+def test_what_went_to_a_broken_connection_has_not_left(sending: SendingWorld) -> None:
+    done: list[str] = []
+    sending.routers.broken = {OWNER}
+
+    sending.outbox.once_delivered = [lambda: done.append("")]
+    sending.flush()
+    assert [] == done
+    sending.routers.broken.clear()  # its death was told
+    sending.flush()
+
+    assert [""] == done
+
+
+def test_many_replies_travel_in_several_messages(tmp_path: Path) -> None:
+    epoll = select.epoll()
+    router = Router(f"ipc://{tmp_path}/r", epoll)
+    frontend = Dealer(f"ipc://{tmp_path}/r")
+    [(descriptor, events)] = epoll.poll(60)
+    router.hears[descriptor](events)
+    [connection] = router.connections
+    router.introduce(connection, OWNER)
+    core, lifeline = Core(), cast(Any, None)
+    sending = Sending(core, lifeline, router, router)
+
+    rows = [wire.Reply(number, 0, "", wire.FINAL) for number in range(200)]
+    core.outbox.replies[OWNER] = [(row, b"%d" % row.id) for row in rows]
+    sending.flush()
+
+    sizes: list[int] = []
+    bodies: list[bytes] = []
+    while frontend.has_input():
+        header, *some = frontend.receive()
+        assert len(wire.decode(header).replies) == len(some)
+        sizes.append(len(some))
+        bodies += some
+    assert [b"%d" % number for number in range(200)] == bodies
+    assert max(sizes) <= 64
+    frontend.close()
+    router.close_all()
+    epoll.close()
+
+
+# ------------------------------------------------------------------------- idle checks
+# Idle stubs are asked whether they are there.
+
+
+class IdleWorld:
+    def __init__(self, *serials: int) -> None:
+        self.instances: Any = {n: SimpleNamespace(state=InstanceState.IDLE) for n in serials}
+        self.checked: list[int] = []
+        self.lost: list[int] = []
+        self.now_ns = 10**12
+        self.checks = IdleChecks(self.instances, self.checked.append, self.lost.append)
+
+    def advance(self, nanoseconds: int) -> None:
+        """Lets the time pass, with each check when it is due."""
+        end_ns = self.now_ns + nanoseconds
+        while self.checks.due_ns <= end_ns:
+            self.now_ns = max(self.now_ns, self.checks.due_ns)
+            self.checks.tick(self.now_ns)
+        self.now_ns = end_ns
+
+
+def test_whoever_answers_is_asked_again_and_again() -> None:
+    world = IdleWorld(1, 2)
+
+    for _ in range(100):
+        world.advance(EVERY_NS)
+        for serial in world.checked[-2:]:
+            world.checks.answered(serial)
+
+    assert [1, 2] * 100 <= world.checked
+    assert [] == world.lost
+
+
+def test_who_does_not_answer_is_lost_once() -> None:
+    world = IdleWorld(1, 2)
+    world.advance(0)
+    world.checks.answered(2)
+
+    world.advance(ANSWER_WITHIN_NS - 1)
+    assert [] == world.lost
+
+    world.advance(1)
+    assert [1] == world.lost
+
+
+def test_who_executes_may_take_its_time() -> None:
+    world = IdleWorld(1)
+    world.advance(0)
+    world.instances[1].state = InstanceState.BUSY
+
+    world.advance(10 * ANSWER_WITHIN_NS)
+    world.instances[1].state = InstanceState.IDLE
+    world.advance(EVERY_NS)
+
+    assert ([1, 1], []) == (world.checked, world.lost)
+
+
+def test_who_has_gone_is_forgotten() -> None:
+    world = IdleWorld(1)
+    world.advance(0)
+    del world.instances[1]
+
+    world.advance(2 * ANSWER_WITHIN_NS)
+    world.instances[1] = SimpleNamespace(state=InstanceState.IDLE)
+    world.advance(EVERY_NS)
+
+    assert ([1, 1], []) == (world.checked, world.lost)

@@ -1,6 +1,14 @@
-"""The tables against what Triton prints for the same data."""
+"""The log on a console, under systemd, and without standard streams."""
 
 from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +24,11 @@ from zmqtriton.console import (
     table,
 )
 from zmqtriton.options import parse
+from zmqtriton.systemd import Notifier, notifier_from_environment, passed_sockets
+
+# ----------------------------------------------------------------------------- console
+# The tables against what Triton prints for the same data.
+
 
 EXTENSIONS = (
     "classification sequence model_repository model_repository(unload_dependents) schedule_policy "
@@ -183,3 +196,104 @@ def test_lines_of_a_cell_stay_lines_and_control_characters_do_not() -> None:
 +--------+"""
 
     assert expected == table(("Status",), [("one\n\x1btwo",)])
+
+
+# -------------------------------------------------------------------- standard streams
+# Standard streams that are closed: what is opened later would get their numbers.
+
+
+#: Reports what the three descriptors are, and whether Python has its streams.
+_REPORT = """
+import json, os, sys
+from zmqtriton import standard_output
+standard_output.open_closed()
+streams = [sys.stdin, sys.stdout, sys.stderr]
+places = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
+inherited = [os.get_inheritable(number) for number in range(3)]
+print("unread", file=sys.stdout, flush=True)
+print("unread", file=sys.stderr, flush=True)
+with open(sys.argv[1], "w") as file:
+    json.dump([places, inherited, [each.fileno() for each in streams]], file)
+"""
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_null_devices_take_the_place_of_closed_streams(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    report, output = tmp_path / "report", tmp_path / "output"
+    closing = " ".join(f"{number}>&-" for number in closed)
+    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-c", _REPORT]
+    with output.open("wb") as file:
+        subprocess.run(
+            [*command, str(report)],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=True,
+        )
+
+    places, inherited, numbers = json.loads(report.read_text())
+    assert [number in closed for number in range(3)] == [place == os.devnull for place in places]
+    assert ([True] * 3, [0, 1, 2]) == (inherited, numbers)
+    # What is open stays what it is.
+    assert output.read_text().count("unread") == 2 - len({1, 2} & set(closed))
+
+
+# ----------------------------------------------------------------------------- systemd
+
+
+@pytest.mark.parametrize(
+    ("environment", "beat_s"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "3000000"}, None),
+        ({"NOTIFY_SOCKET": "/x"}, 10.0),
+        ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "3000000"}, 1.0),
+        ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "7"}, 1.0),
+        ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "8"}, 10.0),
+        ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "600000000"}, 10.0),
+        ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "0"}, 10.0),
+        ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "soon"}, 10.0),
+    ],
+)
+def test_the_environment_says_who_listens_and_how_often(
+    environment: Mapping[str, str], beat_s: float | None
+) -> None:
+    assert beat_s == notifier_from_environment(environment, pid=7).heartbeat_s
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_what_is_said_arrives(tmp_path: Path, is_abstract: bool) -> None:
+    name = f"zmqtriton-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{name}" if is_abstract else name)
+
+        Notifier(f"@{name}" if is_abstract else name).send("READY=1\nSTATUS=fine")
+
+        assert b"READY=1\nSTATUS=fine" == manager.recv(100)
+
+
+def test_a_manager_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    Notifier(str(tmp_path / "nobody")).send("READY=1")
+    Notifier().send("READY=1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "passed"),
+    [
+        ({}, []),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "1"}, [(3, "")]),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b"}, [(3, "a"), (4, "b")]),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a"}, [(3, "a"), (4, "")]),
+        ({"LISTEN_PID": "8", "LISTEN_FDS": "1"}, []),
+        ({"LISTEN_FDS": "1"}, []),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "-1"}, []),
+        ({"LISTEN_PID": "7"}, []),
+    ],
+)
+def test_sockets_are_for_the_process_that_they_were_passed_to(
+    environment: Mapping[str, str], passed: list[tuple[int, str]]
+) -> None:
+    assert passed == passed_sockets(environment, pid=7)

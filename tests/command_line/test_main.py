@@ -1,17 +1,35 @@
-"""Refusals of the command before it starts anything."""
+"""Commands: what they refuse, what they say of themselves, and where they write."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import pwd
+import re
+import ssl
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import find_tool
+from tests.support.certificates import Authority
+from zmqtriton import addons, runtime_places
 from zmqtriton.command_line import read_options
+from zmqtriton.commit import full_version, read_checkout, read_installation
+from zmqtriton.control_client import NoServerError
 from zmqtriton.main import main
 from zmqtriton.options import Options
+from zmqtriton.otlp_destination import DestinationError, read
+from zmqtriton_floor import __version__
+from zmqtriton_floor.process import references
+
+# -------------------------------------------------------------------------------- main
+# Refusals of the command before it starts anything.
+
 
 _MODE = "--trace-config=mode=opentelemetry"
 
@@ -122,3 +140,346 @@ def test_a_server_without_the_add_on_of_metrics_has_none(monkeypatch: pytest.Mon
     assert isinstance(with_them, Options)
     assert isinstance(without, Options)
     assert (True, False) == (with_them.allow_metrics, without.allow_metrics)
+
+
+# ------------------------------------------------------------------------------ addons
+# The tables of add-ons: our own rows first, then the entry points of other packages.
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The first directory of the path, which is looked at anew."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for cached in (addons._foreign_rows, addons.backend_package):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (addons._foreign_rows, addons.backend_package):
+        cached.cache_clear()
+
+
+def install(path: Path, name: str, text: str) -> None:
+    metadata = path / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "entry_points.txt").write_text(text)
+
+
+def test_rows_are_read_as_packaging_specifies_them(path: Path) -> None:
+    text = """
+    [console_scripts]
+    other = other:main
+
+    # what we add
+    [zmqtriton.ctl]
+    one=package.module:one
+    two = package.module:two [extra]
+    [zmqtriton.later]
+    three = package
+    """
+    install(path, "package", text)
+
+    assert {"one": "package.module:one", "two": "package.module:two"} == addons.rows_of_others(
+        addons.CTL
+    )
+    assert "package.module:one" == addons.rows(addons.CTL)["one"]
+    assert addons.find(addons.CTL, "three") is None
+
+
+def test_our_own_rows_are_not_replaced(path: Path) -> None:
+    install(path, "package", "[zmqtriton.ctl]\ndoctor = package:doctor\n")
+
+    assert addons.own_rows()[addons.CTL]["doctor"] == addons.find(addons.CTL, "doctor")
+    assert {} == addons.rows_of_others(addons.CTL)
+
+
+def test_of_two_copies_of_a_package_the_first_of_the_path_counts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = path / "earlier"
+    earlier.mkdir()
+    monkeypatch.syspath_prepend(earlier)
+    install(path, "package", "[zmqtriton.ctl]\none = later:one\n")
+    install(earlier, "package", "[zmqtriton.ctl]\none = earlier:one\n")
+
+    assert {"one": "earlier:one"} == addons.rows_of_others(addons.CTL)
+
+
+@pytest.mark.parametrize("name", ["count", "count-all"])
+def test_a_command_of_a_package_runs_and_is_in_the_help(
+    path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    install(path, "package", f"[zmqtriton.commands]\n{name} = package_of_test:count\n")
+    (path / "package_of_test.py").write_text("def count(words):\n    return len(words)\n")
+
+    assert 2 == main([name, "a", "b"])
+    assert 0 == main(["--help"])
+    assert f"zmqtriton {name}\n" in capsys.readouterr().out
+
+
+def test_a_backend_whose_package_is_not_there_is_left_out(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "[zmqtriton.backends]\nhere = backend_of_test\ngone = backend_of_test.gone\n"
+    install(path, "package", text)
+    (path / "backend_of_test").mkdir()
+    (path / "backend_of_test" / "__init__.py").touch()
+
+    assert ("backend_of_test", path / "backend_of_test") == addons.backend_package("here")
+    assert addons.backend_package("gone") is None
+    assert "'gone'" in caplog.text
+
+
+def test_each_row_of_our_own_names_something() -> None:
+    for table in (addons.COMMANDS, addons.CTL, addons.HTTP):
+        for reference in addons.own_rows()[table].values():
+            assert references.load(reference) is not None
+
+
+def test_each_local_service_has_a_process_and_options() -> None:
+    options = {field.name for field in dataclasses.fields(Options)}
+
+    for name, service in addons.local_services().items():
+        assert name in addons.own_rows()[addons.PROCESSES]
+        # a service that only this server's processes ask has neither a group nor keys
+        named = {service.switch, service.group, service.restrictions, *service.options} - {""}
+        assert named <= options
+
+
+def test_without_our_add_ons_there_is_no_row_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zmqtriton_addons.table", None)
+    monkeypatch.setattr(addons, "_own_declarations", addons._own_declarations.__wrapped__)
+
+    assert not {"doctor", "status"} & addons.rows(addons.CTL).keys()
+    assert {} == addons.own_rows()
+
+
+def test_a_command_of_ours_looks_at_no_other_package() -> None:
+    script = (
+        "import zmqtriton.addons as a, click\nfrom zmqtriton.ctl.main import cli\n"
+        "a._foreign_rows = None\nassert cli.get_command(click.Context(cli), 'status')\n"
+        "assert cli.get_command(click.Context(cli), 'doctor')"
+    )
+
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_process_that_no_server_has_started_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["watcher", "--every", "3"])
+
+    with pytest.raises(NoServerError, match="it has no --lifeline"):
+        addons.connect()
+
+
+# ------------------------------------------------------------------------------ commit
+# The commit of a checkout, and of an installation.
+
+
+def git(root: Path, *words: str) -> str:
+    identity = ("-c", "user.name=x", "-c", "user.email=x@y")
+    command = [find_tool("git"), "-C", str(root), *identity, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_checkout_has_its_commit_and_says_if_files_differ(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "file").write_text("1")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "-q", "-m", "x")
+    git(tmp_path, "tag", "-a", "v1", "-m", "x")
+    first = git(tmp_path, "rev-parse", "HEAD")[:12]
+
+    assert first == read_checkout(tmp_path)
+    (tmp_path / "file").write_text("2")
+    assert f"{first}-dirty" == read_checkout(tmp_path)
+
+
+def test_without_a_repository_nothing_is_known(tmp_path: Path) -> None:
+    assert "" == read_checkout(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "commit"),
+    [
+        ('{"url": "https://x", "vcs_info": {"commit_id": "0123456789abcdef"}}', "0123456789ab"),
+        ('{"url": "file:///x.whl", "archive_info": {}}', ""),
+        ("no JSON", ""),
+        (None, ""),
+    ],
+)
+def test_an_installation_has_what_pip_has_recorded(
+    recorded: str | None, commit: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / "zmqtriton-0.1.0.dist-info"
+    directory.mkdir()
+    if recorded is not None:
+        (directory / "direct_url.json").write_text(recorded)
+
+    assert commit == read_installation(tmp_path)
+
+
+def test_the_full_version_begins_with_the_version() -> None:
+    assert re.fullmatch(re.escape(__version__) + r"(\+[0-9a-f]{7,}(-dirty)?)?", full_version())
+
+
+# -------------------------------------------------------------------- otlp destination
+# The destinations of spans, by options and variables.
+
+
+def test_where_nothing_is_said_it_is_as_in_triton() -> None:
+    settings = read([], {})
+
+    assert ("http://localhost:4318/v1/traces", {}) == (settings.url, settings.headers)
+    assert {"service.name": "triton-inference-server"} == settings.resource
+    assert (2048, 512, 5.0, None) == (
+        settings.max_queue_size,
+        settings.max_batch_size,
+        settings.export_delay_s,
+        settings.tls,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "variables", "expected"),
+    [
+        ("localhost:4318/v1/traces", {}, "http://localhost:4318/v1/traces"),
+        ("https://c/x", {"ENDPOINT": "http://other"}, "https://c/x"),
+        ("", {"TRACES_ENDPOINT": "http://c:1/x", "ENDPOINT": "http://d"}, "http://c:1/x"),
+        ("", {"ENDPOINT": "http://d/base/"}, "http://d/base/v1/traces"),
+    ],
+)
+def test_an_address_may_stand_in_several_places(
+    said: str, variables: dict[str, str], expected: str
+) -> None:
+    environment = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in variables.items()}
+
+    assert expected == read([("url", said)] if said else [], environment).url
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://c", "file:///etc/passwd", "http://", "http://c:99999", "a b"]
+)
+def test_an_address_that_cannot_be_is_refused_with_its_place(url: str) -> None:
+    with pytest.raises(DestinationError) as caught:
+        read([("url", url)], {})
+
+    assert str(caught.value).startswith('Bad option: "--trace-config opentelemetry,url".\n')
+    with pytest.raises(DestinationError, match="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        read([], {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url})
+
+
+def test_what_is_said_of_the_server_adds_up_with_options_over_variables() -> None:
+    pairs = [("resource", "service.version=1=2"), ("resource", "b=mine"), ("resource", "alone")]
+    variables = {"OTEL_RESOURCE_ATTRIBUTES": "a=x%20y,b=theirs,nothing", "OTEL_SERVICE_NAME": "s"}
+
+    assert {
+        "service.name": "s",
+        "service.version": "1=2",
+        "a": "x y",
+        "b": "mine",
+        "alone": "alone",
+    } == read(pairs, variables).resource
+    assert "o" == read([("resource", "service.name=o")], variables).resource["service.name"]
+
+
+def test_headers_are_variables_and_never_shown() -> None:
+    variables = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, x=1"}
+    assert {"api-key": "a b", "x": "1"} == read([], variables).headers
+
+    with pytest.raises(DestinationError) as caught:
+        read([], {"OTEL_EXPORTER_OTLP_HEADERS": "key=secret%0d%0aInjected: 1"})
+
+    assert "secret" not in str(caught.value)
+
+
+def test_the_log_shows_no_password_and_no_query() -> None:
+    assert "https://c:1/x" == read([("url", "https://user:word@c:1/x?key=1")], {}).public_url
+
+
+def test_a_message_has_no_more_spans_than_may_wait() -> None:
+    pairs = [("bsp_max_queue_size", "10"), ("bsp_schedule_delay", "0")]
+
+    settings = read(pairs, {})
+
+    assert (10, 10, 0.0) == (
+        settings.max_queue_size,
+        settings.max_batch_size,
+        settings.export_delay_s,
+    )
+
+
+def test_authorities_are_those_of_the_variable(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    name = "OTEL_EXPORTER_OTLP_CERTIFICATE"
+    https = [("url", "https://c")]
+
+    context = read(https, {name: str(authority.cert)}).tls
+
+    assert isinstance(context, ssl.SSLContext)
+    assert 1 == len(context.get_ca_certs())
+    with pytest.raises(DestinationError, match=name):
+        read(https, {name: str(tmp_path / "missing")})
+
+
+# ---------------------------------------------------------------------- runtime places
+# The place of a runtime directory: none where it would be taken away under the server.
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with /run and /tmp, and no word in the environment."""
+    for name in ("run/user", "tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(runtime_places, "_ROOT", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for name in ("TMPDIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def user(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a user who is not root and has logged in."""
+    mine = root / "run" / "user" / "1234"
+    mine.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    monkeypatch.setattr(runtime_places, "_is_ours", lambda path: path == mine)
+    named = pwd.struct_passwd(("ann", "x", 1234, 1234, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: named)
+    return mine
+
+
+def test_a_user_s_own_directory_is_taken_only_if_it_outlasts_the_session(
+    root: Path, user: Path
+) -> None:
+    assert root / "tmp" == runtime_places.preferred()
+
+    (root / "var/lib/systemd/linger").mkdir(parents=True)
+    (root / "var/lib/systemd/linger/ann").touch()
+
+    assert user == runtime_places.preferred()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's place is there without a login")
+def test_root_has_its_own_in_run(root: Path) -> None:
+    assert root / "run" == runtime_places.preferred()
+
+    (root / "run" / "user").rmdir()
+    (root / "run").rmdir()
+    assert root / "tmp" == runtime_places.preferred()
+
+
+def test_who_names_a_directory_for_temporary_files_gets_it(
+    root: Path, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(root / "tmp"))
+    (root / "var/lib/systemd/linger").mkdir(parents=True)
+    (root / "var/lib/systemd/linger/ann").touch()
+
+    assert root / "tmp" == runtime_places.preferred()
+
+
+def test_servers_are_looked_for_wherever_they_may_be(root: Path, user: Path) -> None:
+    expected = {user, root / "run", root / "tmp"}
+
+    assert expected <= set(runtime_places.places())
+    assert len(runtime_places.places()) == len(set(runtime_places.places()))
+    assert runtime_places.preferred() in runtime_places.places()

@@ -1,4 +1,4 @@
-"""The graph of an ensemble's steps."""
+"""Ensembles: their steps, maps and members."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.config.ensemble_members import check_members, member_problems
 from zmqtriton.config.ensembles import check_cycle, member_names, step_problems
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.pbtxt import parse_text
+
+# --------------------------------------------------------------------------- ensembles
+# The graph of an ensemble's steps.
 
 
 def step(model: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
@@ -157,3 +161,160 @@ def test_an_ensemble_that_calls_another_is_no_circle() -> None:
     check_cycle("e", {"e": member_names(first), "f": member_names(second)})
 
     assert ["f"] == member_names(first)
+
+
+# -------------------------------------------------------------------- ensemble members
+# Checks that the members of an ensemble fit it and each other.
+
+
+def tensor(kind: str, name: str, data_type: str = "TYPE_FP32", dims: str = "[4]") -> str:
+    return f'{kind} {{ name: "{name}" data_type: {data_type} dims: {dims} }} '
+
+
+def member(name: str, *tensors: str, batch: int = 0, decoupled: bool = False) -> Any:
+    policy = "model_transaction_policy { decoupled: true }" if decoupled else ""
+    return parse_text(f'name: "{name}" max_batch_size: {batch} {policy} {"".join(tensors)}')
+
+
+CHAIN = """step { model_name: "a" input_map { key: "I" value: "x" }
+                  output_map { key: "O" value: "t" } }
+           step { model_name: "b" input_map { key: "I" value: "t" }
+                  output_map { key: "O" value: "y" } }"""
+
+
+def chain(x: str = "", y: str = "", batch: int = 0) -> Any:
+    return parse_text(
+        f'name: "e" platform: "ensemble" max_batch_size: {batch} '
+        f"{x or tensor('input', 'x')} {y or tensor('output', 'y')} "
+        f"ensemble_scheduling {{ {CHAIN} }}"
+    )
+
+
+def plain(name: str, **options: Any) -> Any:
+    return member(name, tensor("input", "I"), tensor("output", "O"), **options)
+
+
+def problem_of_members(config: Any, **members: Any) -> str:
+    with pytest.raises(ConfigError) as error:
+        check_members(config, members)
+    return error.value.text
+
+
+def test_members_that_fit_make_a_plain_ensemble() -> None:
+    config = chain()
+
+    check_members(config, {"a": plain("a"), "b": plain("b")})
+
+    assert config.HasField("model_transaction_policy")
+    assert not config.model_transaction_policy.decoupled
+
+
+@pytest.mark.row("E43")
+def test_a_decoupled_member_makes_the_ensemble_decoupled() -> None:
+    config = chain()
+
+    check_members(config, {"a": plain("a", decoupled=True), "b": plain("b")})
+
+    assert config.model_transaction_policy.decoupled
+
+
+@pytest.mark.row("E51")
+def test_types_must_agree() -> None:
+    b = member("b", tensor("input", "I", "TYPE_INT8"), tensor("output", "O"))
+
+    assert (
+        "in ensemble e, ensemble tensor t: inconsistent data type: TYPE_FP32 is inferred from "
+        "model a while TYPE_INT8 is inferred from model b"
+    ) == problem_of_members(chain(), a=plain("a"), b=b)
+
+
+@pytest.mark.row("E51")
+def test_shapes_must_agree_where_both_are_fixed() -> None:
+    wrong = member("b", tensor("input", "I", dims="[5]"), tensor("output", "O"))
+    variable = member("b", tensor("input", "I", dims="[-1]"), tensor("output", "O"))
+
+    assert (
+        "in ensemble e, ensemble tensor t: inconsistent shape: [4] is inferred from model a while "
+        "[5] is inferred from model b"
+    ) == problem_of_members(chain(), a=plain("a"), b=wrong)
+    check_members(chain(), {"a": plain("a"), "b": variable})
+
+
+def test_a_model_that_does_not_batch_fits_with_an_open_first_dimension() -> None:
+    open_first = member(
+        "a", tensor("input", "I", dims="[-1, 4]"), tensor("output", "O", dims="[-1, 4]")
+    )
+    config = chain(batch=8)
+
+    check_members(config, {"a": open_first, "b": plain("b", batch=8)})
+
+    assert 8 == config.max_batch_size
+
+
+@pytest.mark.row("E51")
+def test_the_ensemble_may_not_batch_more_than_a_member() -> None:
+    assert (
+        "ensemble e allows maximum batch size 8, but it contains model b which only allows maximum "
+        "batch size to be 4"
+    ) == problem_of_members(chain(batch=8), a=plain("a", batch=8), b=plain("b", batch=4))
+
+
+@pytest.mark.row("E51")
+def test_maps_may_only_name_tensors_that_the_member_has() -> None:
+    no_input = member("a", tensor("input", "J"), tensor("output", "O"))
+    no_output = member("a", tensor("input", "I"), tensor("output", "P"))
+
+    assert (
+        "in ensemble e, ensemble tensor x is mapping to non-existing input I in model a"
+    ) == problem_of_members(chain(), a=no_input, b=plain("b"))
+    assert (
+        "in ensemble e, ensemble tensor t is mapped from non-existing output O in model a"
+    ) == problem_of_members(chain(), a=no_output, b=plain("b"))
+
+
+def test_a_misspelt_input_is_one_problem_and_hides_no_other() -> None:
+    a = member("a", tensor("input", "INPUT"), tensor("output", "O", "TYPE_INT8"))
+    config = chain()
+    step = config.ensemble_scheduling.step[0]
+    step.input_map["INPTU"] = step.input_map.pop("I")
+
+    problems = list(member_problems(config, {"a": a, "b": plain("b")}))
+
+    assert ["INPUT", ""] == [problem_of_members.suggestion for problem_of_members in problems]
+    assert "inconsistent data type" in problems[1].text
+
+
+@pytest.mark.row("E51", "E59")
+def test_every_input_must_be_mapped_unless_it_is_optional() -> None:
+    second = 'input { name: "J" data_type: TYPE_FP32 dims: 1 optional: %s }'
+    required = member("a", tensor("input", "I"), second % "false", tensor("output", "O"))
+    optional = member("a", tensor("input", "I"), second % "true", tensor("output", "O"))
+
+    assert (
+        "in ensemble e, input J in model a is not mapped to any ensemble tensors"
+    ) == problem_of_members(chain(), a=required, b=plain("b"))
+    check_members(chain(), {"a": optional, "b": plain("b")})
+
+
+@pytest.mark.row("E55")
+def test_two_decoupled_members_may_follow_but_not_meet() -> None:
+    meet = parse_text(
+        f"""name: "e" platform: "ensemble" {tensor("input", "x")} {tensor("output", "y")}
+        ensemble_scheduling {{
+          step {{ model_name: "a" input_map {{ key: "I" value: "x" }}
+                 output_map {{ key: "O" value: "s" }} }}
+          step {{ model_name: "b" input_map {{ key: "I" value: "x" }}
+                 output_map {{ key: "O" value: "t" }} }}
+          step {{ model_name: "c" input_map {{ key: "I" value: "s" }}
+                 input_map {{ key: "J" value: "t" }} output_map {{ key: "O" value: "y" }} }} }}"""
+    )
+    a, b = plain("a", decoupled=True), plain("b", decoupled=True)
+    c = member("c", tensor("input", "I"), tensor("input", "J"), tensor("output", "O"))
+
+    assert (
+        "in ensemble e, step of model 'c' receives inputs originated from different decoupled "
+        "models"
+    ) == problem_of_members(meet, a=a, b=b, c=c)
+    following = chain()
+    check_members(following, {"a": a, "b": b})
+    assert following.model_transaction_policy.decoupled

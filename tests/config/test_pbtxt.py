@@ -1,23 +1,35 @@
-"""Reading config.pbtxt and JSON overrides, and what their errors tell."""
+"""The texts of configs, and the places of their faults."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError
+from tests.config.growth import growth
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem
+from zmqtriton.config.names import unknown_name_problems
 from zmqtriton.config.pbtxt import (
     MAX_CONFIG_BYTES,
     parse_json,
     parse_override,
     parse_text,
     read_config,
+    strict,
 )
+from zmqtriton.config.positions import PositionIndex, locate, locate_error
+
+# ------------------------------------------------------------------------------- pbtxt
+# Reading config.pbtxt and JSON overrides, and what their errors tell.
+
 
 BOTH_FORMS = """
 # a comment
@@ -242,3 +254,191 @@ def test_any_json_is_either_read_or_a_config_error(value: object) -> None:
     except ConfigError:
         return
     assert isinstance(config, zmqtriton_protos.ModelConfig)
+
+
+# ------------------------------------------------------------------------ lenient json
+# JSON as Triton's reader takes it, made strict.
+
+
+_TEXTS = st.text("abz_$é \n\t'\"\\/1:,{}[]", max_size=8)
+
+
+_DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+)
+
+
+#: Texts of any length that a client may send to have a model loaded.
+_HOSTILE: dict[str, Callable[[int], str]] = {
+    "a string without an end": lambda n: '{"' + '\\"' * n,
+    "one in single quotes": lambda n: "{'" + "\\'" * n,
+    "quotes of both kinds": lambda n: "{" + "'\"" * n,
+    "a space without an end": lambda n: "{a" + " " * n + "}",
+    "commas": lambda n: "{a: [" + ", " * n,
+    "words": lambda n: "{" + "a " * n,
+    "a key that comes twice": lambda n: (
+        "{" + "".join(f'"{k}":1,' for k in range(n)) + '"z":1,"z":1}'
+    ),
+    "a long name": lambda n: '{"' + "abcdefgh" * n + '":1}',
+}
+
+
+def test_bare_words_single_quotes_and_commas_at_the_end_are_made_strict() -> None:
+    document = strict("{name: 'm', 'input': [{dims: [1, -2e3,],},], \"a\\q\": 'say \"x\"\n',}")
+
+    expected = {"name": "m", "input": [{"dims": [1, -2000.0]}], "aq": 'say "x"\n'}
+    assert expected == json.loads(document)
+
+
+@given(_DOCUMENTS, st.integers())
+def test_a_document_is_the_same_however_leniently_it_is_written(document: Any, seed: int) -> None:
+    text = _written(document, Random(seed))
+
+    assert document == json.loads(strict(text))
+
+
+@pytest.mark.parametrize("text", ['{"a": "\\\'b\'}', '{"\\u0041$x : 1}', "{a: 'b}", "{'"])
+def test_a_string_without_an_end_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="Invalid config override: "):
+        parse_override(text)
+
+
+@pytest.mark.parametrize("kind", _HOSTILE)
+def test_the_time_for_a_text_grows_as_its_length_does(kind: str) -> None:
+    make = _HOSTILE[kind]
+
+    grown = growth(_refuse, make(2_000), make(16_000))
+
+    assert grown < 30  # for eight times the length; where each sign begins anew, 64
+
+
+def _refuse(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        parse_override(text)
+
+
+def _written(value: Any, random: Random) -> str:
+    """Write a document with all that Triton's reader forgives, here and there."""
+    space = lambda: random.choice(["", "", " ", "\n\t"])  # noqa: E731
+    comma = lambda inner: random.choice(["", ",", " , "]) if inner else ""  # noqa: E731
+    if isinstance(value, str):
+        return _quoted(value, random)
+    if isinstance(value, list):
+        inner = [space() + _written(one, random) + space() for one in value]
+        return "[" + ",".join(inner) + comma(inner) + "]"
+    if isinstance(value, dict):
+        inner = [
+            f"{space()}{_key(key, random)}{space()}:{_written(one, random)}{space()}"
+            for key, one in value.items()
+        ]
+        return "{" + ",".join(inner) + comma(inner) + "}"
+    return json.dumps(value)
+
+
+def _key(key: str, random: Random) -> str:
+    is_word = key.isascii() and key.replace("$", "_").isidentifier()
+    return key if is_word and random.random() < 0.5 else _quoted(key, random)
+
+
+def _quoted(text: str, random: Random) -> str:
+    if random.random() < 0.5:
+        return json.dumps(text)
+    inside = text.replace("\\", "\\\\")
+    return "'" + inside.replace("'", random.choice(["\\'", "\\u0027"])) + "'"
+
+
+# --------------------------------------------------------------------------- positions
+# Positions in a config.pbtxt, and their place in an error's text.
+
+
+TEXT = """# of a model
+name: "m"
+input [
+  { name: "A" dims: [ 1, 2 ] },
+  { name: "B"
+    dims: [ 0 ] }
+]
+input { name: 'C' }
+dynamic_batching <
+  priority_queue_policy { key: 1 value { max_queue_size: 2 } }
+  priority_queue_policy: { key: 3, value: { max_queue_size: 2 } };
+>
+parameters [ { key: "a" value { string_value: "x # no comment" } } ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (("name",), (2, 7)),
+        (("input", 0), (4, 3)),
+        (("input", 0, "dims", 1), (4, 26)),
+        (("input", 1, "dims"), (6, 13)),
+        (("input", 2), (8, 1)),
+        (("input", 2, "data_type"), (8, 1)),
+        (("dynamic_batching", "priority_queue_policy", "3"), (11, 3)),
+        (("dynamic_batching", "priority_queue_policy", "3", "timeout_action"), (11, 3)),
+        (("parameters", "a"), (13, 14)),
+        (("input", 3), None),
+        (("output", 0), None),
+    ],
+)
+def test_a_field_stands_where_it_is_written_or_where_it_would_belong(
+    field: FieldPath, expected: tuple[int, int] | None
+) -> None:
+    place = PositionIndex(TEXT).find(field)
+
+    assert expected == (place and place[:2])
+
+
+def test_every_unknown_name_is_found_with_what_was_meant() -> None:
+    text = 'nam: "m"\ninput { data_type: TYPE_F32 dim: [ 1 ] x { y: 1 } }\nmax_batch_size: 1\n'
+
+    problems = list(unknown_name_problems(PositionIndex(text), "c"))
+
+    assert [
+        ("nam", 1, 1, "name"),
+        ("TYPE_F32", 2, 20, "TYPE_FP32"),
+        ("dim", 2, 29, "dims"),
+        ("x", 2, 40, ""),
+    ] == [(_last_name(p), p.line, p.column, p.suggestion) for p in problems]
+
+
+def _last_name(problem: Problem) -> str:
+    return problem.detail.rstrip(".").split(" ")[-1].strip('"')
+
+
+def test_a_reason_begins_with_tritons_words(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_text(TEXT)
+    problem = Problem("model input 'B' is wrong for m", ("input", 1, "dims"), suggestion="A")
+
+    error = locate_error(ConfigError(problem), path)
+
+    expected = f"model input 'B' is wrong for m (at {path}:6) Did you mean 'A'?"
+    assert expected == error.text
+    assert (6, 13) == (error.problem.line, error.problem.column)
+
+
+def test_what_stands_nowhere_in_the_file_names_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_text(TEXT)
+
+    somewhere = locate(Problem("no platform", ("platform",)), path)
+    of_no_field = locate(Problem("no such backend"), path)
+    of_no_file = locate(Problem("no name", ("name",)), None)
+
+    assert [f"no platform (in {path})", "no such backend", "no name"] == [
+        str(somewhere),
+        str(of_no_field),
+        str(of_no_file),
+    ]
+
+
+@settings(max_examples=200)
+@given(st.text(alphabet="{}[]<>:\"'\\,-.#\n abinputdims09;", max_size=80))
+def test_any_text_has_positions(text: str) -> None:
+    positions = PositionIndex(text)
+
+    assert all(1 <= named.position.line <= text.count("\n") + 1 for named in positions.fields)

@@ -1,15 +1,25 @@
-"""Each rule that a configuration can break, with the text that Triton's users know."""
+"""What a config must say, what it need not say, and what is said of its faults."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support.scripted import string_parameter
+from zmqtriton.config import of_add_ons
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.model_config import apply_defaults
+from zmqtriton.config.parameters import parameter_problems
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.validation import validate, validate_tensors
+from zmqtriton.findings import Finding, warning
+
+# -------------------------------------------------------------------------- validation
+# Each rule that a configuration can break, with the text that Triton's users know.
+
 
 PYTHON = 'name: "m" backend: "python" '
+
+
 TENSOR = '{ name: "A" data_type: TYPE_FP32 dims: 4 %s }'
 
 
@@ -205,3 +215,171 @@ def test_tensors_of_a_batch_name_what_there_is(text: str, expected: str) -> None
 
     assert expected in message
     assert bool(expected) is bool(message)
+
+
+# ---------------------------------------------------------------------------- findings
+# The form of a finding, for people and for programs.
+
+
+def test_a_finding_is_printed_with_its_advice_and_commands() -> None:
+    finding = warning("few descriptors", "Raise the limit.", "ulimit -n 65536", "zmqtriton")
+
+    lines = ["warning: few descriptors", "  Raise the limit."]
+    commands = ["  next: ulimit -n 65536", "  then: zmqtriton"]
+    assert [*lines, *commands] == finding.lines("", finding.severity.value)
+
+
+def test_the_parser_s_words_and_the_probable_name_are_printed() -> None:
+    finding = Finding("bad", path="m/config.pbtxt", line=3, detail="no field 'a'", suggestion="b")
+
+    assert ["m/config.pbtxt:3: no field 'a'. Did you mean 'b'?"] == finding.lines(finding.place)
+
+
+def test_a_program_gets_the_fields_that_it_is_promised() -> None:
+    finding = warning("few descriptors", "", "ulimit -n 65536")
+
+    document = {"severity": "warning", "text": "few descriptors", "commands": ["ulimit -n 65536"]}
+    assert document == finding.document("severity", "text", "commands")
+
+
+# -------------------------------------------------------------------------- of add ons
+# Parameters for features that are add-ons, where one of these is missing.
+
+
+@pytest.mark.parametrize(
+    ("add_on", "name"),
+    [
+        (of_add_ons.CANARIES, "canary_version"),
+        (of_add_ons.SCALING, "autoscale_max_instances"),
+    ],
+)
+def test_a_model_that_asks_for_a_missing_add_on_is_refused(
+    add_on: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zmqtriton.addons._own_declarations", lambda: None)
+    parameter = f'parameters {{ key: "{name}" value {{ string_value: "2" }} }}'
+    asking, plain = (parse_text(f'name: "m" {text}') for text in (parameter, ""))
+
+    [problem] = of_add_ons.problems(add_on, asking)
+
+    assert f"{name}: the add-on '{add_on}' is not installed" == problem.text
+    assert of_add_ons.read(add_on, asking) is None
+    assert [] == [*of_add_ons.problems(add_on, plain)]
+
+
+# ---------------------------------------------------------------------------- defaults
+# The defaults of a configuration.
+
+
+@pytest.mark.row("E05")
+def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
+    silent = parse_text("")
+    chosen = parse_text("version_policy { all {} }")
+
+    apply_defaults(silent)
+    apply_defaults(chosen)
+
+    assert 1 == silent.version_policy.latest.num_versions
+    assert "all" == chosen.version_policy.WhichOneof("policy_choice")
+
+
+@pytest.mark.row("E05")
+def test_full_batches_are_preferred_if_the_model_batches() -> None:
+    batching = parse_text("max_batch_size: 8 dynamic_batching {}")
+    single = parse_text("dynamic_batching {}")
+    chosen = parse_text("max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }")
+
+    for config in (batching, single, chosen):
+        apply_defaults(config)
+
+    assert [8] == list(batching.dynamic_batching.preferred_batch_size)
+    assert [] == list(single.dynamic_batching.preferred_batch_size)
+    assert [2, 4] == list(chosen.dynamic_batching.preferred_batch_size)
+
+
+@pytest.mark.row("E05")
+def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() -> None:
+    config = parse_text("max_batch_size: 8 sequence_batching { oldest {} }")
+    chosen = parse_text("sequence_batching { max_sequence_idle_microseconds: 5 }")
+
+    apply_defaults(config)
+    apply_defaults(chosen)
+
+    assert 1_000_000 == config.sequence_batching.max_sequence_idle_microseconds
+    assert [8] == list(config.sequence_batching.oldest.preferred_batch_size)
+    assert 5 == chosen.sequence_batching.max_sequence_idle_microseconds
+
+
+@pytest.mark.row("E05")
+def test_pinned_memory_is_on_unless_it_was_turned_off_and_ensembles_have_none() -> None:
+    config = parse_text("optimization { input_pinned_memory { enable: false } }")
+    ensemble = parse_text("ensemble_scheduling {}")
+
+    apply_defaults(config)
+    apply_defaults(ensemble)
+
+    assert not config.optimization.input_pinned_memory.enable
+    assert config.optimization.output_pinned_memory.enable
+    assert not ensemble.HasField("optimization")
+
+
+def test_a_second_time_changes_nothing() -> None:
+    config = parse_text("max_batch_size: 8 dynamic_batching {}")
+    apply_defaults(config)
+    once = config.SerializeToString(deterministic=True)
+
+    apply_defaults(config)
+
+    assert once == config.SerializeToString(deterministic=True)
+
+
+# -------------------------------------------------------------------------- parameters
+# The parameters that the broker reads: a value that it would not understand fails the load.
+
+
+def problems(name: str, value: str) -> list[str]:
+    config = parse_text(f'name: "m"\n{string_parameter(name, value)}')
+    return [problem.text for problem in parameter_problems(config)]
+
+
+@pytest.mark.parametrize("value", ["none", "64k", "-5", "nan", "inf", "1.5", "", "1000000000"])
+@pytest.mark.parametrize("name", ["max_requests", "MAX_REQUESTS"])
+def test_a_limit_on_requests_is_a_whole_number(name: str, value: str) -> None:
+    text = f"{name} is '{value}', which is no whole number from 0 to 999999999"
+
+    assert [text] == problems(name, value)
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "nan", "1e9"])
+def test_a_limit_on_executions_is_a_number_of_seconds(value: str) -> None:
+    text = f"max_execution_seconds is '{value}', which is no number of seconds"
+
+    assert [text] == problems("max_execution_seconds", value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_requests", "0"),
+        ("max_requests", "64"),
+        ("Max_Requests", "8.0"),
+        ("max_execution_seconds", "0.5"),
+        ("max_execution_seconds", "0"),
+    ],
+)
+def test_other_limits_are_taken(name: str, value: str) -> None:
+    assert [] == problems(name, value)
+
+
+def test_instances_that_are_threads_have_no_variables_of_their_own() -> None:
+    def texts(instances: str, value: str) -> list[str]:
+        parameters = (("INSTANCES", instances), ("CUDA_VISIBLE_DEVICES", value))
+        text = "\n".join(string_parameter(name, one) for name, one in parameters)
+        config = parse_text(f'name: "m"\n{text}')
+        return [problem.text for problem in parameter_problems(config)]
+
+    assert [
+        "CUDA_VISIBLE_DEVICES is 'instance', and INSTANCES are threads: these share the variables "
+        "of one process"
+    ] == texts("threads", "instance")
+    assert [] == texts("forks", "instance") + texts("threads", "0") + texts("processes", "instance")

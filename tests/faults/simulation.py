@@ -2,7 +2,7 @@
 
 Each seed is a day of tests/broker/simulation/days.py: every scheduler, with the rate limiter, the
 cache, the bounds, and the deaths of stubs and frontends; and one of models that ask each other, of
-test_simulation_calls.py there. Every tenth is also one in which brokers die, of
+test_simulation_rates.py there. Every tenth is also one in which brokers die, of
 test_simulation_epochs.py, and one of a supervisor whose model is scaled, rolled and tried, of
 tests/supervisor/test_steered_days.py. Prints the seeds that broke a promise.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 from unittest import mock
 
 from tests.broker.simulation.days import RandomRun
-from tests.broker.simulation.test_simulation_calls import Calls
 from tests.broker.simulation.test_simulation_epochs import Epochs, settle
+from tests.broker.simulation.test_simulation_rates import Calls
 from tests.supervisor import test_steered_days
 from zmqtriton_stub.broker import unconfirmed_answers
 

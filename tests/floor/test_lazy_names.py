@@ -1,13 +1,21 @@
-"""Names of packages that come from their modules."""
+"""Names that are imported when they are used, and variables that models do not see."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
+from zmqtriton_floor.variables import withheld as withheld_variables
+
+# -------------------------------------------------------------------------- lazy names
+# Names of packages that come from their modules.
+
 
 PACKAGE = "package_of_lazy_names"
 
@@ -93,3 +101,36 @@ def test_modules_are_imported_as_ever_and_other_names_are_missing(path: Path) ->
     assert 3 == module.third
     with pytest.raises(AttributeError, match=f"module '{PACKAGE}' has no attribute 'fourth'"):
         _ = package.fourth
+
+
+# ------------------------------------------------------------------ withheld variables
+# The hint for a model that asks for a variable which the server withholds.
+
+
+@pytest.fixture(autouse=True)
+def withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(withheld_variables.VARIABLE, json.dumps({"SECRET": "*", "KIND": "KIND"}))
+
+
+def _hint(place: Mapping[str, str], name: str) -> str:
+    with pytest.raises(KeyError) as caught:
+        place[name]
+    return withheld_variables.hint(caught.value)
+
+
+@pytest.mark.parametrize(("name", "option"), [("SECRET", "*"), ("KIND", "KIND")])
+def test_the_option_that_passes_it_is_named(name: str, option: str) -> None:
+    assert f"--model-env={option} passes it" in _hint(os.environ, name)
+
+
+def test_nothing_is_said_of_other_variables_and_other_dictionaries() -> None:
+    assert "" == _hint(os.environ, "ELSE")
+    assert "" == _hint({}, "SECRET")
+    assert "" == withheld_variables.hint(KeyError("SECRET"))
+    assert "" == withheld_variables.hint(ValueError("SECRET"))
+
+
+def test_nothing_is_said_where_nothing_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(withheld_variables.VARIABLE)
+
+    assert "" == _hint(os.environ, "SECRET")

@@ -1,6 +1,9 @@
-"""Datatypes and the BYTES codec."""
+"""Tensors: datatypes, arrays, keys of the cache, and those of ensembles."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqtriton_floor import datatypes, tensors
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.arrays import to_tensors
+from zmqtriton_floor.cache_keys import Keys, is_cached, keys_of
+from zmqtriton_floor.datatypes import BY_NUMBER
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.routing import inside
+from zmqtriton_floor.tensors import to_numpy
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor
+
+# ----------------------------------------------------------------------------- tensors
+# Datatypes and the BYTES codec.
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
@@ -55,3 +69,205 @@ def test_the_table_knows_each_type_by_all_its_names() -> None:
         assert datatype is datatypes.BY_NAME[datatype.name]
         assert datatype is datatypes.BY_CONFIG_NAME[datatype.config_name]
         assert datatype is datatypes.BY_NUMBER[datatype.number]
+
+
+# ------------------------------------------------------------------------------ arrays
+# Arrays of numpy as inputs of a model that has another datatype.
+
+
+def sent(value: Any, data_type: str) -> Any:
+    """Return the array that a model with this input gets."""
+    config = {"input": [{"name": "X", "data_type": data_type}]}
+    [(_, number, shape, data)] = to_tensors({"X": value}, config)
+    assert data_type.endswith(BY_NUMBER[number].name)
+    return to_numpy(number, shape, bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("array", "data_type"),
+    [
+        (np.ones(3), "TYPE_FP32"),
+        (np.array([0.1, np.nan, -np.inf]), "TYPE_FP16"),
+        (np.array([1.5], np.float32), "TYPE_FP64"),
+        (np.arange(3), "TYPE_FP32"),
+        (np.array([True, False]), "TYPE_FP32"),
+        (np.arange(3), "TYPE_INT32"),
+        (np.array([0, 255]), "TYPE_UINT8"),
+        (np.array([0, 1]), "TYPE_BOOL"),
+        (np.array([2**63 - 1], np.uint64), "TYPE_INT64"),
+        (np.zeros((2, 0)), "TYPE_FP32"),
+    ],
+)
+def test_numbers_become_those_of_the_model(array: Any, data_type: str) -> None:
+    got = sent(array, data_type)
+
+    assert array.shape == got.shape
+    np.testing.assert_array_equal(array.astype(got.dtype), got)
+
+
+@pytest.mark.parametrize(
+    ("array", "data_type", "name"),
+    [
+        (np.array([1.0]), "TYPE_INT32", "np.int32"),
+        (np.array([1.0]), "TYPE_BOOL", "np.bool"),
+        (np.array([256]), "TYPE_UINT8", "np.uint8"),
+        (np.array([-1]), "TYPE_UINT64", "np.uint64"),
+        (np.array([2**63], np.uint64), "TYPE_INT64", "np.int64"),
+        (np.array([2]), "TYPE_BOOL", "np.bool"),
+        (np.array([1e300]), "TYPE_FP32", "np.float32"),
+        (np.array([70_000]), "TYPE_FP16", "np.float16"),
+    ],
+)
+def test_numbers_that_would_be_others_are_refused(array: Any, data_type: str, name: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        sent(array, data_type)
+
+    text = f"input 'X' is an array of {array.dtype}, which {data_type} of the model cannot hold"
+    assert refused.value.text.startswith(f"{text} unchanged: pass {name}")
+
+
+def test_what_is_no_number_and_an_input_that_is_not_known_go_as_they_are() -> None:
+    texts, floats = np.array(["a"]), np.ones(1)
+    config = {"input": [{"name": "X", "data_type": "TYPE_FP32"}]}
+
+    tensors = to_tensors({"X": texts, "Y": floats}, config)
+
+    assert ["BYTES", "FP64"] == [BY_NUMBER[tensor.datatype].name for tensor in tensors]
+
+
+# --------------------------------------------------------------------------- datatypes
+# The table of datatypes is the one place that knows what is special about each.
+
+
+ROOT = Path(__file__).parents[2]
+
+
+#: The names of types in PyTorch, and in Triton's API in the process, are theirs.
+FOREIGN = ("pytorch/modules.py", "tritonserver/enums.py", "tritonserver/responses.py")
+
+
+def test_no_other_file_names_a_datatype_that_numpy_lacks() -> None:
+    rooms = ("stub", "frontends", "zmqtriton", "addons")
+    files = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
+    named = {path.relative_to(ROOT).as_posix() for path in files if "BF16" in path.read_text()}
+
+    assert ["stub/zmqtriton_floor/datatypes.py"] == [n for n in named if not n.endswith(FOREIGN)]
+
+
+# -------------------------------------------------------------------------- cache keys
+# Keys of the response cache: equal for what is the same to a model, and for nothing else.
+
+
+KEYS = Keys(b"secret")
+
+
+LEFT = Tensor("LEFT", 8, [2], b"12345678")
+
+
+RIGHT = Tensor("RIGHT", 8, [1], b"1234")
+
+
+BODY = RequestBody("id", {"p": 1}, ["A", "B"], [LEFT, RIGHT])
+
+
+def test_names_of_requests_parameters_and_orders_mean_nothing() -> None:
+    same = RequestBody("other", {"p": 2}, ["B", "A"], [RIGHT, LEFT])
+
+    assert KEYS.of(BODY) == KEYS.of(same)
+    assert 32 == len(KEYS.of(BODY))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY._replace(inputs=[LEFT, RIGHT._replace(data=b"1235")]),
+        BODY._replace(inputs=[LEFT, RIGHT._replace(shape=[1, 1])]),
+        BODY._replace(inputs=[LEFT, RIGHT._replace(datatype=9)]),
+        BODY._replace(inputs=[LEFT, RIGHT._replace(name="RIGHT2")]),
+        BODY._replace(inputs=[LEFT]),
+        BODY._replace(inputs=[LEFT._replace(name="RIGHT"), RIGHT._replace(name="LEFT")]),
+        BODY._replace(outputs=["A"]),
+        BODY._replace(outputs=[]),
+    ],
+)
+def test_all_that_may_change_the_answer_changes_the_key(body: RequestBody) -> None:
+    assert KEYS.of(BODY) != KEYS.of(body)
+
+
+def test_without_the_secret_nobody_can_tell_a_key() -> None:
+    assert KEYS.of(BODY) != Keys(b"guessed").of(BODY)
+
+
+def test_large_tensors_are_hashed_where_they_are_placed() -> None:
+    body = BODY._replace(inputs=[LEFT._replace(data=bytes(INLINE_BYTES + 1))])
+
+    assert b"" == KEYS.of(body)
+
+
+def test_a_server_without_a_cache_has_no_keys() -> None:
+    assert keys_of("") is None
+    assert keys_of("00") is not None
+    configs: list[dict[str, Any]] = [
+        {},
+        {"response_cache": {}},
+        {"response_cache": {"enable": True}},
+    ]
+    assert [False, False, True] == [is_cached(config) for config in configs]
+
+
+def test_a_large_tensor_has_the_same_part_by_its_bytes_and_by_its_digest() -> None:
+    data = bytes(INLINE_BYTES + 1)
+    reference = Reference(7, 1, 2, 0, len(data))
+    placed = Tensor("A", 6, [len(data)], reference)
+
+    marked, part = Keys(b"s").marked(placed, data)
+
+    assert part == Keys(b"s").of_tensor(placed, data)
+    assert part == Keys(b"s").of_reference(marked, marked.data)
+    assert part != Keys(b"another").of_tensor(placed, data)
+    assert part != Keys(b"s").of_tensor(placed._replace(name="B"), data)
+
+
+def test_a_request_with_a_reference_that_nobody_has_looked_at_has_no_key() -> None:
+    data = bytes(INLINE_BYTES + 1)
+    placed = Tensor("A", 6, [len(data)], Reference(7, 1, 2, 0, len(data)))
+    body = RequestBody("", {}, [], [placed])
+    marked, _ = Keys(b"s").marked(placed, data)
+
+    assert Keys(b"s").of_placed(body) == b""
+    assert Keys(b"s").of_placed(body._replace(inputs=[marked])) != b""
+
+
+# -------------------------------------------------------------------- ensemble members
+# The models that a request to one model leads to.
+
+
+def _ensemble(*members: tuple[str, int]) -> dict[str, Any]:
+    steps = [{"model_name": name, "model_version": version} for name, version in members]
+    return {"ensemble_scheduling": {"step": steps}}
+
+
+def _names(configs: dict[tuple[str, int], dict[str, Any]], model: str) -> list[str]:
+    def find(name: str, version: int) -> dict[str, Any] | None:
+        config = configs.get((name, version))
+        return None if config is None else {**config, "name": f"{name} {version}"}
+
+    return [config["name"] for config in inside(find, model, -1)]
+
+
+def test_members_are_found_however_deep_in_the_version_that_is_asked_for() -> None:
+    configs = {
+        ("outer", -1): _ensemble(("plain", -1), ("inner", 2)),
+        ("inner", 2): _ensemble(("plain", 3), ("gone", -1)),
+        ("plain", -1): {},
+        ("plain", 3): {},
+    }
+
+    assert ["outer -1", "plain -1", "inner 2", "plain 3"] == _names(configs, "outer")
+    assert [] == _names(configs, "gone")
+
+
+def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
+    configs = {("a", -1): _ensemble(("b", -1)), ("b", -1): _ensemble(("a", -1))}
+
+    assert ["a -1", "b -1"] == _names(configs, "a")

@@ -1,4 +1,4 @@
-"""Options of a file and of variables beside those of the command line."""
+"""Options from the command line, the environment and files; those of clouds and traces."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from zmqtriton.options import OptionError, Options, parse
+from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
+from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.options.kinds import Arity
 from zmqtriton.options.report import describe_options
 from zmqtriton.options.sources import PREFIX, variable_of
 from zmqtriton.options.table import OPTIONS_BY_NAME
 
+# ----------------------------------------------------------------------------- sources
+# Options of a file and of variables beside those of the command line.
+
+
 PATH = "/etc/zmqtriton.toml"
+
+
 REPOSITORY = "--model-repository=/models"
 
 
@@ -211,3 +218,253 @@ def test_the_file_of_the_documentation_is_read() -> None:
     options = started(file=textwrap.dedent(block))
 
     assert (9000, False) == (options.http_port, options.exit_on_error)
+
+
+# ------------------------------------------------------------------------------ clouds
+# Options of SageMaker's and Vertex AI's endpoints, and the variables that they are set by.
+
+
+ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
+
+
+VERTEX = "failed to start Vertex AI service: Invalid argument - "
+
+
+def started_with(*words: str, **environment: str) -> Options:
+    return with_environment(parse([*words], environment=environment), environment)
+
+
+def refusal_of(*words: str, **environment: str) -> str:
+    with pytest.raises(OptionError) as caught:
+        started_with(*words, **environment)
+    return str(caught.value)
+
+
+@pytest.mark.row("C99")
+def test_nothing_of_it_is_served_by_default() -> None:
+    options = started_with(REPOSITORY)
+
+    assert not (options.allow_sagemaker)
+    assert not (options.allow_vertex_ai)
+    assert options.allow_http
+    assert options.allow_grpc
+
+
+@pytest.mark.row("C99")
+def test_vertex_ai_says_by_variables_what_to_serve_and_where() -> None:
+    options = started_with(
+        AIP_MODE="PREDICTION", AIP_HTTP_PORT="7080", AIP_STORAGE_URI="gs://b/m", **ROUTES
+    )
+
+    assert options.allow_vertex_ai
+    assert (7080, ("gs://b/m",)) == (options.vertex_ai_port, options.model_repository)
+    assert not (options.allow_http)
+    assert not (options.allow_grpc)
+    assert options.allow_metrics
+
+
+def test_what_is_written_counts_before_variables() -> None:
+    options = started_with(
+        REPOSITORY,
+        "--allow-http=true",
+        "--allow-vertex-ai=false",
+        "--vertex-ai-port=1",
+        AIP_MODE="PREDICTION",
+        AIP_HTTP_PORT="7080",
+        AIP_STORAGE_URI="/other",
+    )
+
+    assert ("/models",) == options.model_repository
+    assert options.allow_http
+    assert (False, 1) == (options.allow_vertex_ai, options.vertex_ai_port)
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({}, "API_PREDICT_ROUTE is not defined for Vertex AI endpoint"),
+        ({**ROUTES, "AIP_HEALTH_ROUTE": ""}, "AIP_HEALTH_ROUTE is not defined for Vertex AI endpo"),
+        ({**ROUTES, "AIP_HEALTH_ROUTE": "("}, "AIP_HEALTH_ROUTE '(': missing )"),
+    ],
+)
+def test_routes_of_vertex_ai_must_be_there(environment: dict[str, str], text: str) -> None:
+    message = refusal_of(REPOSITORY, "--allow-vertex-ai=true", **environment)
+
+    assert message.startswith(f"{VERTEX}{text}")
+
+
+def test_variables_that_cannot_be_meant_are_refused() -> None:
+    assert "AIP_HTTP_PORT: 'x' is not a port" == refusal_of(REPOSITORY, AIP_HTTP_PORT="x")
+    message = refusal_of(REPOSITORY, "--allow-sagemaker=1", SAGEMAKER_TRITON_INFERENCE_TYPE="train")
+    assert message.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' is none of: infer, ")
+    assert not started_with(REPOSITORY, SAGEMAKER_TRITON_INFERENCE_TYPE="train").allow_sagemaker
+
+
+def test_sagemaker_has_the_other_ports_in_a_range() -> None:
+    words = (REPOSITORY, "--allow-sagemaker=1", "--sagemaker-safe-port-range=8000-8001")
+    text = "The server cannot listen to metrics requests at port 8002, allowed port range is "
+
+    assert f"{text}[8000, 8001]" == refusal_of(*words)
+    assert (8000, 8001) == started_with(*words, "--allow-metrics=0").sagemaker_safe_port_range
+
+
+def test_clients_memory_stays_off_where_these_ports_are_open_to_others() -> None:
+    words = (REPOSITORY, "--allow-http=0", "--grpc-address=127.0.0.1")
+
+    assert started_with(*words).allow_client_shm
+    assert not started_with(*words, "--allow-sagemaker=1").allow_client_shm
+
+
+def test_sagemaker_names_model_probe_and_kind_of_inference() -> None:
+    settings = endpoint_settings(
+        {
+            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "m",
+            "SAGEMAKER_TRITON_PING_MODE": "live",
+            "SAGEMAKER_TRITON_INFERENCE_TYPE": "generate",
+        }
+    )
+
+    assert ["m", "live", "generate"] == list(settings.values())[:3]
+    unset = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+    assert [unset, "ready", "infer", "", ""] == list(endpoint_settings({}).values())
+
+
+# ------------------------------------------------------------------------------- trace
+# The --trace-config settings put together.
+
+
+def traced(*words: str) -> TraceOptions:
+    return parse(["--model-repository=/models", *words]).trace
+
+
+@pytest.mark.row("--trace-config")
+def test_settings_add_up_to_one_description() -> None:
+    trace = traced(
+        "--trace-config=triton,file=/tmp/trace.json",
+        "--trace-config=triton,log-frequency=50",
+        "--trace-config=rate=100",
+        "--trace-config=count=7",
+        "--trace-config=level=TIMESTAMPS",
+        "--trace-config=level=tensors",
+        "--trace-config=mode=triton",
+    )
+
+    assert (
+        TraceOptions(
+            mode="triton",
+            level=("TIMESTAMPS", "TENSORS"),
+            rate=100,
+            count=7,
+            file="/tmp/trace.json",
+            log_frequency=50,
+        )
+        == trace
+    )
+
+
+def test_settings_for_opentelemetry_are_kept_in_order() -> None:
+    trace = traced(
+        "--trace-config=mode=OpenTelemetry",
+        "--trace-config=opentelemetry,url=localhost:4318/v1/traces",
+        "--trace-config=opentelemetry,resource=service.name=demo",
+    )
+
+    assert "opentelemetry" == trace.mode
+    assert (
+        ("url", "localhost:4318/v1/traces"),
+        ("resource", "service.name=demo"),
+    ) == trace.opentelemetry
+
+
+def test_off_wins_wherever_it_stands() -> None:
+    assert () == traced("--trace-config=level=OFF", "--trace-config=level=TIMESTAMPS").level
+
+
+def test_an_older_option_gives_way_to_the_newer() -> None:
+    options = parse(["--model-repository=/m", "--trace-config=rate=5", "--trace-rate=9"])
+
+    assert 5 == options.trace.rate
+    assert (
+        "Warning: '--trace-rate' has been deprecated and will be removed in future releases. "
+        "Please use '--trace-config rate=<rate value>' instead."
+    ) in options.warnings
+
+
+def test_an_older_option_alone_counts() -> None:
+    assert TraceOptions(file="/t", level=("TIMESTAMPS",)) == traced(
+        "--trace-file=/t", "--trace-level=max"
+    )
+
+
+@pytest.mark.row("--trace-config")
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        (
+            "--trace-config=level=X",
+            'Bad option: "--trace-config level".\ninvalid value for trace level option: x',
+        ),
+        (
+            "--trace-config=mode=foo",
+            'Bad option: "--trace-config mode".\ninvalid value for trace mode option: foo. '
+            'Available options are "triton" and "opentelemetry"',
+        ),
+        (
+            "--trace-config=triton,log-frequency=x",
+            'Bad option: "--trace-config triton,log-frequency".\nInvalid option value. Got x',
+        ),
+        (
+            "--trace-config=triton,mode",
+            'Bad option: "--trace-config".\n'
+            "--trace-config option format is '<trace mode>,<setting>=<value>'. Got triton,mode",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(word: str, text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        traced(word)
+
+    assert text == str(caught.value)
+
+
+def exporting(environment: dict[str, str], *words: str) -> tuple[tuple[str, str], ...]:
+    mode = "--trace-config=mode=opentelemetry"
+    options = parse(["--model-repository=/models", mode, *words])
+    return with_environment(options, environment).trace.opentelemetry
+
+
+@pytest.mark.row("--trace-config")
+def test_the_exporters_numbers_may_be_variables() -> None:
+    variables = {"OTEL_BSP_MAX_QUEUE_SIZE": "7", "OTEL_BSP_SCHEDULE_DELAY": "1.5"}
+    option = "--trace-config=opentelemetry,bsp_max_queue_size=9"
+
+    said = {"bsp_max_queue_size": "9", "bsp_schedule_delay": "1"}
+    assert said == dict(exporting(variables, option))
+    plain = parse(["--model-repository=/models"])
+    assert plain == with_environment(plain, {"OTEL_BSP_MAX_QUEUE_SIZE": "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("bsp_max_queue_size", "abc", "Invalid option value. Got abc"),
+        ("bsp_max_queue_size", "-1", "Must not be below 1. Got -1"),
+        ("bsp_max_export_batch_size", "0", "Must not be below 1. Got 0"),
+        (
+            "bsp_schedule_delay",
+            "99999999999",
+            "Provided option value is out of bound. Got 99999999999",
+        ),
+    ],
+)
+def test_a_number_of_the_exporter_that_cannot_be_is_named_with_its_place(
+    key: str, value: str, text: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        exporting({}, f"--trace-config=opentelemetry,{key}={value}")
+    assert f'Bad option: "--trace-config opentelemetry,{key}".\n{text}' == str(caught.value)
+
+    name = f"OTEL_{key.upper()}"
+    with pytest.raises(OptionError) as caught:
+        exporting({name: value})
+    assert f'Bad option: "{name}".\n{text}' == str(caught.value)

@@ -1,4 +1,4 @@
-"""Decisions about canaries in a directory: by content, and safe among several servers."""
+"""What is decided of a model in a repository: versions, agents, models of one file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository import decisions
+from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.decisions import Decision, DecisionError, DecisionRecords, default_root
+from zmqtriton.repository.place import scan_single_file
 from zmqtriton.repository.scan import ScannedModel, scan_model
+from zmqtriton_floor.errors import InternalError
+
+# --------------------------------------------------------------------------- decisions
+# Decisions about canaries in a directory: by content, and safe among several servers.
 
 
 @pytest.fixture
@@ -124,3 +131,106 @@ def test_the_place_is_systemd_s_or_the_user_s(monkeypatch: pytest.MonkeyPatch) -
     assert "/home/me/state/zmqtriton" == default_root()
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/zmqtriton:/var/lib/other")
     assert "/var/lib/zmqtriton" == default_root()
+
+
+# ------------------------------------------------------------------------------ agents
+# Which repository agents a configuration may ask for.
+
+
+def problems_of(agent: str, more: str = "") -> list[tuple[str, str]]:
+    config = parse_text(f'name: "m" model_repository_agents {{ agents {{ {agent} }} }} {more}')
+    return [(problem.text, problem.suggestion) for problem in agent_problems(config, "/agents")]
+
+
+@pytest.mark.row("E49")
+def test_the_checksum_of_a_file_may_be_asked_for() -> None:
+    good = 'name: "checksum" parameters { key: "MD5:1/model.py" value: "0" }'
+
+    assert [] == problems_of(good)
+    assert [
+        ("agent 'checksum' has no process that could read the files of ensemble 'm'", "")
+    ] == problems_of(good, "ensemble_scheduling { }")
+
+
+@pytest.mark.row("E49")
+@pytest.mark.parametrize(
+    ("agent", "expected", "meant"),
+    [
+        (
+            'name: "checksums"',
+            "unable to find 'libtritonrepoagent_checksums.so' for repo agent 'checksums', "
+            "searched: /agents",
+            "checksum",
+        ),
+        (
+            'name: "checksum" parameters { key: "SHA1:x" value: "0" }',
+            "Unsupported checksum type in 'SHA1:x', expected 'MD5:<file>'",
+            "",
+        ),
+        (
+            'name: "checksum" parameters { key: "MD5:../x" value: "0" }',
+            "file '../x' of a checksum is outside model directory",
+            "",
+        ),
+    ],
+)
+def test_what_no_agent_does_is_refused(agent: str, expected: str, meant: str) -> None:
+    assert [(expected, meant)] == problems_of(agent)
+
+
+# ------------------------------------------------------------------------- single file
+# A model of a single file: what belongs to it of all that lies beside it.
+
+
+def write(path: Path, text: str = "# code") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_it_is_version_1_in_the_directory_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "scale.py")
+
+    model = scan_single_file("m", file)
+
+    assert ("m", tmp_path, (1,), None) == (
+        model.name,
+        model.path,
+        model.versions,
+        model.config_path,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["scale.py", "helper.py", "package/inner.py", "config.pbtxt", "initial_state/zeros"]
+)
+def test_a_change_of_what_it_may_load_is_one_of_the_model(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / "scale.py")
+    write(tmp_path / "package" / "__init__.py")
+    write(tmp_path / "config.pbtxt", "max_batch_size: 1")
+    before = scan_single_file("m", file)
+
+    write(tmp_path / name, "something else")
+
+    after = scan_single_file("m", file)
+    assert before.fingerprint != after.fingerprint
+    is_code = before.version_fingerprints != after.version_fingerprints
+    assert is_code == (name != "config.pbtxt")
+
+
+@pytest.mark.parametrize(
+    "name", ["server.log", "folder/other.py", "package/table.csv", ".x.py.swp"]
+)
+def test_what_else_lies_there_does_not_count(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / "scale.py")
+    write(tmp_path / "package" / "__init__.py")
+    before = scan_single_file("m", file)
+
+    write(tmp_path / name, "something else")
+
+    assert before == scan_single_file("m", file)
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="Python model file not found"):
+        scan_single_file("m", tmp_path / "scale.py")

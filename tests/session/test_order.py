@@ -1,12 +1,20 @@
-"""The order of the tests that a seed decides."""
+"""The order of tests, and their tiers."""
 
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from tests.session import order
+import pytest
+
+from tests.session import order, tiers
+from tools import alone
+
+# ------------------------------------------------------------------------------- order
+# The order of the tests that a seed decides.
+
 
 NODES = [f"tests/{file}.py::test_{number}" for file in "abcde" for number in range(5)]
 
@@ -36,3 +44,69 @@ def test_what_is_left_out_does_not_change_the_order_of_the_others() -> None:
     part = NODES[::3]
 
     assert [n for n in ordered(NODES, "7") if n in part] == ordered(part[::-1], "7")
+
+
+# ------------------------------------------------------------------------------- alone
+# The choice of tests that run alone, and what is told of those that fail.
+
+
+TESTS = [f"tests/{file}.py::test_{number}[a b::c]" for file in "abc" for number in range(4)]
+
+
+def test_a_seed_draws_of_all_files_in_turn() -> None:
+    drawn = alone.draw(TESTS, "1", 8)
+
+    assert drawn == alone.draw(TESTS, "1", 8)
+    assert drawn != alone.draw(TESTS, "2", 8)
+    assert 8 == len(set(drawn))
+    for turn in (drawn[:3], drawn[3:6]):
+        assert {"a", "b", "c"} == {Path(test.partition("::")[0]).stem for test in turn}
+    assert sorted(TESTS) == sorted(alone.draw(TESTS, "1", 100))
+
+
+def test_those_that_fail_alone_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_file.py").write_text(
+        "seen = []\ndef test_first(): seen.append(1)\ndef test_second(): assert seen\n"
+    )
+    monkeypatch.setattr(alone, "ROOT", tmp_path)
+
+    status = alone.main(["--count", "5", "--seed", "7"])
+
+    output = capfd.readouterr().out
+    assert 1 == status
+    assert output.startswith("2 tests of seed 7, each alone\n")
+    assert "assert seen" in output
+    assert "fails alone: pytest test_file.py::test_second\n" in output
+    assert output.endswith("1 passed or were skipped, 1 failed\n")
+
+
+# ------------------------------------------------------------------------------- tiers
+# The choice of the files of a tier, and of the quick run.
+
+
+@pytest.mark.parametrize(
+    ("mark", "left_out_of"),
+    [
+        ("", ["long"]),
+        ("pytest.mark.slow", ["quick", "long"]),
+        ("[\n    pytest.mark.system,\n    pytest.mark.long('a.py::b'),\n]", ["quick", "first"]),
+    ],
+)
+def test_a_file_is_left_out_by_its_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, left_out_of: list[str]
+) -> None:
+    monkeypatch.setattr(tiers, "_TESTS", tmp_path)
+    file = tmp_path / "test_it.py"
+    file.write_text(f"import pytest\n\npytestmark = {mark or None}\n\n\ndef test_it(): ...\n")
+    assert left_out_of == [
+        name
+        for name, quick, tier in (
+            ("quick", True, None),
+            ("first", False, tiers.FIRST),
+            ("long", False, tiers.LONG),
+        )
+        for options in [{"--quick": quick, "--tier": tier}]
+        if tiers.pytest_ignore_collect(file, cast(Any, SimpleNamespace(getoption=options.get)))
+    ]

@@ -1,9 +1,18 @@
-"""A model's is_ready(), asked over a lifeline by a supervisor that is the test."""
+"""An instance from its rehearsal to its end."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +21,16 @@ from tests.stub.fakes import FakeLink
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.variables import stub_mark
+from zmqtriton_stub import instance, loop
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.fork_server import rehearse
+from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.readiness import Readiness
+
+# --------------------------------------------------------------------------- readiness
+# A model's is_ready(), asked over a lifeline by a supervisor that is the test.
 
 
 class Asked:
@@ -114,3 +132,248 @@ def test_a_model_that_is_being_finalized_is_not_asked(model: Asked) -> None:
     model.end()
 
     assert 1 == model.calls
+
+
+# --------------------------------------------------------------------------- rehearsal
+# The fork server's rehearsal, of which nothing may be left.
+
+
+def _state() -> dict[str, Any]:
+    gc.collect()
+    return {
+        "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "instance": (this_process.current, list(this_process.on_fork)),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "frozen": gc.get_freeze_count(),
+    }
+
+
+def test_it_leaves_nothing_in_the_process() -> None:
+    rehearse()  # what is made once is not what is left each time
+    before = _state()
+
+    rehearse()
+
+    assert before == _state()
+
+
+def test_it_goes_through_the_life_of_a_stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    for step in ("_load", "_connect", "_finish", "close"):
+        original = getattr(loop.Stub, step)
+
+        def note(*arguments: Any, name: str = step, original: Any = original) -> Any:
+            steps.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(loop.Stub, step, note)
+    monkeypatch.delitem(wire.SCHEMAS["Initialize"].__dict__, "read", raising=False)
+
+    rehearse()
+
+    assert ["_load", "_connect", "_finish", "close"] == steps
+    assert "read" in wire.SCHEMAS["Initialize"].__dict__
+
+
+# ------------------------------------------------------------------------------ ending
+# The end of a forked stub, in programs of their own; whole servers are in tests/system.
+
+
+_ROOTS = os.pathsep.join(sys.path)
+
+
+_PROGRAM = """
+    import sys, threading, time
+    from zmqtriton_stub import ending
+    shared = frozenset(sys.modules)
+    sys.path.append({directory!r})
+    import of_model
+    ending.end(shared)
+    print("returned")
+"""
+
+
+def _end(tmp_path: Path, code: str, **others: str) -> tuple[int, list[str]]:
+    """Return the exit status and the lines of a program that imports `of_model` and ends."""
+    for name, text in {"of_model": code, **others}.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    program = textwrap.dedent(_PROGRAM).format(directory=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": _ROOTS},
+        text=True,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_exit_functions_and_destructors_run_and_the_importer_s_first(tmp_path: Path) -> None:
+    code = """
+        import atexit, library
+        class Model:
+            def __del__(self):
+                print("destroyed:", library.text())
+        model = Model()
+        atexit.register(print, "exit function")
+    """
+    library = """
+        word = "library"
+        def text():
+            return word
+    """
+
+    assert (0, ["exit function", "destroyed: library"]) == _end(tmp_path, code, library=library)
+
+
+def test_what_was_written_to_an_open_file_is_in_it(tmp_path: Path) -> None:
+    code = f"""
+        _file = open({str(tmp_path / "output")!r}, "w")
+        _file.write("all of it")
+    """
+
+    assert (0, []) == _end(tmp_path, code)
+    assert "all of it" == (tmp_path / "output").read_text()
+
+
+def test_what_the_c_library_holds_back_is_written(tmp_path: Path) -> None:
+    code = """
+        import ctypes
+        ctypes.CDLL(None).printf(b"of C")
+    """
+
+    assert (0, ["of C"]) == _end(tmp_path, code)
+
+
+def test_a_destructor_that_raises_keeps_nothing_from_its_end(tmp_path: Path) -> None:
+    code = """
+        class Model:
+            def __del__(self):
+                raise ValueError("of the model")
+        first, second = Model(), Model()
+    """
+
+    status, lines = _end(tmp_path, code)
+
+    assert 0 == status
+    assert 2 == lines.count("ValueError: of the model")
+    assert "returned" not in lines
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+        "import zmq\ncontext = zmq.Context()\nsocket = context.socket(zmq.PUB)",
+    ],
+    ids=["of Python", "of a library"],
+)
+def test_a_process_with_threads_is_left_to_python(tmp_path: Path, code: str) -> None:
+    assert (0, ["returned"]) == _end(tmp_path, code)
+
+
+# ---------------------------------------------------------------------------- instance
+# The configuration of an instance, and the words for what the server refuses.
+
+
+def configured(**config: Any) -> Instance:
+    instance = FakeLink().instance
+    instance.configure(json.dumps({"name": "m", **config}))
+    return instance
+
+
+def inflight(text: str) -> dict[str, Any]:
+    return {"MAX_INFLIGHT": {"string_value": text}}
+
+
+@pytest.mark.parametrize(("text", "batches"), [("1", 1), ("7", 7), ("1024", 1024)])
+def test_the_number_of_batches_at_once_is_a_parameter(text: str, batches: int) -> None:
+    assert batches == configured(parameters=inflight(text)).max_inflight
+
+
+@pytest.mark.parametrize("text", ["0", "1025", "-1", "x", "", "1.0"])
+def test_a_number_of_batches_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a number from 1 to 1024") as caught:
+        configured(parameters=inflight(text))
+
+    assert str(caught.value).endswith(f"got '{text}'")
+
+
+def test_a_model_that_says_nothing_has_one_batch_at_a_time() -> None:
+    assert 0 == configured().max_inflight
+    assert 0 == configured(parameters={"other": {"string_value": "x"}}).max_inflight
+
+
+def test_controls_of_sequences_are_counted() -> None:
+    controls: list[dict[str, Any]] = [{"control": [{}, {}]}, {"control": [{}]}, {}]
+
+    assert 3 == configured(sequence_batching={"control_input": controls}).controls
+    assert 0 == configured().controls
+
+
+def test_a_program_that_a_model_has_started_is_no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(stub_mark.VARIABLE, raising=False)
+    instance.check_is_no_program()
+
+    monkeypatch.setenv(stub_mark.VARIABLE, "1")
+    with pytest.raises(TritonModelException, match="this process was started by a model"):
+        instance.check_is_no_program()
+    monkeypatch.setattr(instance, "current", FakeLink().instance)
+    instance.check_is_no_program()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "shows"),
+    [(None, 0, False), (SystemExit(), 1, False), (ValueError("broken"), 1, True)],
+)
+def test_a_fork_that_comes_back_from_the_models_code_ends(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException | None,
+    status: int,
+    shows: bool,
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    try:
+        if error is not None:
+            raise error
+        instance.end_forked()
+    except (SystemExit, ValueError):
+        instance.end_forked()
+
+    assert [status] == ended
+    shown = capsys.readouterr().err
+    assert ("ValueError: broken" in shown, bool(shown)) == (shows, shows)
+
+
+def test_a_fork_gives_up_what_is_the_instance_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    abandoned: list[str] = []
+    monkeypatch.setattr(instance, "is_forked", False)
+    monkeypatch.setattr(instance, "on_fork", [lambda: abandoned.append("connection")])
+
+    instance.become_forked()
+
+    assert instance.is_forked
+    assert ["connection"] == abandoned
+
+
+def test_each_thread_may_have_an_instance_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, others = FakeLink().instance, FakeLink().instance
+    monkeypatch.setattr(instance, "current", mine)
+    seen: list[Any] = []
+
+    def run() -> None:
+        seen.append(instance.here())
+        instance.take_thread(others)
+        seen.append(instance.here())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+    assert [mine, others] == seen
+    assert instance.here() is mine

@@ -1,20 +1,35 @@
-"""The stub's reports about traced requests, with the test in the place of the tracing process."""
+"""What a stub writes: output of models, the log of requests, and traces."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TextIO
 
 import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body, fp32
 from zmqtriton_floor import wire
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_stub import instance, request_log
+from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.inference import InferenceRequest, received
 from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.output import AttributedOutput, attribute
 from zmqtriton_stub.tracing import MAX_ELEMENTS, Tracing
 
+# ----------------------------------------------------------------------------- tracing
+# The stub's reports about traced requests, with the test in the place of the tracing process.
+
+
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
 FP16, BF16, INT64, BOOL, BYTES = 10, 14, 9, 1, 13
 
 
@@ -175,3 +190,121 @@ def test_models_learn_the_context_in_opentelemetry_s_mode(
     outcome = tracing(sender, has_contexts=has_contexts).context_of(work)
 
     assert (trace, wire.TRACE_TENSORS, context) == outcome
+
+
+# ------------------------------------------------------------------------------ output
+# The output of a model, which is to be like any other one but for the ids of requests.
+
+
+@contextmanager
+def serving(*ids: str) -> Iterator[None]:
+    requests: Any = [SimpleNamespace(request_id=one, work=SimpleNamespace(flags=0)) for one in ids]
+    token = callers.served.set(requests)
+    yield
+    callers.served.reset(token)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[TextIO]:
+    with (tmp_path / "output").open("w", encoding="utf-8") as stream:
+        yield stream
+
+
+def test_each_line_begins_with_the_ids_and_once(stream: TextIO, tmp_path: Path) -> None:
+    with AttributedOutput(stream) as output:  # type: ignore[arg-type]
+        output.write("of nobody, ")
+        with serving("a", "b"):
+            output.write("yet.\nfirst\n\nsecond")
+            output.write(" goes on\n")
+
+    lines = (tmp_path / "output").read_text("utf-8").splitlines()
+    about = "[request ids: a, b] "
+    assert ["of nobody, yet.", f"{about}first", "", f"{about}second goes on"] == lines
+
+
+@pytest.mark.parametrize("value", [5, b"bytes", None])
+def test_what_is_no_text_is_refused_in_pythons_words(stream: TextIO, value: Any) -> None:
+    with pytest.raises(TypeError) as of_stream:
+        stream.write(value)
+
+    output = AttributedOutput(stream)  # type: ignore[arg-type]
+    with output, serving("a"), pytest.raises(TypeError) as of_output:
+        output.write(value)
+
+    assert str(of_stream.value) == str(of_output.value)
+
+
+def test_it_has_the_name_of_its_stream(stream: TextIO) -> None:
+    with AttributedOutput(stream) as output:  # type: ignore[arg-type]
+        assert (stream.name, stream.mode) == (output.name, output.mode)
+
+
+def test_a_stream_is_attributed_once(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    attribute()
+    first = sys.stdout
+    attribute()
+
+    assert isinstance(first, AttributedOutput)
+    assert first is sys.stdout
+
+
+# ------------------------------------------------------------------------- request log
+# The life of requests in a verbose log, in Triton's words.
+
+
+class Request:
+    def __init__(self, own_id: str) -> None:
+        self._id = own_id
+
+    def request_id(self) -> str:
+        return self._id
+
+
+def logged(link: FakeLink) -> list[str]:
+    return [said.text for said in link.sent_to_supervisor]
+
+
+@pytest.fixture(autouse=True)
+def _verbose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instance, "log_options", LogOptions(verbose=1))
+
+
+def test_a_batch_is_logged_when_it_begins_and_when_it_is_released() -> None:
+    link = FakeLink()
+    batch: Any = [Request("a"), Request("")]
+
+    ids = request_log.begun(link.instance, batch)
+    request_log.released(link.instance, ids)
+
+    state = "Setting state from"
+    assert [
+        f"[request id: a] {state} PENDING to EXECUTING",
+        f"[request id: <id_unknown>] {state} PENDING to EXECUTING",
+        "model m, instance m_0_0, executing 2 requests",
+        f"[request id: a] {state} EXECUTING to RELEASED",
+        f"[request id: <id_unknown>] {state} EXECUTING to RELEASED",
+        "TRITONBACKEND_ModelInstanceExecute: model instance name m_0_0 released 2 requests",
+    ] == logged(link)
+    assert {"V"} == {said.level for said in link.sent_to_supervisor}
+
+
+def test_a_batch_of_which_nothing_is_left_is_not_logged() -> None:
+    link = FakeLink()
+
+    assert () == request_log.begun(link.instance, [])
+
+    assert [] == logged(link)
+
+
+def test_each_output_is_logged_with_its_type_and_shape() -> None:
+    link = FakeLink()
+
+    request_log.answered(link.instance, [fp32("A"), fp32("B")._replace(shape=[2, 3])])
+
+    text = "add response output: output:"
+    assert [f"{text} A, type: FP32, shape: [1]", f"{text} B, type: FP32, shape: [2,3]"] == (
+        logged(link)
+    )

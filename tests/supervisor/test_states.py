@@ -1,18 +1,40 @@
+"""States, actions and pauses, and what must not grow."""
+
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor import states
+from zmqtriton.supervisor.backoff import (
+    MAX_DEATHS,
+    MAX_PAUSE_S,
+    MAX_QUICK_RESTARTS,
+    WINDOW_S,
+    Backoff,
+)
+from zmqtriton.supervisor.machine.guard import guarded
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState, InstanceState, LoadState, ModelState
+from zmqtriton_floor import wire
+
+# ------------------------------------------------------------------------------ states
+
 
 TABLES = [
     (states.INSTANCE_TRANSITIONS, InstanceState, InstanceState.STOPPED),
     (states.GENERATION_TRANSITIONS, GenerationState, GenerationState.ENDED),
     (states.MODEL_TRANSITIONS, ModelState, ModelState.UNAVAILABLE),
 ]
+
+
 LOADS = states.LOAD_TRANSITIONS
 
 
@@ -73,3 +95,199 @@ def test_what_is_not_in_the_table_is_an_error_that_names_it() -> None:
         )
 
     assert str(caught.value) == "instance 'x': ModelLoaded in state STOPPED"
+
+
+# ----------------------------------------------------------------------------- backoff
+# When what has died is started again, and when it is given up.
+
+
+def test_the_first_restart_is_at_once_and_each_next_one_twice_as_late() -> None:
+    backoff = Backoff()
+    pauses = []
+
+    for now_s in range(5):
+        backoff.record_death(now_s)
+        pauses.append(backoff.pause_s)
+
+    assert [0.0, 0.2, 0.4, 0.8, 1.6] == pauses
+    assert not backoff.is_exhausted
+
+
+def test_too_many_fruitless_deaths_in_a_minute_are_the_end() -> None:
+    backoff = Backoff()
+
+    for now_s in range(MAX_DEATHS + 1):
+        backoff.record_death(now_s)
+
+    assert backoff.is_exhausted
+
+
+def test_old_deaths_do_not_count() -> None:
+    backoff = Backoff()
+
+    for number in range(20):
+        backoff.record_death(number * WINDOW_S)
+
+    assert 1 == backoff.consecutive_deaths
+    assert 0.0 == backoff.pause_s
+
+
+def test_what_had_worked_is_restarted_at_once_time_after_time() -> None:
+    backoff = Backoff()
+
+    for number in range(MAX_QUICK_RESTARTS):
+        backoff.record_death(number * 1.5, had_worked=True)
+        assert 0.0 == backoff.pause_s
+    assert not backoff.is_exhausted
+
+
+def test_restarts_that_are_all_that_happens_get_rarer_and_never_end() -> None:
+    backoff = Backoff()
+
+    for number in range(MAX_QUICK_RESTARTS + 20):
+        backoff.record_death(number * 0.3, had_worked=True)
+
+    assert MAX_PAUSE_S == backoff.pause_s
+    assert not backoff.is_exhausted
+
+
+# -------------------------------------------------------------------------------- plan
+
+
+def test_a_timer_that_raises_keeps_none_of_the_others_of_its_moment_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = Plan()
+    called: list[str] = []
+    plan.call_later(1, lambda: called.append("first"))
+    plan.call_later(1, lambda: [][1])
+    plan.call_later(1, lambda: called.append("last"))
+
+    with caplog.at_level(logging.ERROR):
+        plan.advance_to(1, guarded)
+
+    assert ["first", "last"] == called
+    assert ["a timer has failed"] == [record.getMessage() for record in caplog.records]
+    assert plan.next_deadline_s() is None
+
+
+def test_timers_are_due_in_their_order_and_not_before_their_time() -> None:
+    plan = Plan(10.0)
+    called: list[str] = []
+    plan.call_later(2, lambda: called.append("late"))
+    plan.call_later(1, lambda: called.append("soon"))
+    assert 11.0 == plan.next_deadline_s()
+
+    plan.advance_to(10.9)
+    assert [] == called
+
+    plan.advance_to(11.0)
+    assert (["soon"], 12.0) == (called, plan.next_deadline_s())
+
+    plan.advance_to(9.0)
+    assert 11.0 == plan.now_s, "time does not go back"
+
+    plan.advance_to(20.0)
+    assert (["soon", "late"], None) == (called, plan.next_deadline_s())
+
+
+def test_a_cancelled_timer_is_neither_called_nor_waited_for() -> None:
+    plan = Plan()
+    called: list[str] = []
+    first = plan.call_later(1, lambda: called.append("first"))
+    second = plan.call_later(2, lambda: called.append("second"))
+    plan.call_later(3, lambda: called.append("third"))
+
+    second.cancel()
+    first.cancel()
+
+    assert 3.0 == plan.next_deadline_s()
+    plan.advance_to(3)
+    assert ["third"] == called
+
+
+def test_an_answer_is_taken_once_by_the_call_that_expects_it() -> None:
+    plan = Plan()
+    answers: list[str] = []
+    asked, forgotten = plan.expect(answers.append), plan.expect(answers.append)
+    assert asked != forgotten
+
+    plan.forget(forgotten)
+    for ticket in (forgotten, asked, asked, 99):
+        plan.answer(ticket, f"to {ticket}")
+
+    assert [f"to {asked}"] == answers
+    plan.forget(99)
+
+
+# ------------------------------------------------------------------------------ growth
+# The work for one model, which must not grow with the number of the others.
+
+
+class _Count:
+    """The functions and generators of the supervisor that were entered."""
+
+    number = 0
+
+
+@contextmanager
+def _calls() -> Iterator[_Count]:
+    count = _Count()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and "zmqtriton" in frame.f_code.co_filename:
+            count.number += "/tests/" not in frame.f_code.co_filename
+
+    sys.setprofile(note)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+
+
+def _serve(models: int) -> SupervisorHarness:
+    blueprints = [make_blueprint(f"m{number}") for number in range(models)]
+    return SupervisorHarness(*blueprints, control_mode="explicit", startup_models=("*",)).start()
+
+
+def _reload(world: SupervisorHarness, model: str) -> None:
+    for verb in ("unload", "load"):
+        call = world.call(verb, {"model": model, "parameters": {}})
+        assert call.answer is not None
+
+
+def _die(world: SupervisorHarness, model: str) -> None:
+    world.kill_process(world.serial(f"{model}_0_0"))
+    world.advance(1.0)
+    assert world.instance(model).restarts == 1
+
+
+def _execute(world: SupervisorHarness, model: str) -> None:
+    world.receive(world.serial("broker"), wire.FirstExecutionDone(world.serial(f"{model}_0_0")))
+
+
+@pytest.mark.parametrize("work", [_reload, _die, _execute])
+def test_the_work_for_one_model_does_not_grow(
+    work: Callable[[SupervisorHarness, str], None],
+) -> None:
+    numbers = []
+    for models in (10, 200):
+        world = _serve(models)
+        with _calls() as count:
+            work(world, f"m{models - 1}")
+        numbers.append(count.number)
+
+    assert numbers[1] <= 1.2 * numbers[0]
+
+
+def test_a_stub_is_found_by_its_serial_and_only_the_last_one() -> None:
+    world = _serve(3)
+    before, stubs = world.serial("m1_0_0"), world.core.events
+
+    _die(world, "m1")
+
+    instance = world.instance("m1")
+    assert (world.generation("m1"), instance) == stubs.find_stub(instance.serial)
+    assert (None, None) == stubs.find_stub(before)
+    assert world.call("unload", {"model": "m1", "parameters": {}}).answer is not None
+    assert (None, None) == stubs.find_stub(instance.serial)

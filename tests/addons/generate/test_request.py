@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.frontends.http_api.fakes import tensor_config
-from tests.frontends.http_api.inference.test_infer_request import ODD, ODD_INPUT, check_wire
+from tests.frontends.http_api.inference.test_binary import ODD, ODD_INPUT, check_wire
 from zmqtriton_addons.generate.request import read, read_bytes, read_text
 from zmqtriton_floor.datatypes import BY_NAME, Datatype
 from zmqtriton_floor.errors import InvalidArgument

@@ -1,4 +1,4 @@
-"""Limits on unanswered requests, and the refusal of further ones."""
+"""Requests that are unanswered: limits of all, of a model and of a token, and times."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import S2, BrokerHarness, F, S, request
+from tests.broker.world import S2, SECOND, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import LimitExceeded, ProtocolError
 from zmqtriton_floor.settings.broker import BrokerSettings, RequestLimits
 
+# ------------------------------------------------------------------------------ limits
+# Limits on unanswered requests, and the refusal of further ones.
+
+
 FULL = "Exceeds maximum queue size"
+
+
 START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
 
@@ -152,3 +159,154 @@ def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second()
     assert [FULL, BEFORE + FULL] == world.texts(2, 3)
     assert not world.batched_requests[S]
     assert 0 == world.core.generations[1].unanswered
+
+
+# ------------------------------------------------------------------------ token limits
+# Limits of tokens, as the broker keeps them.
+
+
+G = 3
+
+
+@pytest.fixture(autouse=True)
+def second_frontend(world: BrokerHarness) -> None:
+    world.add_frontend(G)
+
+
+def tell(
+    world: BrokerHarness, serial: int, name: str, rate: float = 0, concurrency: int = 0
+) -> None:
+    limits = {"requests_per_second": rate, "concurrency": concurrency}
+    arguments = json.dumps({"name": name, "number": 1, **limits})
+    world.core.take_token(serial, wire.Call(0, "token", arguments))
+
+
+def ask(world: BrokerHarness, serial: int, own_id: int, flags: int = 0) -> None:
+    world.infer(serial, request(own_id, caller_id=1, flags=flags))
+
+
+def refused(world: BrokerHarness, serial: int, own_id: int) -> bool:
+    return LimitExceeded.number in [reply.code for reply in world.finals(serial, own_id)]
+
+
+def test_a_rate_has_bursts_of_a_second_and_is_shared_by_all_frontends(world: BrokerHarness) -> None:
+    for frontend in (F, G):
+        tell(world, frontend, "night", rate=2)
+
+    for serial, own_id in ((F, 1), (G, 1), (F, 2)):
+        ask(world, serial, own_id)
+    world.tick(SECOND // 2)
+    ask(world, G, 2)
+    ask(world, G, 3)
+
+    got = [refused(world, *key) for key in ((F, 1), (G, 1), (F, 2), (G, 2), (G, 3))]
+    assert [False, False, True, False, True] == got
+    [reply] = world.finals(F, 2)
+    assert "The token may ask 2 times a second, retry after 0.5 s" == reply.text
+    assert {"token": 2} == world.core.generations[1].statistics.refusals
+
+
+def test_so_many_may_be_unanswered(world: BrokerHarness) -> None:
+    tell(world, F, "night", concurrency=1)
+    ask(world, F, 1)
+    ask(world, F, 2)
+    world.tick(1)
+    world.finish_batch(S)
+    ask(world, F, 3)
+
+    assert [False, True, False] == [refused(world, F, own_id) for own_id in (1, 2, 3)]
+    [row] = world.core.limits.tokens.report()
+    assert {"token": "night", "requests": 2, "refused": 1} == row
+
+
+def test_what_a_dead_frontend_asked_counts_no_more(world: BrokerHarness) -> None:
+    for frontend in (F, G):
+        tell(world, frontend, "night", concurrency=1)
+    ask(world, F, 1)
+
+    world.kill_peer(F)
+    ask(world, G, 1)
+
+    assert not refused(world, G, 1)
+
+
+def test_what_an_earlier_broker_admitted_is_not_refused(world: BrokerHarness) -> None:
+    tell(world, F, "night", concurrency=1)
+
+    ask(world, F, 1, flags=wire.RESENT)
+    ask(world, F, 2, flags=wire.RESENT)
+    ask(world, F, 3)
+
+    assert [False, False, True] == [refused(world, F, own_id) for own_id in (1, 2, 3)]
+
+
+def test_other_requests_have_no_limit(world: BrokerHarness) -> None:
+    tell(world, F, "night", rate=1)
+
+    for own_id in range(1, 9):
+        world.infer(F, request(own_id))
+
+    assert not any(refused(world, F, own_id) for own_id in range(1, 9))
+
+
+@pytest.mark.parametrize("arguments", ["[]", "{}", "x", '{"name": "n", "number": "x"}'])
+def test_nonsense_is_refused(world: BrokerHarness, arguments: str) -> None:
+    with pytest.raises(ProtocolError):
+        world.core.take_token(F, wire.Call(0, "token", arguments))
+
+
+def test_a_model_cannot_tell_of_tokens(world: BrokerHarness) -> None:
+    with pytest.raises(ProtocolError):
+        tell(world, S, "n", rate=1000)
+
+    assert [] == world.core.limits.tokens.report()
+
+
+# ------------------------------------------------------------------------- stage times
+# The stages of requests whose clients ask for them.
+
+
+@pytest.mark.row("L21")
+def test_a_request_that_asks_is_told_its_stages_and_no_other(world: BrokerHarness) -> None:
+    world.infer(F, request(1))
+    world.now += 5
+    world.infer(F, request(2, flags=wire.WANT_STAGES))
+    world.now += 40
+    world.finish_batch(S)
+    world.now += 10
+    world.finish_batch(S)
+
+    assert [(F, wire.StageTimes(2, 40, 1, 2, 3))] == world.stage_times
+
+
+def test_before_its_batch_has_ended_the_time_since_it_began_counts(world: BrokerHarness) -> None:
+    world.infer(F, request(1, flags=wire.WANT_STAGES))
+    world.now += 70
+
+    world.finish_batch(S, returned=False)
+
+    assert [(F, wire.StageTimes(1, 0, 0, 70, 0))] == world.stage_times
+
+
+def test_the_progress_of_a_request_goes_to_a_client_that_follows_it(world: BrokerHarness) -> None:
+    world.infer(F, request(1, flags=wire.WANT_STAGES))
+    world.finish_batch(S)
+    world.infer(F, request(2, flags=wire.WANT_STAGES))
+
+    for own_id in (1, 2, 3):
+        world.core.pass_progress(S, wire.Progress(F, own_id, 400))
+    assert [(F, wire.Progress(F, 2, 400))] == world.core.outbox.asides
+    world.finish_batch(S)
+    world.infer(F, request(4))
+    world.core.pass_progress(S, wire.Progress(F, 4, 400))
+
+    assert [] == world.core.outbox.asides
+
+
+def test_a_refused_request_has_no_stages(world: BrokerHarness) -> None:
+    world.infer(F, request(1, flags=wire.WANT_STAGES))
+
+    world.kill_peer(S)
+
+    assert [] == world.stage_times
+    assert 1 == len(world.finals(F, 1))

@@ -1,16 +1,27 @@
-"""The choice of the instance of a model that gets the next batch."""
+"""Which instance gets a batch: the first idle one, one ahead, one of a version."""
 
 from __future__ import annotations
 
+import json
 from weakref import WeakSet
 
-from tests.broker.world import BrokerHarness, Page, S
-from zmqtriton.broker.requests.inflight import Batch
+import pytest
+
+from tests.broker.world import BrokerHarness, F, Page, S, request
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.ahead import SendingAhead
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor import wire
+from zmqtriton_floor.routing import ALL
+from zmqtriton_floor.wire import Request
+
+# --------------------------------------------------------------------------- placement
+# The choice of the instance of a model that gets the next batch.
+
 
 MS = 1_000_000
 
@@ -137,3 +148,300 @@ def test_those_that_execute_sequences_are_chosen_by_their_batcher() -> None:
     instance.dispatch(Batch(1, [], 1))
     world.finish(1, 9 * MS)
     assert 0 == world.take()
+
+
+# ------------------------------------------------------------------------------- ahead
+# When an instance that still executes is sent its next batch.
+
+
+#: When the executions begin.
+BEGIN = 10 * MS
+
+
+_GENERATION = Generation(1, "m", 1, "{}")
+
+
+class AheadWorld:
+    """The instances of one model, all of them executing."""
+
+    def __init__(
+        self, count: int = 1, *, mean_ns: int = MS, executing: int = 1, **settings: bool
+    ) -> None:
+        names = ("is_batching", "has_queue_rules")
+        self.ahead = SendingAhead(**{name: settings.get(name, False) for name in names})
+        self.ahead.mean_ns = mean_ns
+        self.instances: dict[int, Instance] = {}
+        self._number = 0
+        for serial in range(1, count + 1):
+            instance = self.instances[serial] = Instance(serial, f"m_{serial}", 1, Page())
+            instance.arrive()
+            self.dispatch(instance, executing)
+
+    def dispatch(self, instance: Instance, requests: int = 1) -> None:
+        self._number += 1
+        rows = [
+            Request(100 * self._number + number, 1, "", -1, 0, 0, 0, 0, 0, 0, 0)
+            for number in range(requests)
+        ]
+        batch = [InflightRequest(1, row, b"", _GENERATION, 0) for row in rows]
+        instance.dispatch(Batch(self._number, batch, BEGIN))
+
+    def target(self, waiting: int = 1, now_ns: int = BEGIN) -> int:
+        """Return the serial of the instance that may be sent a batch, 0 for none."""
+        instance = self.ahead.target(self.instances, waiting, now_ns)
+        return 0 if instance is None else instance.serial
+
+    def send_all(self) -> int:
+        """Send batches of one request ahead; return how many there were room for."""
+        count = 0
+        while self.target():
+            self.dispatch(self.instances[1])
+            count += 1
+        return count
+
+
+@pytest.mark.parametrize(
+    ("mean_ns", "most"),
+    [(MS, 2), (2 * MS, 1), (2 * MS + 1, 0), (700_000, 2), (1, 15), (MS // 2, 4)],
+)
+def test_up_to_two_milliseconds_are_sent_ahead(mean_ns: int, most: int) -> None:
+    assert most == AheadWorld(mean_ns=mean_ns).send_all()
+
+
+@pytest.mark.parametrize("is_batching", [False, True])
+@pytest.mark.parametrize(
+    "settings", [{"mean_ns": 0}, {"mean_ns": 2 * MS + 1}, {"count": 2}, {"has_queue_rules": True}]
+)
+def test_nothing_is_sent_ahead(settings: dict[str, int], is_batching: bool) -> None:
+    """Before the first execution, if executions are long, with rules, or with two instances."""
+    world = AheadWorld(**settings, is_batching=is_batching)  # type: ignore[arg-type]
+
+    assert 0 == world.target(now_ns=BEGIN + 9 * MS)
+    assert 0 == world.ahead.due_ns
+
+
+def test_one_batch_of_a_batcher_is_sent_ahead() -> None:
+    world = AheadWorld(mean_ns=MS // 10, is_batching=True)
+
+    assert 1 == world.send_all()
+
+
+def test_a_batch_grows_in_the_queue_until_the_execution_is_about_to_end() -> None:
+    world = AheadWorld(is_batching=True)
+
+    assert 0 == world.target()
+    due_ns = world.ahead.due_ns
+    assert BEGIN < due_ns < BEGIN + MS
+    assert 0 == world.target(now_ns=due_ns - 1)
+    assert 1 == world.target(now_ns=due_ns)
+    assert 0 == world.ahead.due_ns
+
+
+def test_the_execution_that_counts_is_the_last_one_begun() -> None:
+    world = AheadWorld(is_batching=True)
+    (instance,) = world.instances.values()
+    world.dispatch(instance)
+    instance.finish_batch(1, BEGIN + 5 * MS)
+
+    assert 0 == world.target(now_ns=BEGIN + 5 * MS)
+    assert 1 == world.target(now_ns=BEGIN + 6 * MS)
+
+
+def test_a_batch_much_smaller_than_the_executing_one_stays_in_the_queue() -> None:
+    world = AheadWorld(mean_ns=MS // 10, executing=7, is_batching=True)
+
+    assert 0 == world.target(waiting=3)
+    assert 0 == world.ahead.due_ns, "a request may come, or the execution may end"
+    assert 1 == world.target(waiting=4)
+
+
+# ---------------------------------------------------------------------- divided models
+# Models whose requests are divided between two versions: models' requests, steps and sequences.
+
+
+OVER = wire.TrafficSplit("m", 0, 0, 0)
+
+
+def registry(config: str = "{}") -> GenerationRegistry:
+    generations = GenerationRegistry()
+    for number in (1, 2):
+        generations.add_or_update(wire.AddGeneration(10 * number, "m", number, config))
+    return generations
+
+
+def split(weight: int) -> wire.TrafficSplit:
+    return wire.TrafficSplit("m", 1, 2, weight)
+
+
+def number_for(
+    generations: GenerationRegistry, version: int = -1, correlation: wire.Correlation = 0
+) -> int:
+    row = wire.Request(1, 0, "m", version, 0, 0, 0, 0, 0, 0, correlation)
+    return generations.find(row).number
+
+
+def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() -> None:
+    generations = registry()
+    assert 20 == number_for(generations)
+
+    generations.divide(split(0))
+    assert (10, 10, 20) == (
+        number_for(generations),
+        number_for(generations, 1),
+        number_for(generations, 2),
+    )
+    generations.divide(split(ALL))
+    assert (20, 10, 20) == (
+        number_for(generations),
+        number_for(generations, 1),
+        number_for(generations, 2),
+    )
+    generations.divide(split(ALL // 2))
+    assert {10, 20} == {number_for(generations) for _ in range(100)}
+    generations.divide(OVER)
+    assert 20 == number_for(generations)
+
+
+def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
+    generations = registry()
+    generations.divide(split(ALL))
+
+    newest = generations.newest("m", -1)
+
+    assert newest is not None
+    assert 10 == newest.number
+
+
+def uncopied(generations: GenerationRegistry) -> list[int]:
+    trials = (generation.statistics.trial for generation in generations)
+    return [trial.uncopied for trial in trials if trial is not None]
+
+
+def test_a_request_of_a_model_that_a_canary_would_get_a_copy_of_is_counted() -> None:
+    generations = registry()
+    generations.divide(wire.TrafficSplit("m", 1, 2, 0, "", "", ALL))
+
+    number_for(generations)
+    number_for(generations, 1)
+    generations.newest("m", -1)
+    assert [1, 0] == uncopied(generations)
+
+    generations.divide(wire.TrafficSplit("m", 1, 2, ALL, "", "", ALL))
+    number_for(generations)
+    generations.divide(split(0))
+    number_for(generations)
+    assert [1, 0] == uncopied(generations)
+    generations.divide(OVER)
+    assert [] == uncopied(generations)
+
+
+def test_the_other_version_serves_if_one_is_gone() -> None:
+    generations = registry()
+    generations.divide(split(0))
+
+    generations[10].is_retired = True
+    assert 20 == number_for(generations)
+    generations.remove(10)
+    assert 20 == number_for(generations)
+
+
+def late(world: BrokerHarness, own_id: int, flags: int = wire.ANY_VERSION) -> None:
+    """Ask version 1, as a frontend does that has not received what became of it."""
+    world.infer(F, request(own_id)._replace(generation=1, flags=flags))
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+@pytest.mark.parametrize("outputs", ["", '{"name": "MORE", "data_type": "TYPE_FP32"}'])
+def test_a_request_on_its_way_to_the_version_that_goes_gets_the_other_one(
+    has_left: bool, outputs: str
+) -> None:
+    world = BrokerHarness()
+    world.add_frontend(F)
+    for number, stub in ((1, 5), (2, 6)):
+        config = f'{{"output": [{outputs if number == 2 else ""}]}}'
+        world.core.add_generation(wire.AddGeneration(number, "m", number, config))
+        world.add_stub(stub, number)
+    world.core.generations.divide(split(ALL // 2))
+    world.core.generations.divide(split(ALL))
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+    if has_left:
+        world.core.generations.divide(OVER)
+        world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+
+    late(world, 1)
+    late(world, 2, flags=0)
+
+    assert [1] == world.executing(6)
+    assert ["the model was unloaded while the request was on its way"] == [
+        reply.text for reply in world.finals(F, 2)
+    ]
+
+
+# ------------------------------------------------------------------- sequences
+SEQUENCES = json.dumps({"sequence_batching": {"direct": {}}})
+
+
+@pytest.fixture
+def world() -> BrokerHarness:
+    """Generation 1 of version 1 and generation 2 of version 2, each with a stub."""
+    world = BrokerHarness()
+    world.add_frontend(F)
+    for number, stub in ((1, 5), (2, 6)):
+        world.core.add_generation(wire.AddGeneration(number, "m", number, SEQUENCES))
+        world.add_stub(stub, number)
+    world.core.generations.divide(split(0))
+    return world
+
+
+def ask(world: BrokerHarness, own_id: int, generation: int, flags: int = 0) -> None:
+    row = request(own_id)._replace(generation=generation, correlation=7, flags=flags)
+    world.infer(F, row)
+
+
+@pytest.mark.row("L16")
+def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
+    world: BrokerHarness,
+) -> None:
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
+    world.core.generations.divide(split(ALL))
+
+    ask(world, 2, generation=2)
+
+    assert [2] == world.executing(5)
+    assert [] == world.executing(6)
+
+
+def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
+    world: BrokerHarness,
+) -> None:
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
+
+    ask(world, 2, generation=2, flags=wire.SEQUENCE_START | wire.SEQUENCE_END)
+    world.finish_batch(6)
+    ask(world, 3, generation=2)
+
+    assert [] == world.executing(5)
+    assert [
+        "inference request for sequence 7 to model 'm' must specify the START flag on the first"
+    ] == [reply.text.partition(" request of")[0] for reply in world.finals(F, 3)]
+
+
+def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
+    world: BrokerHarness,
+) -> None:
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
+    world.core.generations.divide(split(ALL))
+
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+    assert [] == [m for m in world.supervisor_messages if isinstance(m, wire.Drained)]
+
+    ask(world, 2, generation=2, flags=wire.SEQUENCE_END)
+    assert [2] == world.executing(5)
+    world.finish_batch(5)
+    world.drain_outbox()
+    assert [wire.Drained(1)] == [m for m in world.supervisor_messages if type(m) is wire.Drained]

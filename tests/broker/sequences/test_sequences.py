@@ -1,4 +1,4 @@
-"""Requests of sequences in the broker: slots, the backlog, order, time, and what is lost."""
+"""Sequences: slots, batches, ends and losses."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from tests.broker.sequence_world import (
 from tests.broker.world import request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.losses import _MAX_CAUSES, LostSequences
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
+# --------------------------------------------------------------------------- sequences
+# Requests of sequences in the broker: slots, the backlog, order, time, and what is lost.
+
+
 # --------------------------------------------------------------- admission
-
-
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [0, ""])
 def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
@@ -87,8 +90,6 @@ def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
 
 
 # ------------------------------------------------------------------- slots
-
-
 def _inputs(world: SequenceHarness, position: int) -> dict[str, bytes]:
     work = world.batched_requests[S][position]
     body = wire.decode_request(world.bodies[work.peer, work.id])
@@ -186,8 +187,6 @@ def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
 
 
 # ----------------------------------------------------------- order, backlog
-
-
 @pytest.mark.row("E77")
 def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
     world = SequenceHarness(sequence_config(slots=4))
@@ -287,8 +286,6 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
 
 
 # ---------------------------------------------------------------- cancelled
-
-
 @pytest.mark.row("E67")
 def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
     world = SequenceHarness(sequence_config())
@@ -331,8 +328,6 @@ def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> Non
 
 
 # --------------------------------------------------------------------- lost
-
-
 def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> None:
     world = SequenceHarness(sequence_config(slots=2), S, S2)
     executing, waiting = world.send(5, START), world.send(5)
@@ -403,8 +398,6 @@ def test_a_model_that_is_loaded_long_after_a_broker_death_has_lost_no_sequence()
 
 
 # ------------------------------------------------------------------- oldest
-
-
 def _oldest(**strategy: Any) -> dict[str, Any]:
     return sequence_config(slots=4, direct=None, oldest={"max_candidate_sequences": 2, **strategy})
 
@@ -456,8 +449,6 @@ def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
 
 
 # ------------------------------------------------------------------- states
-
-
 def _over(world: SequenceHarness, serial: int = S) -> list[int | str]:
     """The sequences that a stub was told are over; takes those words from what it has."""
     works = world.batched_requests.get(serial, [])
@@ -545,8 +536,6 @@ def test_where_there_is_no_sequence_nothing_becomes_due() -> None:
 
 
 # ------------------------------------------------------------------- the last sequences
-
-
 class Stopping(SequenceHarness):
     def stop(self) -> None:
         self.core.retire(wire.Retire(0))
@@ -674,8 +663,6 @@ def test_a_sequence_behind_an_ensemble_is_the_client_s() -> None:
 
 
 # ------------------------------------------------------------------- floods
-
-
 MANY = 12_000
 
 
@@ -765,8 +752,6 @@ def test_of_those_that_are_lost_only_so_many_are_remembered() -> None:
 
 
 # ------------------------------------------------------------------- reloads
-
-
 def _is_drained(world: SequenceHarness, generation: int = 1) -> bool:
     return wire.Drained(generation) in world.supervisor_messages
 
@@ -885,3 +870,43 @@ def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() 
     world.core.retire(wire.Retire(3))
     world.drain_outbox()
     assert _is_drained(world)
+
+
+# ------------------------------------------------------------------------------ losses
+# The sequences that are known to be lost, and for how long.
+
+
+DEAD, FORGOTTEN = Unavailable("its stub died"), Unavailable("the broker died")
+
+
+def test_a_lost_sequence_is_known_until_it_is_dropped() -> None:
+    lost = LostSequences(100)
+    assert lost.find_cause(5, 0) is None
+
+    lost.add(5, DEAD)
+    assert (DEAD, None) == (lost.find_cause(5, 10**9), lost.find_cause("5", 0))
+
+    lost.drop(5)
+    lost.drop(5)
+    assert lost.find_cause(5, 0) is None
+
+
+def test_the_newest_are_remembered() -> None:
+    lost = LostSequences(100)
+    for correlation in range(_MAX_CAUSES + 1):
+        lost.add(correlation, DEAD)
+
+    assert (None, DEAD, DEAD) == tuple(lost.find_cause(one, 0) for one in (0, 1, _MAX_CAUSES))
+
+
+def test_those_of_an_earlier_broker_may_be_any_until_all_clients_were_here_and_idle() -> None:
+    lost, recovered_ns = LostSequences(100), 0
+    lost.assume_earlier_lost(FORGOTTEN, lambda: recovered_ns)
+    lost.add(5, DEAD)
+    assert DEAD is lost.find_cause(5, 900)
+    assert FORGOTTEN is lost.find_cause(6, 10**9)  # a client may still come that has it
+
+    recovered_ns = 1000
+    assert FORGOTTEN is lost.find_cause(7, 1099)
+    assert lost.find_cause(8, 1100) is None
+    assert FORGOTTEN is lost.find_cause(6, 1100), "what was told once is told again"

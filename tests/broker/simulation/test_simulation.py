@@ -1,4 +1,4 @@
-"""Random lives of a broker, seeded: whatever dies, each admitted request gets one final answer."""
+"""Random days of the broker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import ensemble, model, step, tensor
+from tests.broker.simulation.days import RandomRun
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.scheduling import execution_rate
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.slow
+
+
+# -------------------------------------------------------------------------- simulation
+# Random lives of a broker, seeded: whatever dies, each admitted request gets one final answer.
+
 
 #: Ensembles of m: in a row, side by side, and one in another; one tensor is read twice.
 ENSEMBLES = [
@@ -38,7 +45,11 @@ ENSEMBLES = [
         "nested",
     ),
 ]
+
+
 LEVELS = 3
+
+
 BODY = wire.encode_body(wire.RequestBody("", {}, [], [tensor("x")]))
 
 
@@ -284,3 +295,64 @@ def test_the_same_seed_is_the_same_day() -> None:
     second.run(100)
 
     assert first.trace == second.trace
+
+
+# ---------------------------------------------------------------------- simulation all
+# A few of the days of days.py; tests/faults/simulation.py lives ten thousand of them.
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(15),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "broker/simulation/test_simulation.py::test_everything_that_is_promised_holds_at_any_moment"
+                ),
+            )
+            for seed in range(15, 60)
+        ),
+    ],
+)
+def test_everything_that_is_promised_holds_at_any_moment(seed: int) -> None:
+    day = RandomRun(seed)
+
+    day.run(150)
+
+    day.run_to_end()
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(10),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "broker/simulation/test_simulation.py::test_it_holds_where_models_have_a_pace"
+                ),
+            )
+            for seed in range(10, 40)
+        ),
+    ],
+)
+def test_it_holds_where_models_have_a_pace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_rate, "_CATCH_UP_NS", 0)
+    day = RandomRun(seed, pace="400000")
+
+    day.run(150)
+
+    day.run_to_end()
+
+
+def test_the_same_seed_is_the_same_day_with_everything() -> None:
+    first, second = RandomRun(5), RandomRun(5)
+
+    first.run(100)
+    second.run(100)
+
+    assert first.world.replies == second.world.replies
+    assert first.world.batched_requests == second.world.batched_requests

@@ -1,4 +1,4 @@
-"""Decisions about tokens, over a real file, without a server."""
+"""Bearer tokens: what they allow, wrong ones, and what is hidden."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.access import bearer_tokens
 from zmqtriton_frontends.access.bearer_tokens import (
     ANY,
@@ -21,7 +22,13 @@ from zmqtriton_frontends.access.bearer_tokens import (
     may_see,
     need_of,
 )
-from zmqtriton_frontends.access.failure_limit import MAX_AT_ONCE
+from zmqtriton_frontends.access.failure_limit import (
+    MAX_ADDRESSES,
+    MAX_AT_ONCE,
+    SECONDS_FOR_ONE,
+    FailureLimit,
+)
+from zmqtriton_frontends.access.hidden_places import places_hidden, visible_entries, without_places
 from zmqtriton_frontends.access.refusals import (
     AccessRefused,
     Forbidden,
@@ -29,7 +36,13 @@ from zmqtriton_frontends.access.refusals import (
     Unauthenticated,
 )
 
+# ----------------------------------------------------------------------- bearer tokens
+# Decisions about tokens, over a real file, without a server.
+
+
 TOKEN = "zmqt_of-ann"
+
+
 HEADER = f"Bearer {TOKEN}"
 
 
@@ -164,8 +177,6 @@ def test_what_is_not_said_to_need_less_needs_control() -> None:
 
 
 # ------------------------------------------------------------------ wrong tokens
-
-
 @pytest.mark.row("L09")
 def test_many_wrong_tokens_make_their_address_wait_and_valid_ones_pass(
     path: Path, caplog: pytest.LogCaptureFixture
@@ -188,8 +199,6 @@ def test_many_wrong_tokens_make_their_address_wait_and_valid_ones_pass(
 
 
 # ---------------------------------------------------------------------- the file
-
-
 @pytest.mark.row("L09")
 def test_a_changed_file_counts_when_it_is_at_rest(path: Path) -> None:
     tokens, changes = BearerTokens(str(path)), []
@@ -280,3 +289,121 @@ def test_a_link_that_leads_elsewhere_is_a_change(path: Path, tmp_path: Path) -> 
 
     assert tokens.find([HEADER]) is None
     assert tokens.find(["Bearer other"]) is not None
+
+
+# ----------------------------------------------------------------------- failure limit
+
+
+@pytest.mark.row("L09")
+def test_so_many_failures_are_answered_and_then_their_address_waits() -> None:
+    limit = FailureLimit()
+
+    waits = [limit.add("192.0.2.1", 100.0).wait_s for _ in range(MAX_AT_ONCE + 2)]
+
+    assert waits == [0] * MAX_AT_ONCE + [SECONDS_FOR_ONE] * 2
+    assert limit.add("192.0.2.2", 100.0).wait_s == 0
+    assert limit.add("192.0.2.1", 100.0 + SECONDS_FOR_ONE).wait_s == 0
+    assert limit.add("192.0.2.1", 100.0 + SECONDS_FOR_ONE).wait_s == SECONDS_FOR_ONE
+
+
+def test_waiting_is_told_in_whole_seconds_that_suffice() -> None:
+    limit = FailureLimit()
+    for _ in range(MAX_AT_ONCE):
+        limit.add("192.0.2.1", 0.0)
+
+    wait_s = limit.add("192.0.2.1", 1.5).wait_s
+
+    assert wait_s == 2
+    assert limit.add("192.0.2.1", 1.5 + wait_s).wait_s == 0
+
+
+def test_a_burst_begins_once_and_ends_with_a_silence() -> None:
+    limit = FailureLimit()
+
+    assert limit.add("192.0.2.1", 0.0).begins_burst
+    assert not any(limit.add("192.0.2.1", 0.1 * i).begins_burst for i in range(1, 500))
+    silent_since_s = 50.0
+    assert not limit.add("192.0.2.1", silent_since_s + 30).begins_burst
+    assert limit.add("192.0.2.1", silent_since_s + 200).begins_burst
+
+
+def test_addresses_that_one_client_has_count_together() -> None:
+    limit = FailureLimit()
+
+    for number in range(MAX_AT_ONCE):
+        assert limit.add(f"2001:db8::{number:x}", 0.0).wait_s == 0
+    assert limit.add("2001:db8::ffff:ffff:ffff:ffff", 0.0).wait_s
+    assert limit.add("2001:db8:0:1::1", 0.0).wait_s == 0
+    assert limit.add("fe80::1%eth0", 0.0).begins_burst
+    assert not limit.add("fe80::2%eth1", 0.0).begins_burst
+
+    assert limit.add("::ffff:192.0.2.7", 0.0).begins_burst
+    assert limit.add("::ffff:192.0.2.8", 0.0).begins_burst
+    assert not limit.add("192.0.2.7", 0.0).begins_burst
+
+
+@pytest.mark.row("L09")
+def test_however_many_addresses_there_are_the_memory_is_bounded() -> None:
+    limit = FailureLimit()
+    for _ in range(MAX_AT_ONCE):
+        limit.add("192.0.2.1", 0.0)
+
+    for number in range(2 * MAX_ADDRESSES):
+        limit.add(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
+        if number < MAX_ADDRESSES:
+            assert limit.add("192.0.2.1", 0.0).wait_s, "who goes on is not forgotten"
+    limit.add("x" * 10_000, 0.0)
+
+    assert len(limit) == MAX_ADDRESSES
+    assert max(len(holder) for holder in limit._buckets) <= 64
+
+
+# ----------------------------------------------------------------------- hidden places
+# Paths in texts for the holder of a token for some models.
+
+
+SOME = Grant("some", b"", frozenset(), ("m",))
+
+
+ALL = Grant("all", b"", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("At:\n  /a/b/m/1/model.py(3): initialize\n", "At:\n  m/1/model.py(3): initialize\n"),
+        (
+            "from /a/m/config.pbtxt\n/a/m/config.pbtxt:1:1: no",
+            "from m/config.pbtxt\nm/config.pbtxt:1:1: no",
+        ),
+        ("not found in '/a/m/1/x.py' Did you", "not found in 'm/1/x.py' Did you"),
+        ("/etc/secret.key is missing", "secret.key is missing"),
+        ("(/a/m)", "(m)"),
+        (
+            "1/2 of https://host/a/b and b/c, input/output",
+            "1/2 of https://host/a/b and b/c, input/output",
+        ),
+        ("a / b /", "a / b /"),
+    ],
+)
+def test_paths_begin_at_the_model(text: str, shown: str) -> None:
+    assert shown == without_places(text, "m")
+
+
+def test_documents_are_searched() -> None:
+    assert {"a": [1, "m/x", {"b": None}]} == without_places({"a": [1, "/r/m/x", {"b": None}]}, "m")
+
+
+def test_entries_of_other_models_are_left_out() -> None:
+    index = [{"name": "m", "reason": "/r/m/1"}, {"name": "n", "reason": "/r/n/1"}]
+
+    assert [{"name": "m", "reason": "m/1"}] == visible_entries(index, SOME)
+    assert index == visible_entries(index, ALL) == visible_entries(index, None)
+
+
+@pytest.mark.parametrize(("grant", "text"), [(SOME, "m/1"), (ALL, "/r/m/1"), (None, "/r/m/1")])
+def test_errors_are_shortened(grant: Grant | None, text: str) -> None:
+    with pytest.raises(InvalidArgument) as error, places_hidden(grant, "m"):
+        raise InvalidArgument("/r/m/1")
+
+    assert text == error.value.text

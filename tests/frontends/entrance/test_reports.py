@@ -1,4 +1,4 @@
-"""Reports to a client beside its answer: what it asks for, and no more than it may know."""
+"""What the entrance reports and forwards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 from tests.frontends.http_api.fakes import version_info
 from tests.supervisor.settings import frontend_settings
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import FrontendSettings, Restriction
 from zmqtriton_floor.wire import RequestBody, StageTimes, Tensor
 from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
 from zmqtriton_frontends.entrance.steps.reports import Reports, are_wanted
 from zmqtriton_frontends.inference import load_metrics, model_load
 from zmqtriton_frontends.inference.admission import (
@@ -24,6 +26,10 @@ from zmqtriton_frontends.inference.admission import (
     reported,
 )
 from zmqtriton_frontends.inference.catalogue import Catalogue
+
+# ----------------------------------------------------------------------------- reports
+# Reports to a client beside its answer: what it asks for, and no more than it may know.
+
 
 SUMS = dict.fromkeys((*model_load._SUMS, "limit"), 1)
 
@@ -141,3 +147,66 @@ def test_a_key_may_have_letters_that_are_not_ascii(coding: str, key: str, may: b
     header = key.encode().decode(coding)
 
     assert may is bool(world.pairs(endpoint_load_metrics_format="json", x_key=header))
+
+
+# -------------------------------------------------------------------------- forwarding
+
+
+def forwarded(pattern: str, *headers: tuple[str, str | bytes]) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"own": 1}
+    Forwarding(pattern).add(parameters, headers)
+    return parameters
+
+
+@pytest.mark.row("C32", "D45")
+def test_headers_that_match_anywhere_become_parameters_as_they_are_written() -> None:
+    headers = (("X-My-Key", b"1"), ("other-x-MY", "2"), ("y", "3"))
+
+    assert {"own": 1, "X-My-Key": "1", "other-x-MY": "2"} == forwarded("x-my", *headers)
+
+
+def test_case_counts_where_the_expression_says_so() -> None:
+    assert {"own": 1, "X-A": "2"} == forwarded("(?-i)X-A", ("x-a", "1"), ("X-A", "2"))
+
+
+def test_nothing_is_forwarded_without_an_expression() -> None:
+    assert not Forwarding("")
+    assert {"own": 1} == forwarded("", ("x", "1"))
+
+
+def test_a_value_that_is_no_utf_8_is_taken_byte_by_byte() -> None:
+    assert {"own": 1, "a": "é", "b": "é"} == forwarded("", *()) | forwarded(
+        ".", ("a", b"\xc3\xa9"), ("b", b"\xe9")
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "priority",
+        "Timeout",
+        "headers",
+        "binary_data_output",
+        "triton_x",
+        "Triton_Enable_Empty_Final_Response",
+    ],
+)
+@pytest.mark.row("C32", "D45")
+def test_names_that_mean_something_are_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        forwarded(".*", (name, "1"))
+
+    text = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
+    assert text == error.value.text
+
+
+def test_tokens_are_hidden_and_what_comes_behind_them_is_forwarded() -> None:
+    parameters: dict[str, Any] = {}
+
+    Forwarding(".", hides_tokens=True).add(parameters, [("Authorization", "x"), ("y", "1")])
+
+    assert {"y": "1"} == parameters
+    assert {"own": 1, "Authorization": "x"} == forwarded(".", ("Authorization", "x"))

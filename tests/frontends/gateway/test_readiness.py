@@ -1,16 +1,29 @@
-"""Which models a frontend has asked, before it says that they or the server are ready."""
+"""What a frontend and the supervisor tell each other."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
-from zmqtriton_floor.errors import InvalidArgument
+from tests.support.scenarios import scenario
+from tests.support.waiting import eventually
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, Unsupported
+from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_frontends.gateway import trace_settings
+from zmqtriton_frontends.gateway.client_report import VERB, ClientReport
 from zmqtriton_frontends.gateway.readiness import Readiness
+from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
+from zmqtriton_frontends.process.ledger import Ledger, Share
+
+# --------------------------------------------------------------------------- readiness
+# Which models a frontend has asked, before it says that they or the server are ready.
 
 
 @pytest.fixture
@@ -142,3 +155,223 @@ def test_a_drain_and_a_missing_broker_are_reasons_too(plain: FakeGateway) -> Non
 
 def test_a_model_s_own_answer_is_a_reason(gateway: FakeGateway) -> None:
     assert "a model says by its is_ready that it is not ready" == _why_not(gateway)
+
+
+# --------------------------------------------------------------------- supervisor line
+# A frontend's end of its lifeline.
+
+
+def test_messages_are_passed_on_and_the_end_after_them() -> None:
+    heard: list[Any] = []
+    threads = set(threading.enumerate())
+
+    async def call(verb: str, arguments: dict[str, Any]) -> Any:
+        return None
+
+    async def test() -> None:
+        ours, theirs = pair()
+        supervisor, ended = Lifeline(ours), asyncio.Event()
+        line = SupervisorLine(
+            Lifeline(theirs), lambda message, descriptors: heard.append(message), ended.set
+        )
+        supervisor.send(wire.Sync(1))
+        line.begin(asyncio.get_running_loop())
+        assert [wire.Sync(1)] == heard, "what had come before"
+        assert not ended.is_set()
+
+        line.watch_loop(call)
+        supervisor.send(wire.Sync(2))
+        supervisor.close()
+        await asyncio.wait_for(ended.wait(), 30)
+        line.close()
+
+    asyncio.run(test())
+
+    assert [wire.Sync(1), wire.Sync(2)] == heard
+    eventually(lambda: threads >= set(threading.enumerate()), 30, "nobody watches its loop")
+
+
+# ----------------------------------------------------------------------- client report
+# Reports about clients to the supervisor.
+
+
+async def checked(report: ClientReport) -> None:
+    report.check()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_figures_are_told_when_they_have_changed() -> None:
+    calls: list[tuple[str, str, int]] = []
+
+    async def call(verb: str, figures: dict[str, Any]) -> None:
+        calls.append((verb, figures["role"], figures["memory"]["requests_bytes"]))
+
+    async def scenario() -> None:
+        ledger = Ledger(1 << 20)
+        report, share = ClientReport(call, "http", ledger), Share(ledger.requests)
+        for size in (0, 100, 0, -100, 0):
+            share.add(size)
+            await checked(report)
+
+    asyncio.run(scenario())
+    assert [(VERB, "http", 100), (VERB, "http", 0)] == calls
+
+
+def test_counters_of_the_protocol_are_told() -> None:
+    messages: list[dict[str, Any]] = []
+
+    async def call(verb: str, figures: dict[str, Any]) -> None:
+        messages.append(figures)
+
+    async def scenario() -> None:
+        responses: Counter[str] = Counter()
+        report = ClientReport(
+            call, "http", connections=lambda: 3, counts=lambda: {"responses": responses}
+        )
+        await checked(report)
+        responses["404"] += 1
+        await checked(report)
+
+    asyncio.run(scenario())
+    expected = {"role": "http", "memory": {}, "connections": 3, "counts": {"responses": {"404": 1}}}
+    assert [expected] == messages
+
+
+@scenario(asyncio.run)
+async def test_a_server_that_ends_need_not_know() -> None:
+    async def call(verb: str, figures: dict[str, Any]) -> None:
+        raise Unavailable("the server ends")
+
+    ledger = Ledger(1 << 20)
+    report, share = ClientReport(call, "http", ledger), Share(ledger.answers)
+    for _ in range(3):
+        share.add(1)
+        await checked(report)
+
+
+# ---------------------------------------------------------------------- trace settings
+# Trace settings as clients write them: which are understood, and what is said of the others.
+
+
+class Catalogue:
+    def __init__(self, **is_ready: bool) -> None:
+        self._is_ready = is_ready
+
+    def is_model_ready(self, model: str) -> bool:
+        if model not in self._is_ready:
+            raise NotFound(model)
+        return self._is_ready[model]
+
+
+class Gateway:
+    def __init__(self, **is_ready: bool) -> None:
+        self.catalogue = Catalogue(**is_ready)
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append((verb, arguments))
+        return {"trace_rate": "7"}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "shown"),
+    [
+        ("trace_rate", "0", "0"),
+        ("trace_rate", "4294967295", "4294967295"),
+        ("trace_count", "-1", "-1"),
+        ("trace_count", "2147483647", "2147483647"),
+        ("log_frequency", "\t +05 apples", "5"),
+    ],
+)
+def test_a_number_is_read_as_c_reads_it(key: str, text: str, shown: str) -> None:
+    assert shown == trace_settings.number(key, text)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "error"),
+    [
+        ("trace_rate", "apples", "Unable to parse 'trace_rate', got: apples"),
+        (
+            "trace_rate",
+            "4294967296",
+            "Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], "
+            "got: 4294967296",
+        ),
+        (
+            "trace_rate",
+            "-1",
+            "Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: -1",
+        ),
+        ("trace_count", "-2", "Unable to parse 'trace_count'. Expecting value >= -1, got: -2"),
+        (
+            "trace_count",
+            "-2147483648",
+            "Unable to parse 'trace_count'. Expecting value >= -1, got: -2147483648",
+        ),
+        (
+            "trace_count",
+            "-2147483649",
+            "Unable to parse 'trace_count', value is out of range [ -1, 2147483647 ], "
+            "got: -2147483649",
+        ),
+        (
+            "trace_count",
+            "9" * 5000,
+            "Unable to parse 'trace_count', value is out of range [ -1, 2147483647 ], "
+            f"got: {'9' * 5000}",
+        ),
+    ],
+)
+def test_what_is_no_number_or_out_of_its_range_is_refused(key: str, text: str, error: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        trace_settings.number(key, text)
+
+    assert error == caught.value.text
+
+
+def test_the_word_before_a_count_is_the_protocol_s() -> None:
+    with pytest.raises(InvalidArgument, match=r"Expecting value >= -1, but got -5"):
+        trace_settings.number("trace_count", "-5", "but got ")
+
+
+@pytest.mark.parametrize(
+    ("names", "levels"),
+    [
+        (["OFF"], ["OFF"]),
+        (["TENSORS", "TIMESTAMPS"], ["TIMESTAMPS", "TENSORS"]),
+        (["TENSORS", "apples"], ["TENSORS"]),
+        (["apples"], None),
+        ([], None),
+    ],
+)
+def test_levels_that_are_not_known_change_nothing(
+    names: list[str], levels: list[str] | None
+) -> None:
+    assert levels == trace_settings.level(names)
+
+
+def test_off_stands_alone() -> None:
+    with pytest.raises(InvalidArgument, match="Expect only one trace level 'OFF'"):
+        trace_settings.level(["TENSORS", "OFF"])
+
+
+def test_the_file_is_the_operator_s() -> None:
+    trace_settings.check_names({"trace_rate": "1"})
+    with pytest.raises(Unsupported, match="can not be updated"):
+        trace_settings.check_names({"trace_file": "/tmp/x"})
+
+
+def test_settings_are_changed_for_all_or_for_a_model_that_is_served() -> None:
+    gateway: Any = Gateway(m=True, loading=False)
+    changes = {"trace_rate": "7"}
+
+    for model in ("", "m"):
+        assert changes == asyncio.run(trace_settings.apply(gateway, model, changes))
+
+    for model in ("loading", "unknown"):
+        with pytest.raises(InvalidArgument, match=f"unknown model : {model}"):
+            asyncio.run(trace_settings.apply(gateway, model, changes))
+    assert [("trace.settings", {"model": m, "changes": changes}) for m in ("", "m")] == (
+        gateway.calls
+    )

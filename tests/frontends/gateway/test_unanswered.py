@@ -1,7 +1,34 @@
+"""Requests on their way to the broker: tokens, what is unanswered, and files of loads."""
+
 from __future__ import annotations
 
-from zmqtriton_floor import wire
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.frontends.http_api.fakes import FakeGateway
+from tests.support.waiting import eventually
+from zmqtriton_floor import endpoints, staging, wire
+from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.process import zmq_sockets
+from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.wire import Call, RequestBody
+from zmqtriton_frontends.gateway import publishers
+from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.gateway.publishers import Publishers
+from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.gateway.unanswered import Unanswered
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+
+# -------------------------------------------------------------------------- unanswered
 
 
 def row(own_id: int, flags: int = 0) -> wire.Request:
@@ -79,3 +106,160 @@ def test_many_with_the_longest_names_fit_into_their_headers() -> None:
     assert sum(len(bodies) for _, bodies in messages) == 1000
     for message, _ in messages:
         assert wire.decode(wire.encode(message)) == message
+
+
+# ------------------------------------------------------------------------- token marks
+# Requests of clients with tokens, as the broker gets them.
+
+
+def grant(name: str, **limits: Any) -> Grant:
+    return Grant(name, b"", frozenset({"infer"}), **limits)
+
+
+def checked(priority: int = 0, levels: int = 0, default: int = 0) -> CheckedRequest:
+    batching = {"priority_levels": str(levels), "default_priority_level": str(default)}
+    model: Any = SimpleNamespace(config={"dynamic_batching": batching} if levels else {})
+    return CheckedRequest(model, RequestBody("", {}, [], []), Admission(0, 0), Options(0, priority))
+
+
+def test_the_broker_is_told_of_a_token_once_and_the_next_one_of_all() -> None:
+    calls: list[Call] = []
+    marks = TokenMarks(calls.append)
+    first, changed = grant("a", requests_per_second=2.5), grant("a", concurrency=3)
+
+    numbers = [
+        marks.mark(checked(), one).options.token for one in (first, first, grant("b"), changed)
+    ]
+
+    assert [1, 1, 2, 3] == numbers
+    assert calls == [*marks.for_next_broker()]
+    rows = [json.loads(call.arguments) for call in calls]
+    assert [("a", 2.5, 0), ("b", 0, 0), ("a", 0, 3)] == [
+        (row["name"], row["requests_per_second"], row["concurrency"]) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("priority", "levels", "default", "sent"),
+    [
+        (1, 5, 4, 3),
+        (4, 5, 4, 4),
+        (0, 5, 1, 3),
+        (0, 5, 4, 4),
+        (1, 2, 1, 2),
+        (0, 0, 0, 0),
+    ],
+)
+def test_no_request_comes_before_the_highest_priority_of_its_token(
+    priority: int, levels: int, default: int, sent: int
+) -> None:
+    marks = TokenMarks(lambda call: None)
+
+    marked = marks.mark(checked(priority, levels, default), grant("a", highest_priority=3))
+
+    assert sent == marked.options.priority
+
+
+def test_without_a_limit_the_priority_is_the_client_s() -> None:
+    marked = TokenMarks(lambda call: None).mark(checked(1, 5, 4), grant("a"))
+
+    assert 1 == marked.options.priority
+
+
+# -------------------------------------------------------------------------- publishers
+# The socket for what stubs publish, with the test as a stub.
+
+
+OWN, STUB = 5, 7
+
+
+RESULTS = endpoints.topic(OWN) + wire.encode(wire.Results([], []))
+
+
+def test_others_have_turns_between_messages_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishers, "ROUND_S", -1.0)  # over with the first
+    turns: list[int] = []
+
+    async def check(context: Any) -> None:
+        stub = zmq_sockets.open_publisher(context, endpoints.stream_address(str(tmp_path), STUB))
+        taken: list[Any] = []
+        reader = Publishers(lambda message, bodies: taken.append(message))
+        reader.begin(asyncio.get_running_loop(), OWN, str(tmp_path))
+        reader.follow(STUB)
+        eventually(lambda: zmq_sockets.has_input(stub), 60, "the subscription")
+        zmq_sockets.receive(stub)
+        for _ in range(20):
+            zmq_sockets.send(stub, [RESULTS])
+        time.sleep(0.2)  # by then all are there, in most cases
+
+        while len(taken) < 20:
+            await asyncio.sleep(0)
+            turns.append(len(taken))
+        reader.close()
+        stub.close(0)
+
+    with zmq.Context() as context:
+        asyncio.run(asyncio.wait_for(check(context), 20))
+        zmq.Context.instance().term()
+
+    assert len({*turns}) > 10
+
+
+# ------------------------------------------------------------------------------- loads
+
+
+FILES = {"file:1/model.py": b"x"}
+
+
+def test_a_client_that_leaves_while_its_files_are_written_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway: Any = FakeGateway(runtime_directory=str(tmp_path))
+    begun, may_go_on = threading.Event(), threading.Event()
+    stage = staging.stage
+
+    def slow(*arguments: Any) -> str:
+        name = stage(*arguments)
+        begun.set()
+        assert may_go_on.wait(30)
+        return name
+
+    async def leave() -> None:
+        asking = asyncio.ensure_future(load(gateway, "m", {"config": "{}"}, FILES))
+        assert await asyncio.to_thread(begun.wait, 30)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert 1 == len(list((tmp_path / "files").iterdir()))
+        may_go_on.set()
+        await asyncio.wait_for(are_gone(), 30)
+
+    async def are_gone() -> None:
+        while list((tmp_path / "files").iterdir()):
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(staging, "stage", slow)
+    asyncio.run(leave())
+
+    assert [] == gateway.calls
+
+
+def test_files_that_cannot_be_written_are_no_call(tmp_path: Path) -> None:
+    (tmp_path / "files").write_bytes(b"")
+    gateway: Any = FakeGateway(runtime_directory=str(tmp_path))
+
+    with pytest.raises(InternalError, match="cannot keep the files of the load"):
+        asyncio.run(load(gateway, "m", {"config": "{}"}, FILES))
+
+    assert [] == gateway.calls
+
+
+def test_a_load_without_files_is_one_call() -> None:
+    gateway: Any = FakeGateway(runtime_directory="/nowhere")
+
+    asyncio.run(load(gateway, "m", {"config": "{}"}, {}, wait=True))
+
+    arguments = {"model": "m", "parameters": {"config": "{}"}, "wait": True}
+    assert [("load", arguments)] == gateway.calls

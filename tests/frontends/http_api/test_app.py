@@ -1,7 +1,11 @@
+"""Paths of the HTTP frontend, and who may ask them."""
+
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -9,8 +13,12 @@ import pytest
 from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_frontends.http_api.app import routes
+from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
+from zmqtriton_frontends.http_api.server.endpoints import MAIN, all_endpoints
+
+# --------------------------------------------------------------------------------- app
 
 
 def get(path: str, gateway: FakeGateway | None = None) -> Any:
@@ -89,8 +97,6 @@ def test_head_is_get_without_its_body(path: str) -> None:
 
 
 # ---------------------------------------------------------- health and metadata
-
-
 def test_the_server_is_live_and_ready() -> None:
     for path in ("/v2/health/live", "/v2/health/ready"):
         result = get(path)
@@ -173,8 +179,6 @@ def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
 
 
 # -------------------------------------------------------------------- statistics
-
-
 @pytest.mark.parametrize(
     ("path", "call"),
     [
@@ -203,8 +207,6 @@ def test_a_version_that_no_header_could_carry_is_refused() -> None:
 
 
 # -------------------------------------------------------------------- repository
-
-
 @pytest.mark.parametrize(
     ("path", "body", "ready"),
     [
@@ -315,3 +317,117 @@ def test_what_a_client_wrote_does_not_fill_an_error() -> None:
     gateway.control_result = InvalidArgument("x" * 100_000)
 
     assert len(post("/v2/repository/models/m/load", gateway=gateway).content) < 4096
+
+
+# --------------------------------------------------------------------------- endpoints
+# Endpoints of add-ons, which the HTTP frontend knows by the names of their sockets alone.
+
+
+NAME = "sagemaker-socket"
+
+
+def test_an_endpoint_is_made_by_the_add_on_that_declares_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[EndpointParts] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None: ...
+
+    def make(parts: EndpointParts) -> Any:
+        seen.append(parts)
+        return application
+
+    module = ModuleType("an_add_on")
+    module.EXTENSION = HttpExtension(endpoints={NAME: make})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "an_add_on", module)
+    gateway: Any = FakeGateway(http_addons=("an_add_on:EXTENSION",))
+    main: Any = object()
+
+    made = all_endpoints([MAIN, NAME], gateway, main, None)  # type: ignore[arg-type]
+
+    assert {MAIN: main, NAME: application} == made
+    assert [(gateway, main)] == [(parts.gateway, parts.application) for parts in seen]
+
+
+def test_an_endpoint_that_no_add_on_serves_is_an_error() -> None:
+    gateway: Any = FakeGateway(http_addons=())
+
+    with pytest.raises(Unsupported, match="no add-on is installed that serves the Sagemaker"):
+        all_endpoints([MAIN, NAME], gateway, None, None)  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------- web pages
+# Inferences that pages in browsers ask for: none of a foreign page that nobody has allowed.
+
+
+FOREIGN = {"Origin": "http://evil.example"}
+
+
+BODY = json.dumps(
+    {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1.0]}]}
+).encode()
+
+
+#: What browsers send for any page, with the bodies of forms.
+UNASKED: list[dict[str, str]] = [
+    FOREIGN,
+    {"Origin": "null"},
+    {**FOREIGN, "Content-Type": "text/plain"},
+    {**FOREIGN, "Content-Type": "Text/Plain ; charset=UTF-8"},
+    {**FOREIGN, "Content-Type": "multipart/form-data; boundary=x"},
+    {**FOREIGN, "Content-Type": "application/x-www-form-urlencoded"},
+    {**FOREIGN, "Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site"},
+    {**FOREIGN, "Content-Type": "text/plain", "Sec-Fetch-Site": "same-site"},
+]
+
+
+#: What no page sends, or what a browser has asked for before, or what comes from a page of here.
+OTHERS: list[dict[str, str]] = [
+    {},
+    {"Content-Type": "text/plain"},
+    {"Content-Type": "application/x-www-form-urlencoded"},  # as of curl
+    {**FOREIGN, "Content-Type": "application/json"},
+    {**FOREIGN, "Content-Type": "application/octet-stream"},
+    {**FOREIGN, "Inference-Header-Content-Length": str(len(BODY))},
+    {**FOREIGN, "Content-Type": "text/plain", "Authorization": "Bearer x"},
+    {**FOREIGN, "Content-Type": "text/plain", "Sec-Fetch-Site": "same-origin"},
+    {"Origin": "https://desk.example", "Content-Type": "text/plain"},
+]
+
+
+def ask(headers: dict[str, str], path: str = "/v2/models/identity/infer") -> tuple[int, Any, int]:
+    """The status, the error, and how many requests the models got."""
+    gateway = FakeGateway(http_allowed_origin=["https://desk.example"], allow_openai=True)
+    answer = Client(gateway).request("POST", path, BODY, headers)
+    return answer.status_code, answer.json.get("error"), len(gateway.requests)
+
+
+@pytest.mark.parametrize("headers", UNASKED, ids=str)
+def test_a_foreign_page_gets_nothing_executed_that_its_browser_did_not_ask_for(
+    headers: dict[str, str],
+) -> None:
+    status, error, executed = ask(headers)
+
+    assert (403, 0) == (status, executed)
+    assert "This API is not open to web pages, allow one with --http-allowed-origin" == error
+
+
+@pytest.mark.parametrize("headers", OTHERS, ids=str)
+def test_all_else_is_executed(headers: dict[str, str]) -> None:
+    assert (200, None, 1) == ask(headers)
+
+
+@pytest.mark.addons
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v2/models/identity/generate", 403),
+        ("/v2/models/identity/generate_stream", 403),
+        # as OpenAI's clients know a refusal
+        ("/v1/embeddings", 401),
+    ],
+)
+def test_other_ways_to_infer_are_closed_to_foreign_pages_too(path: str, status: int) -> None:
+    actual, _, executed = ask(FOREIGN, path)
+
+    assert (status, 0) == (actual, executed)

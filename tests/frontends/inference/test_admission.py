@@ -1,4 +1,4 @@
-"""Refusals of what no wire could carry, whatever protocol it came by."""
+"""Which requests are admitted to which models, and classes of outputs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import json
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.floor.reasons import because
 from zmqtriton_floor import logs, wire
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.datatypes import BY_NAME, BYTES
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
+from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.tensors import decode_bytes
+from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
-from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import request_log
+
+# --------------------------------------------------------------------------- admission
+# Refusals of what no wire could carry, whatever protocol it came by.
 
 
 @pytest.fixture
@@ -119,3 +129,265 @@ def test_a_request_that_fits_is_described_in_verbose_lines(
         "batch size: 1, priority: 2, timeout (us): 0"
     )
     assert head in [first for first, *_ in lines]
+
+
+# --------------------------------------------------------------------------- catalogue
+# A frontend's knowledge of models beyond what it was told of each.
+
+
+def news(name: str, **config: Any) -> VersionInfo:
+    return VersionInfo(1, name, 1, "READY", None, 1, json.dumps({"name": name, **config}), b"")
+
+
+def ensemble(name: str, *members: str) -> VersionInfo:
+    steps = [{"model_name": member, "model_version": -1} for member in members]
+    return news(name, ensemble_scheduling={"step": steps})
+
+
+def test_a_configuration_is_read_when_it_is_needed_and_an_equal_one_not_again() -> None:
+    catalogue = Catalogue()
+    first = news("m", max_batch_size=2)
+    catalogue.update(first)
+    [version] = catalogue.newest()
+    assert not {"config", "signature"} & vars(version).keys()
+    assert 2 == version.signature.max_batch_size
+
+    catalogue.update(first._replace(generation=2, ready_instances=0))
+    [later] = catalogue.newest()
+    assert version.signature is later.signature
+    assert (2, 0) == (later.generation, later.ready_instances)
+    catalogue.update(first._replace(config=json.dumps({"name": "m", "max_batch_size": 3})))
+    [changed] = catalogue.newest()
+    assert 3 == changed.signature.max_batch_size
+    catalogue.update(first._replace(config=""))
+    [empty] = catalogue.newest()
+    assert ({}, 0) == (empty.config, empty.signature.max_batch_size)
+
+
+def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
+    catalogue = Catalogue()
+    for said in (
+        ensemble("outer", "plain", "inner"),
+        ensemble("inner", "cached"),
+        ensemble("other", "plain", "unknown"),
+        news("plain"),
+        news("cached", response_cache={"enable": True}),
+    ):
+        catalogue.update(said)
+
+    hashed = {model.name for model in catalogue.newest() if model.is_hashed}
+
+    assert {"outer", "inner", "cached"} == hashed
+
+
+def test_requests_may_be_parts_of_sequences_where_a_member_s_are() -> None:
+    catalogue = Catalogue()
+    for said in (
+        ensemble("outer", "plain", "inner"),
+        ensemble("inner", "sequences"),
+        ensemble("other", "plain", "iterative"),
+        news("plain"),
+        news("sequences", sequence_batching={}),
+        news("iterative", sequence_batching={"iterative_sequence": True}),
+    ):
+        catalogue.update(said)
+
+    names = {model.name for model in catalogue.newest() if model.has_sequences}
+
+    assert {"outer", "inner", "sequences"} == names
+
+
+def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles() -> None:
+    catalogue = Catalogue()
+    catalogue.update(ensemble("e", "m"))
+    catalogue.update(news("m", response_cache={"enable": True}))
+    assert catalogue.find("e").is_hashed
+
+    catalogue.update(news("m"))
+
+    assert not catalogue.find("e").is_hashed
+    catalogue.forget("e")
+    catalogue.update(news("m", response_cache={"enable": True}))
+
+
+def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
+    catalogue = Catalogue()
+
+    catalogue.update(ensemble("a", "b"))
+    catalogue.update(ensemble("b", "a"))
+
+    assert not catalogue.find("a").is_hashed
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> None:
+    catalogue = Catalogue()
+    text = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
+    reason = Reason.of(Kind.GIVEN_UP, text, because("exited with status 7"))
+    catalogue.update(news("m"))
+    catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
+
+    with pytest.raises(Unavailable) as refused:
+        catalogue.find("m", version)
+
+    assert text == refused.value.text
+    assert not catalogue.is_model_ready("m")
+
+
+@pytest.mark.parametrize("words", ["ValueError", "the store was given up after 6 deaths"])
+def test_a_model_that_never_served_has_no_available_versions(words: str) -> None:
+    catalogue = Catalogue()
+    reason = because(f"Internal: {words}")
+    catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
+
+    with pytest.raises(NotFound, match="'m' has no available versions"):
+        catalogue.find("m")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "suffix"),
+    [
+        (
+            "UNAVAILABLE",
+            because("Internal: no"),
+            ". Its last load has failed, and the index of the",
+        ),
+        ("UNAVAILABLE", Reason.of(Kind.UNLOADED, "unloaded"), ". It was unloaded"),
+        ("LOADING", None, ". It is being loaded, so retry later"),
+    ],
+)
+def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
+    state: str, reason: Reason | None, suffix: str
+) -> None:
+    catalogue = Catalogue()
+    catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))
+
+    with pytest.raises(NotFound) as any_version:
+        catalogue.find("m")
+    with pytest.raises(Unavailable) as first:
+        catalogue.find("m", "1")
+
+    text = "Request for unknown model: 'm'"
+    assert any_version.value.text.startswith(f"{text} has no available versions{suffix}")
+    assert first.value.text.startswith(f"{text} version 1 is not at ready state{suffix}")
+
+
+def test_a_misspelt_name_is_guessed_unless_names_are_hidden() -> None:
+    catalogue = Catalogue()
+    catalogue.update(news("resnet"))
+    text = "Request for unknown model: 'resnt' is not found"
+
+    with pytest.raises(InvalidArgument) as hidden:
+        catalogue.find("resnt")
+    catalogue.can_name_models = True
+    with pytest.raises(InvalidArgument) as guessed:
+        catalogue.find("resnt")
+    with pytest.raises(InvalidArgument) as other:
+        catalogue.find("bert", "1")
+
+    assert text == hidden.value.text
+    assert f"{text}. Did you mean 'resnet'?" == guessed.value.text
+    assert "Request for unknown model: 'bert' is not found" == other.value.text
+
+
+def test_among_very_many_models_nothing_is_guessed() -> None:
+    catalogue = Catalogue()
+    catalogue.can_name_models = True
+    for number in range(51):
+        catalogue.update(news(f"model{number}"))
+
+    with pytest.raises(InvalidArgument) as refused:
+        catalogue.find("modell1")
+
+    assert refused.value.text.endswith(" is not found")
+
+
+# ---------------------------------------------------------------------- classification
+
+
+def model(batch: int = 0, **labels: list[str]) -> ModelVersion:
+    config = json.dumps({"name": "m", "max_batch_size": batch})
+    return ModelVersion(
+        VersionInfo(1, "m", 1, "READY", None, 1, config, b"", labels=json.dumps(labels))
+    )
+
+
+def tensor(values: Any, datatype: str = "FP32") -> Tensor:
+    array = np.array(values, BY_NAME[datatype].numpy)
+    return Tensor("O", BY_NAME[datatype].number, list(array.shape), array.tobytes())
+
+
+def classes(of: ModelVersion, output: Tensor, count: int) -> tuple[list[int], list[bytes]]:
+    (made,) = classify(of, ResponseBody({}, [output]), {"O": count}).outputs
+    assert ("O", BYTES) == (made.name, made.datatype)
+    return made.shape, decode_bytes(made.data)
+
+
+@pytest.mark.row("C55")
+def test_the_largest_come_first_with_the_labels_that_there_are() -> None:
+    labelled = model(O=["cat", "", "bird"])
+
+    assert ([3], [b"2.000000:2:bird", b"1.000000:0:cat", b"1.000000:1"]) == classes(
+        labelled, tensor([1, 1, 2, 0.5]), 3
+    )
+
+
+def test_of_many_equals_the_first_are_taken() -> None:
+    values = [1.0, 2.0] * 1000
+
+    shape, texts = classes(model(), tensor(values), 3)
+
+    assert ([3], [b"2.000000:1", b"2.000000:3", b"2.000000:5"]) == (shape, texts)
+
+
+@pytest.mark.row("C55")
+def test_each_row_of_a_batch_has_its_own() -> None:
+    shape, texts = classes(model(4), tensor([[1, 2], [4, 3]]), 1)
+
+    assert ([2, 1], [b"2.000000:1", b"4.000000:0"]) == (shape, texts)
+
+
+@pytest.mark.parametrize("count", [1, 2, 2**63])
+def test_nothing_has_no_classes(count: int) -> None:
+    assert ([0], []) == classes(model(), tensor([]), count)
+    assert ([2, 0], []) == classes(model(4), tensor([[], []]), count)
+    assert ([0, 0], []) == classes(model(4), tensor(np.zeros((0, 3))), 0)
+
+
+def test_what_is_no_number_is_the_least() -> None:
+    _, texts = classes(model(), tensor([float("nan"), -1, float("inf")]), 3)
+
+    assert [b"inf:2", b"-1.000000:1", b"nan:0"] == texts
+
+
+@pytest.mark.parametrize("datatype", ["INT8", "UINT8", "INT64", "UINT64"])
+def test_integers_are_written_whole(datatype: str) -> None:
+    info = np.iinfo(BY_NAME[datatype].numpy)
+
+    _, texts = classes(model(), tensor([info.min, info.max, 1], datatype), 3)
+
+    assert [f"{info.max}:1".encode(), b"1:2", f"{info.min}:0".encode()] == texts
+
+
+@pytest.mark.parametrize("datatype", ["BOOL", "FP16", "BF16", "BYTES"])
+@pytest.mark.row("C55")
+def test_what_has_no_order_has_no_classes(datatype: str) -> None:
+    output = Tensor("O", BY_NAME[datatype].number, [0], b"")
+
+    with pytest.raises(InvalidArgument) as error:
+        classes(model(), output, 1)
+
+    assert error.value.text == (
+        f"class result not available for output due to unsupported type '{datatype}'"
+    )
+
+
+def test_an_output_of_another_size_than_its_shape_is_an_error() -> None:
+    with pytest.raises(InternalError):
+        classes(model(), tensor([1, 2])._replace(shape=[3]), 1)
+
+
+def test_other_outputs_stay_as_they_are() -> None:
+    response = ResponseBody({"k": 1}, [tensor([1])])
+
+    assert response == classify(model(), response, {"P": 1})

@@ -1,31 +1,33 @@
-"""Clients in a frontend that wait for a model to be loaded."""
+"""Loads that requests ask for, and figures of a model's load."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.frontends.grpc_api.fake_gateway import version_info
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.support.scenarios import scenario
-from zmqtriton_floor.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    Unavailable,
-    ZmqTritonError,
-)
+from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_floor.wire import RepositoryState
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.load_metrics import write, write_binary
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
+from zmqtriton_frontends.inference.model_load import of_model, of_server, utilization
+
+# ---------------------------------------------------------------------- load on demand
+# Clients in a frontend that wait for a model to be loaded.
 
 
 class Supervisor:
@@ -174,3 +176,143 @@ def test_requests_wait_for_models_that_move_also_while_these_load() -> None:
     catalogue.apply(version_info("m"))
     assert "m" == catalogue.find("m").name
     assert catalogue.is_ready()
+
+
+# ------------------------------------------------------------------------ load metrics
+# The forms of ORCA in which the load of a model stands beside an answer.
+
+
+LOAD = {
+    **{"queued": 3, "executing": 1, "unanswered": 4, "limit": 9, "utilization": 0.5},
+    **{"instances": {"ready": 1, "all": 2}, "mean_queue_ms": 1.25},
+}
+
+
+NAMED = {
+    **{"queued": 3, "executing": 1, "unanswered": 4, "limit": 9},
+    **{"mean_queue_ms": 1.25, "instances_ready": 1, "instances": 2},
+}
+
+
+@pytest.mark.row("L05")
+def test_as_json() -> None:
+    kind, _, text = write("json", LOAD).partition(" ")
+
+    assert "JSON" == kind
+    assert {"application_utilization": 0.5, "named_metrics": NAMED} == json.loads(text)
+
+
+def test_as_text() -> None:
+    kind, _, text = write("text", LOAD).partition(" ")
+
+    pairs = dict(pair.split("=") for pair in text.split(", "))
+    assert "TEXT" == kind
+    assert "0.5" == pairs.pop("application_utilization")
+    assert {f"named_metrics.{name}": f"{value:g}" for name, value in NAMED.items()} == pairs
+
+
+def test_a_form_that_nobody_knows_is_left_out() -> None:
+    assert "" == write("xml", LOAD)
+
+
+def test_as_the_message_of_orca() -> None:
+    field = descriptor_pb2.FieldDescriptorProto
+    entry = descriptor_pb2.DescriptorProto(
+        name="NamedMetricsEntry", options=descriptor_pb2.MessageOptions(map_entry=True)
+    )
+    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=field.TYPE_DOUBLE, label=field.LABEL_OPTIONAL)
+    report = descriptor_pb2.DescriptorProto(name="OrcaLoadReport", nested_type=[entry])
+    report.field.add(
+        name="named_metrics",
+        number=8,
+        type=field.TYPE_MESSAGE,
+        type_name=".OrcaLoadReport.NamedMetricsEntry",
+        label=field.LABEL_REPEATED,
+    )
+    report.field.add(
+        name="application_utilization",
+        number=9,
+        type=field.TYPE_DOUBLE,
+        label=field.LABEL_OPTIONAL,
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(
+        descriptor_pb2.FileDescriptorProto(
+            name="orca.proto", syntax="proto3", message_type=[report]
+        )
+    )
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("OrcaLoadReport"))
+
+    load = message.FromString(write_binary(LOAD))
+
+    assert NAMED == dict(load.named_metrics)
+    assert 0.5 == load.application_utilization
+
+
+# -------------------------------------------------------------------------- model load
+# The load of a model and of the server, made of the broker's answer.
+
+
+def entry(**fields: Any) -> dict[str, Any]:
+    plain = {"name": "m", "version": 1, "is_ensemble": False, "queued": 0, "executing": 0}
+    plain |= {"unanswered": 0, "limit": 0, "ready": 1, "instances": 1, "slots": 1, "busy_slots": 0}
+    return {**plain, "requests": 0, "queue_ns": 0, "compute_ns": 0, **fields}
+
+
+def answer(*entries: dict[str, Any], limit: int = 0, unanswered: int = 0) -> dict[str, Any]:
+    return {"loads": list(entries), "unanswered": unanswered, "limit": limit}
+
+
+def test_versions_of_a_model_are_added_up() -> None:
+    one = entry(queued=2, executing=1, unanswered=3, busy_slots=1, requests=1, queue_ns=3_000_000)
+    two = entry(version=2, instances=2, requests=3, queue_ns=5_000_000, compute_ns=40_000_000)
+
+    load = of_model([one, two])
+
+    assert (2, 1, 3) == (load["queued"], load["executing"], load["unanswered"])
+    assert {"ready": 2, "all": 3} == load["instances"]
+    assert (0.5, 2.0, 10.0) == (
+        load["utilization"],
+        load["mean_queue_ms"],
+        load["mean_compute_ms"],
+    )
+
+
+def test_a_limit_is_told_where_every_version_has_one() -> None:
+    assert 7 == of_model([entry(limit=3), entry(limit=4)])["limit"]
+    assert "limit" not in of_model([entry(limit=3), entry()])
+
+
+def test_what_was_not_executed_has_no_mean_times() -> None:
+    assert "mean_queue_ms" not in of_model([entry()])
+
+
+def test_a_model_that_is_not_loaded_has_nothing() -> None:
+    load = of_model([])
+
+    assert {"ready": 0, "all": 0} == load["instances"]
+    assert (0, 0.0) == (load["unanswered"], load["utilization"])
+
+
+def test_the_server_is_as_full_as_its_fullest_model() -> None:
+    idle, half = entry(), entry(slots=2, busy_slots=1, ready=2, instances=2)
+
+    assert 0.5 == utilization(answer(idle, half))
+    assert 1.0 == utilization(answer(idle, entry(ready=0, slots=0)))
+    assert 0.75 == utilization(answer(idle, half, limit=4, unanswered=3))
+    assert 0.0 == utilization(answer())
+
+
+def test_what_an_ensemble_asks_for_is_counted_once() -> None:
+    member = entry(executing=1, unanswered=1, busy_slots=1)
+    ensemble = entry(
+        **{"name": "e", "is_ensemble": True, "executing": 1, "unanswered": 1, "ready": 0},
+        **{"slots": 0, "instances": 0},
+    )
+
+    load = of_server(answer(member, ensemble, unanswered=2))
+
+    assert (1, 2) == (load["executing"], load["unanswered"])
+    assert ["m", "e"] == [each["name"] for each in load["models"]]
+    assert 0.0 == load["models"][1]["utilization"]

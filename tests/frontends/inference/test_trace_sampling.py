@@ -1,9 +1,10 @@
-"""Which requests a frontend traces, and below what."""
+"""What is noted of requests: traces, times and open sequences."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,16 +14,20 @@ from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, StageTimes
 from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.inference import open_sequences
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.request_trace import followed as following
-from zmqtriton_frontends.inference.trace_sampling import (
-    Parent,
-    Traces,
-    parent_in,
-)
+from zmqtriton_frontends.inference.stage_times import Stages, is_wish
+from zmqtriton_frontends.inference.trace_sampling import Parent, Traces, parent_in
+
+# ---------------------------------------------------------------------- trace sampling
+# Which requests a frontend traces, and below what.
+
 
 _GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -116,3 +121,94 @@ def test_an_error_amid_a_stream_is_that_of_its_trace() -> None:
     (span,) = sender.all
     names = ["INFER_RESPONSE_COMPLETE", "GRPC_SEND_START", "GRPC_SEND_END"]
     assert ("no more", names) == (span["error"], [name for name, _ in span["marks"]])
+
+
+# ------------------------------------------------------------------------- stage times
+# The header that tells a client the stages of its request.
+
+
+def parts(written: str) -> dict[str, float]:
+    pairs = (part.split(";dur=") for part in written.split(", "))
+    return {name: float(value) for name, value in pairs}
+
+
+def test_all_stages_are_told_in_milliseconds() -> None:
+    stages = Stages(time.monotonic_ns() - 20_000_000)
+    stages.take(StageTimes(7, 1_500_000, 20_000, 12_000_000, 3_000))
+
+    times = parts(stages.write())
+
+    assert 20 <= times.pop("total")
+    assert {"queue": 1.5, "compute_input": 0.02, "compute": 12.0, "compute_output": 0.003} == times
+
+
+def test_a_stage_that_is_not_known_by_itself_is_left_out() -> None:
+    stages = Stages(0)
+    stages.take(StageTimes(7, 1_000_000, 0, 2_000_000, 0))
+
+    assert ["queue", "compute", "total"] == list(parts(stages.write()))
+
+
+def test_without_word_of_the_broker_there_is_the_total() -> None:
+    assert ["total"] == list(parts(Stages(0).write()))
+
+
+@pytest.mark.parametrize("value", ["1", "true", " yes "])
+def test_who_asks(value: str) -> None:
+    assert is_wish(value)
+
+
+@pytest.mark.parametrize("value", [None, "", "0", "False", "no"])
+def test_who_does_not_ask(value: str | None) -> None:
+    assert not is_wish(value)
+
+
+# ---------------------------------------------------------------------- open sequences
+# Which sequences of one client are open, from what it asks.
+
+
+def request(correlation: int | str, flags: int = 0, *, model: str = "s") -> CheckedRequest:
+    catalogue = Catalogue()
+    for name, kind in (("s", "sequence_batching"), ("plain", "dynamic_batching")):
+        config = json.dumps({"name": name, "max_batch_size": 0, kind: {}})
+        catalogue.update(wire.VersionInfo(1, name, 1, "READY", None, 1, config, b""))
+    body = wire.RequestBody("", {}, [], [])
+    return prepare(catalogue, catalogue.find(model), body, Options(flags, correlation=correlation))
+
+
+@pytest.mark.row("E78")
+def test_a_sequence_is_open_from_its_first_request_to_its_last() -> None:
+    ends: list[bool] = []
+    sequences = OpenSequences(lambda: ends.append(bool(sequences)))
+    assert not sequences
+
+    for each in (request(1, SEQUENCE_START), request("two", SEQUENCE_START), request(1)):
+        sequences.note(each)
+        assert sequences
+    sequences.note(request("two", SEQUENCE_END))
+    assert (True, []) == (bool(sequences), ends)
+    sequences.note(request(1, SEQUENCE_END))
+
+    assert (False, [False]) == (bool(sequences), ends)
+
+
+def test_requests_of_no_sequence_open_none() -> None:
+    sequences = OpenSequences()
+
+    sequences.note(request(0))
+    sequences.note(request(7, SEQUENCE_START, model="plain"))
+    sequences.note(request(8, SEQUENCE_START | SEQUENCE_END))
+
+    assert not sequences
+
+
+def test_who_ends_no_sequence_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_sequences, "_MAX_NOTED", 2)
+    sequences = OpenSequences()
+
+    for correlation in (1, 2, 3):
+        sequences.note(request(correlation, SEQUENCE_START))
+    for correlation in (1, 2):
+        sequences.note(request(correlation, SEQUENCE_END))
+
+    assert not sequences

@@ -1,18 +1,28 @@
-"""The user at the other end of a connection."""
+"""Who a client is, how it is let in, and what is logged of it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
-from zmqtriton_frontends.process import peer_user
+from tests.support.certificates import Authority, CertificatePair
+from tests.support.scenarios import scenario
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.settings.frontends import Tls
+from zmqtriton_frontends.process import peer_user, request_log
+from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 from zmqtriton_frontends.process.peer_user import (
     UNKNOWN,
     Place,
@@ -20,13 +30,27 @@ from zmqtriton_frontends.process.peer_user import (
     find_user,
     place_of,
 )
+from zmqtriton_frontends.process.slow_client import UNSENT_BYTES, limit_unsent_bytes
+from zmqtriton_frontends.process.tls import Encryption
+
+# --------------------------------------------------------------------------- peer user
+# The user at the other end of a connection.
+
 
 SERVER = Place("127.0.0.1", 8000)
+
+
 CLIENT = Place("127.0.0.1", 0x9C40)
+
+
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"  # noqa: E501
+
+
 OURS = (
     "0: 0100007F:1F40 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 77 1"
 )
+
+
 _CONNECT = """
 import os, socket, sys
 family, host, port, user = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -183,3 +207,179 @@ def test_where_nobody_may_ask_the_tables_tell(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(peer_user, "_may_ask", lambda: False)
     with connected(socket.AF_INET, "127.0.0.1") as (client, server):
         assert os.geteuid() == find_user(client, server)
+
+
+# ------------------------------------------------------------------------------- hosts
+# Which names a client may use for the server.
+
+
+@pytest.mark.parametrize("listening", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+@pytest.mark.parametrize(
+    ("host", "is_admitted"),
+    [
+        *[(host, True) for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:1")],
+        *[(host, True) for host in ("10.0.0.7", "desk.example:80")],
+        *[(host, False) for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil")],
+        *[(host, False) for host in ("", "a b", "localhost:8000:1", "[::1", "x@localhost")],
+    ],
+)
+def test_a_server_for_this_machine_answers_to_its_own_names(
+    listening: str, host: str, is_admitted: bool
+) -> None:
+    assert AllowedHosts(listening, ["desk.example"]).admits(host) is is_admitted
+
+
+def test_any_name_will_do_where_others_may_connect_and_none_is_given() -> None:
+    assert AllowedHosts("0.0.0.0", []).admits("evil.example")
+    assert not AllowedHosts("0.0.0.0", ["desk.example"]).admits("evil.example")
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("Models.example:8000", "start the server with --http-allowed-host=models.example, or "),
+        ("a b", "Host 'a b' is not allowed: it is no valid name"),
+        ("a\x1b[31m\xe9", "Host 'a?[31m?' is not allowed: it is no valid name"),
+    ],
+)
+def test_a_refusal_names_the_option(host: str, text: str) -> None:
+    assert text in host_refusal(host)
+
+
+def test_a_refusal_gives_back_no_more_than_a_name() -> None:
+    assert host_refusal("Models.example:80").startswith("Host 'models.example' is not allowed: ")
+    for host in ("a" * 10_000, " " * 10_000):
+        assert len(host_refusal(host)) < 320
+
+
+# --------------------------------------------------------------------------------- tls
+# Certificates of a port that change: new ones are taken whole, or the ones before stay.
+
+
+class Port:
+    """The files of a port, and what it shows."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory / "authority")
+        self.pair = CertificatePair(directory / "server.crt", directory / "server.key")
+        self.root = directory / "root.crt"
+        shutil.copy(self.authority.cert, self.root)
+        self.first = self.authority.issue("first")
+        self.copy(self.first.cert, self.pair.cert)
+        self.copy(self.first.key, self.pair.key)
+        tls = Tls(str(self.pair.cert), str(self.pair.key), str(self.root))
+        self.encryption = Encryption(tls, "HTTP", "http/1.1")
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy as people do, over the old file."""
+        target.write_bytes(source.read_bytes())
+
+    def shake_hands(self, client: CertificatePair) -> bytes | None:
+        """Return the certificate that a client is shown; None if the two do not agree."""
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cafile=str(self.authority.cert))
+        context.load_cert_chain(*client)
+        ours = self.encryption.context.wrap_bio(to_server, to_client, server_side=True)
+        theirs = context.wrap_bio(to_client, to_server, server_hostname="localhost")
+        try:
+            for _ in range(4):
+                for side in (theirs, ours):
+                    try:
+                        side.do_handshake()
+                    except ssl.SSLWantReadError:
+                        continue
+        except ssl.SSLError:
+            return None
+        return theirs.getpeercert(binary_form=True)
+
+
+def der_of(pair: CertificatePair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pair.cert.read_text())
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Port:
+    return Port(tmp_path)
+
+
+@pytest.mark.parametrize("first", ["cert", "key"])
+def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
+    port: Port, first: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    renewed = port.authority.issue("renewed")
+    port.copy(getattr(renewed, first), getattr(port.pair, first))
+
+    for _ in range(3):
+        port.encryption.renew()
+        assert der_of(port.first) == port.shake_hands(renewed)
+
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [text.partition(" has changed and cannot be used")[0] for text in warnings] == [
+        "the certificate of HTTP"
+    ]
+    for source, target in zip(renewed, port.pair, strict=True):
+        port.copy(source, target)
+    port.encryption.renew()
+    assert der_of(renewed) == port.shake_hands(renewed)
+
+
+def test_an_authority_that_was_replaced_signs_for_nobody(port: Port, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other", "other")
+    stranger, friend = other.issue("client"), port.authority.issue("client")
+    assert port.shake_hands(friend)
+    assert not port.shake_hands(stranger)
+
+    port.copy(other.cert, port.root)
+    port.encryption.renew()
+
+    assert port.shake_hands(stranger)
+    assert not port.shake_hands(friend)
+
+
+def test_files_that_did_not_change_are_read_once(port: Port) -> None:
+    before = port.encryption.context
+
+    port.encryption.renew()
+
+    assert before is port.encryption.context
+
+
+# ------------------------------------------------------------------------- slow client
+# The pace of a slow client, as the kernel is told to keep it.
+
+
+@scenario(uvloop.run)
+async def test_a_connection_that_is_closed_already_has_no_pace() -> None:
+    """Between encrypted ones and their protocols the end of a connection takes a turn."""
+    accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            accepted.set_result(transport)
+
+    server = await asyncio.get_running_loop().create_server(Accepting, "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname()):
+        connection = (transport := await accepted).get_extra_info("socket")
+        limit_unsent_bytes(connection)
+        kept = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+        transport.abort()
+        await asyncio.sleep(0.01)
+
+        limit_unsent_bytes(transport.get_extra_info("socket"))
+        limit_unsent_bytes(None)
+    server.close()
+    assert UNSENT_BYTES == kept
+
+
+# ------------------------------------------------------------------------- request log
+
+
+@pytest.mark.parametrize(("verbose", "is_on"), [(0, False), (1, True)])
+def test_requests_are_logged_where_verbose_lines_are_written(
+    verbose: int, is_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_log, "is_on", not is_on)
+
+    request_log.follow(LogOptions(verbose=verbose))
+
+    assert is_on == request_log.is_on

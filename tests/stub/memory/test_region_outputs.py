@@ -1,4 +1,4 @@
-"""A stub and the regions of clients: what it reads there, and what it writes there itself."""
+"""Outputs in regions, and in memory of clients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.floor.test_arena import allocate
 from tests.stub.fakes import FakeLink, body
 from tests.stub.supervisor import BOOTSTRAP, REGION, FakeSupervisor
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
+from zmqtriton_floor.arena import Arena
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
@@ -20,11 +22,22 @@ from zmqtriton_floor.wire import Place, Reference, Tensor
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
 from zmqtriton_stub.memory import region_outputs
+from zmqtriton_stub.memory.client_memory import ClientMemory
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
+# ---------------------------------------------------------------------- region outputs
+# A stub and the regions of clients: what it reads there, and what it writes there itself.
+
+
 COUNT = 50_000
+
+
 SIZE = 4 * COUNT
+
+
 ONES = np.ones(COUNT, np.float32)
+
+
 #: At no multiple of anything.
 PLACE = Place("OUT", 3, REGION, 101, SIZE)
 
@@ -190,3 +203,43 @@ def test_a_region_is_none_of_a_frontends_mappings(world: FakeSupervisor) -> None
 
     with pytest.raises(ProtocolError, match="is not sealed"):
         frontend.add(3, REGION, os.dup(descriptor))
+
+
+# ----------------------------------------------------------------------- client memory
+# Memory of an arena on its way to clients.
+
+
+MIB = 1 << 20
+
+
+def test_a_peer_is_full_until_it_has_released_enough() -> None:
+    arena = Arena(7)
+    memory = ClientMemory(arena, 4 * MIB)
+    numbers = [allocate(arena, MIB).block.block for _ in range(5)]
+
+    for number in numbers[:3]:
+        memory.add(3, [number])
+        assert not memory.is_full(3)
+    memory.add(3, numbers[3:])
+    assert memory.is_full(3)
+    assert not memory.is_full(4)
+    arena.leases.end(numbers[:2])
+
+    assert not memory.is_full(3)
+    arena.leases.end(numbers[2:])
+    assert not memory.is_full(3)
+
+
+def test_what_was_released_long_ago_is_forgotten() -> None:
+    arena = Arena(7)
+    memory = ClientMemory(arena, 100 * MIB)
+    kept = allocate(arena, MIB).block.block
+    memory.add(3, [kept])
+
+    for _ in range(2000):
+        number = allocate(arena, 100_000).block.block
+        memory.add(3, [number])
+        arena.leases.end([number])
+
+    assert not memory.is_full(3)
+    assert len(memory._blocks[3]) < 600

@@ -1,19 +1,31 @@
-"""`--backend-config=python,...`: Triton's texts for what is wrong, and what becomes of the rest."""
+"""Settings of processes, and the Python and the environment of models."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.floor.reasons import text_of
 from tests.supervisor.machine.test_model_reading import CONFIG, add, parameter, read
 from tests.supervisor.readings import Readings
+from tests.support.waiting import eventually
 from zmqtriton.environments.demand import Environment, variable_overrides
-from zmqtriton.options import parse
+from zmqtriton.options import Options, parse
+from zmqtriton.supervisor.machine import capacity, listeners
+from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.policy_reading import read_policy
+from zmqtriton.supervisor.machine.process_settings import process_settings
+from zmqtriton.supervisor.machine.processes.model_variables import withheld
 from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_settings
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+
+# --------------------------------------------------------------------- python settings
+# `--backend-config=python,...`: Triton's texts for what is wrong, and what becomes of the rest.
 
 
 def settings(*entries: str) -> dict[str, str]:
@@ -174,3 +186,115 @@ def test_with_gpus_a_model_gets_an_instance_on_each(tmp_path: Path) -> None:
         (place.kind, place.device)
         for place in without.finalize_config("").slots  # type: ignore[union-attr]
     ]
+
+
+# -------------------------------------------------------------------- process settings
+# The settings that every process of the server gets.
+
+
+@pytest.mark.parametrize(("named", "bound"), [("LOCALHOST", "127.0.0.1"), ("0.0.0.0", "0.0.0.0")])
+def test_where_http_listens_is_an_address_whatever_the_option_calls_it(
+    named: str, bound: str, tmp_path: Path
+) -> None:
+    no_others: dict[str, Any] = {"allow_grpc": False, "allow_metrics": False}
+    options = Options(http_address=named, http_port=0, **no_others)
+    sockets = listeners.bind_all(options)
+
+    settings = process_settings(options, RuntimeDirectory(tmp_path, -1), None, sockets)
+    listeners.close_all(sockets)
+
+    assert (named, bound) == settings.frontend.http[1:3]
+
+
+# ------------------------------------------------------------------- model environment
+# Which variables models get.
+
+
+_LOCAL = ("/srv/models",)
+
+
+_STORES = {
+    "s3://bucket/models": ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
+    "gs://bucket/models": ["GOOGLE_APPLICATION_CREDENTIALS"],
+    "as://account/container/models": ["AZURE_STORAGE_KEY"],
+    "hf://org/name": ["HF_TOKEN"],
+    "oci://registry/name": ["DOCKER_AUTH_CONFIG"],
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["DATABASE_URL", "HF_TOKEN", "BLS_KIND", "AWS_SECRET_ACCESS_KEY", "https_proxy", "PATH"]
+)
+def test_models_get_all_variables(name: str) -> None:
+    assert {} == withheld({name: "x"}, (), _LOCAL)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "CREDENTIALS_DIRECTORY",
+        "ZMQTRITON_OPTIONS",
+        "ZMQTRITON_OPTION_HTTP_RESTRICTED_API",
+    ],
+)
+def test_but_not_the_server_s_own(name: str) -> None:
+    assert {name: "*"} == withheld({name: "x", "PATH": "y"}, (), _LOCAL)
+
+
+@pytest.mark.addons
+@pytest.mark.parametrize(("repository", "names"), _STORES.items())
+def test_and_not_its_credentials_of_a_store_that_it_uses(repository: str, names: list[str]) -> None:
+    environment = dict.fromkeys(["PATH", *(name for of in _STORES.values() for name in of)], "x")
+
+    assert names == list(withheld(environment, (), (*_LOCAL, repository)))
+    assert [] == list(withheld(environment, ["*"], (*_LOCAL, repository)))
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONPATH", "HF_HOME"]
+)
+def test_what_libraries_need_passes_where_names_are_given(name: str) -> None:
+    assert {} == withheld({name: "x"}, ("NAME",), _LOCAL)
+
+
+@pytest.mark.parametrize(
+    "name", ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "DATABASE_URL", "https_proxy", "PATHS", "XPATH"]
+)
+def test_anything_else_does_not(name: str) -> None:
+    assert {name: name} == withheld({name: "x", "PATH": "y"}, ("NAME",), _LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [(("B",), ["A1", "A2"]), (("A*",), ["B"]), (("*",), []), (("A1", "B"), ["A2"])],
+)
+def test_what_is_named_passes(named: tuple[str, ...], left: list[str]) -> None:
+    assert left == list(withheld(dict.fromkeys(("B", "A2", "A1"), "x"), named, _LOCAL))
+
+
+# ---------------------------------------------------------------------------- capacity
+# Readings of processes and processors.
+
+
+def test_a_process_that_computes_has_had_some_of_a_processor_and_wants_more() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            eventually(lambda: capacity.processor_use(process.pid).ticks > 5, 30, "it computes")
+            assert capacity.processor_use(process.pid).is_runnable
+        finally:
+            process.kill()
+
+
+def test_a_process_that_sleeps_wants_nothing() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            eventually(lambda: not capacity.processor_use(process.pid).is_runnable, 30, "it sleeps")
+        finally:
+            process.kill()
+    assert (0, False) == capacity.processor_use(process.pid)
+
+
+def test_at_least_one_may_compute() -> None:
+    assert capacity.max_computing() >= len(os.sched_getaffinity(0))

@@ -1,9 +1,13 @@
-"""Keys of restricted APIs: where they may stand, and who is told."""
+"""Secrets, the guard, actions, and the GPUs of the machine."""
 
 from __future__ import annotations
 
+import json
+import os
+import selectors
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +15,24 @@ import pytest
 from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import Options, Setting, TraceOptions, parse
-from zmqtriton.supervisor.machine import secrets
+from zmqtriton.supervisor.machine import gpus, secrets
+from zmqtriton.supervisor.machine.action_runner import indented
+from zmqtriton.supervisor.machine.gpus import (
+    Gpu,
+    NvmlError,
+    list_nvml_gpus,
+    used_memory_share,
+    visible_gpus,
+)
+from zmqtriton.supervisor.machine.guard import call_ready
 from zmqtriton.supervisor.machine.secrets import SecretError
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import wire
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.settings.frontends import Restriction
+
+# ----------------------------------------------------------------------------- secrets
+# Keys of restricted APIs: where they may stand, and who is told.
 
 
 def key_of(value: str) -> str:
@@ -112,9 +128,9 @@ def test_ps_shows_no_key() -> None:
 
 
 # ------------------------------------------------------------------- tokens
-
-
 LINE = f"a sha256:{token_file.digest('a').hex()} scopes=infer\n"
+
+
 LOCAL = ("--http-address=127.0.0.1", "--grpc-address=localhost")
 
 
@@ -179,3 +195,138 @@ def test_what_others_may_read_or_what_is_empty_is_warned_of(
     readable, empty = (record.getMessage() for record in caplog.records)
     assert readable.endswith("all users of this machine may read it; chmod 600 it")
     assert empty.endswith("there is no token, so nobody gets in")
+
+
+# ------------------------------------------------------------------------------- guard
+# Descriptors that are ready in the same moment.
+
+
+def test_what_is_unregistered_amid_its_moment_is_not_called_nor_is_who_has_its_number() -> None:
+    with selectors.DefaultSelector() as selector:
+        pipes = {name: os.pipe() for name in ("first", "second")}
+        called: list[str] = []
+
+        def bury(name: str) -> None:
+            """Ends the other one, of which nothing was read; its number is given away."""
+            called.append(name)
+            other = pipes["second" if name == "first" else "first"][0]
+            selector.unregister(other)
+            os.dup2(pipes[name][0], other)
+            selector.register(other, selectors.EVENT_READ, lambda: called.append("stranger"))
+
+        for name, (reading, writing) in pipes.items():
+            os.write(writing, b"!")
+            selector.register(reading, selectors.EVENT_READ, lambda name=name: bury(name))
+
+        ready = selector.select(10)
+        assert 2 == len(ready)
+        call_ready(selector, ready)
+
+        assert 1 == len(called)
+        for descriptor in sum(pipes.values(), ()):
+            os.close(descriptor)
+
+
+# ----------------------------------------------------------------------- action runner
+# Actions of the supervisor's core, as far as they need no machine.
+
+
+def test_a_document_has_a_line_for_each_value_unless_it_is_very_large() -> None:
+    large = json.dumps({"a": ["b"] * 20_000})
+
+    assert '{\n    "a": 1\n}' == indented('{"a": 1}')
+    assert large == indented(large)
+
+
+# -------------------------------------------------------------------------------- gpus
+# Which GPUs there are, and how CUDA_VISIBLE_DEVICES numbers them.
+
+
+THREE = [Gpu("GPU-aa11", 7.0), Gpu("GPU-ab22", 9.0), Gpu("GPU-cc33", 5.2)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "numbers"),
+    [
+        (None, (0, 1, 2)),
+        ("", ()),
+        ("2,0", (0, 1)),
+        ("1", (0,)),
+        ("GPU-ab,GPU-cc33", (0, 1)),
+        # The list ends at what is no GPU.
+        ("1,-1,0", (0,)),
+        ("0,7,1", (0,)),
+        ("GPU-a", ()),
+        ("none", ()),
+        ("1,1", (0,)),
+        ("MIG-5c89,MIG-6d90", (0, 1)),
+    ],
+)
+@pytest.mark.row("B22", "B23")
+def test_gpus_are_numbered_as_cuda_numbers_them(
+    visible: str | None, numbers: tuple[int, ...]
+) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+
+    assert numbers == visible_gpus(environment=environment, find=lambda: THREE)
+
+
+@pytest.mark.row("--min-supported-compute-capability")
+def test_gpus_that_are_too_old_are_left_out_and_the_others_keep_their_numbers() -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "2,1,0"}
+
+    assert (1, 2) == visible_gpus(6.0, environment, lambda: THREE)
+
+
+def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
+    uuids: list[str] = []
+
+    def ask(uuid: str) -> tuple[int, int]:
+        uuids.append(uuid)
+        return 30, 120
+
+    shares = [
+        used_memory_share(n, {"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: THREE, ask) for n in (0, 1, 2)
+    ]
+
+    assert [0.25, 0.25, None] == shares
+    assert ["GPU-cc33", "GPU-aa11"] == uuids
+
+
+def test_what_is_in_use_is_unknown_where_the_library_fails() -> None:
+    def fail(uuid: str) -> tuple[int, int]:
+        raise NvmlError("nvmlDeviceGetMemoryInfo returned 3")
+
+    assert None is used_memory_share(0, {}, lambda: THREE, fail)
+
+
+@pytest.mark.parametrize("error", [OSError("no library"), NvmlError("nvmlInit_v2 returned 9")])
+def test_without_a_driver_there_are_none(error: Exception) -> None:
+    def fail() -> Sequence[Gpu]:
+        raise error
+
+    assert () == visible_gpus(environment={}, find=fail)
+
+
+def test_a_machine_without_the_library_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "_LIBRARY", "libnothing-of-the-kind.so.1")
+
+    with pytest.raises(OSError, match="libnothing"):
+        list_nvml_gpus()
+    assert () == visible_gpus(environment={})
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_found_by_its_uuid() -> None:
+    try:
+        gpus = list_nvml_gpus()
+    except (OSError, NvmlError) as error:
+        pytest.skip(f"no driver: {error}")
+    first = gpus[0]
+
+    assert first.uuid.startswith("GPU-")
+    assert first.compute_capability >= 5.0
+    assert (0,) == visible_gpus(environment={"CUDA_VISIBLE_DEVICES": first.uuid})
+    share = used_memory_share(0, {"CUDA_VISIBLE_DEVICES": first.uuid})
+    assert share is not None
+    assert 0 < share < 1

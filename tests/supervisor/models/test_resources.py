@@ -1,4 +1,4 @@
-"""Loads whose instances could never execute are refused, and what is gone needs nothing."""
+"""Resources of models, and the history of their loads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import pytest
 from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.resources import ResourceNeed
-from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.resources import InstanceLimit
+from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.broker import RateLimitResource
+
+# --------------------------------------------------------------------------- resources
+# Loads whose instances could never execute are refused, and what is gone needs nothing.
+
 
 LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": (RateLimitResource("R", 2, -1),)}
 
@@ -117,9 +126,9 @@ def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
 
 
 # ------------------------------------------------------------------- gpu limits
-
-
 LIMIT = ((0, 0.8), (1, 0.5))
+
+
 REFUSED = (
     "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: can not create "
     "model '{}': memory limit set for GPU {} has exceeded, model loading is rejected.;\n"
@@ -201,8 +210,6 @@ def test_an_instance_that_is_started_again_is_not_asked_about() -> None:
 
 
 # ------------------------------------------------------------------- instance limit
-
-
 def test_all_generations_share_the_limit() -> None:
     limit = InstanceLimit(10)
     limit.claim(1, 6)
@@ -281,3 +288,151 @@ def test_an_unload_ends_a_load_that_waits_for_others() -> None:
     assert unload.answer is not None
     assert "unloaded" in call.error[1]
     assert not world.living("stub")
+
+
+# ------------------------------------------------------------------------ load history
+# The findings of one model's loads, and their results.
+
+
+BLUEPRINT = make_blueprint("m", "1", versions=(1, 2))
+
+
+OTHER = make_blueprint("m", "2", versions=(1, 2))
+
+
+OVERRIDE = LoadOverride(config='{"max_batch_size": 3}')
+
+
+ANY_GENERATION: Any = object()
+
+
+def _versions(*serving: int) -> dict[int, ModelVersion]:
+    versions = {number: ModelVersion("m", number) for number in (1, 2)}
+    for number in serving:
+        versions[number].state = ModelState.READY
+        versions[number].generation = ANY_GENERATION
+    return versions
+
+
+def _loaded(blueprint: Blueprint = BLUEPRINT, override: LoadOverride | None = None) -> LoadHistory:
+    history = LoadHistory()
+    history.record_attempt(blueprint, override)
+    history.record_loaded(blueprint)
+    return history
+
+
+def test_a_model_is_current_if_these_files_serve_in_all_versions() -> None:
+    history = _loaded()
+
+    assert history.is_current(BLUEPRINT, None, _versions(1, 2))
+    assert not history.is_current(BLUEPRINT, None, _versions(1))
+    assert not history.is_current(BLUEPRINT, None, {})
+    assert not history.is_current(OTHER, None, _versions(1, 2))
+    assert not history.is_current(BLUEPRINT, OVERRIDE, _versions(1, 2))
+    assert not _loaded(override=OVERRIDE).is_current(BLUEPRINT, None, _versions(1, 2))
+    nothing = make_blueprint("m", "3", versions=())
+    assert not _loaded(nothing).is_current(nothing, None, {})
+
+
+def test_after_an_unload_nothing_is_current_and_no_scale_holds() -> None:
+    history = _loaded()
+    history.record_scale(Scale(3), BLUEPRINT)
+
+    history.record_unloaded()
+
+    assert not history.is_current(BLUEPRINT, None, _versions(1, 2))
+    assert history.scale is None
+    assert history.was_attempted("1")
+
+
+def test_a_model_that_was_unloaded_has_no_problem_any_more() -> None:
+    history = LoadHistory()
+    history.record_read_failure(ReadFailure(Reason.of(Kind.OTHER, "no such setting"), "7"))
+
+    history.record_unloaded()
+
+    assert history.read_problem is None
+
+
+def test_an_attempt_is_of_files_or_of_what_came_with_it() -> None:
+    assert not LoadHistory().is_from_files
+    assert _loaded().is_from_files
+    assert not _loaded(override=OVERRIDE).is_from_files
+    history = _loaded()
+
+    history.record_gone()
+
+    assert (True, False, False) == (
+        history.is_directory_gone,
+        history.is_from_files,
+        history.was_attempted("1"),
+    )
+
+
+def test_files_are_tried_again_three_times_if_each_time_a_process_was_lost() -> None:
+    history, tried = LoadHistory(), []
+    for _ in range(5):
+        history.record_attempt(BLUEPRINT, None)
+        assert history.was_attempted("1")
+        history.record_lost_process()
+        history.record_lost_process()  # another one of the same attempt
+        tried.append(history.was_attempted("1"))
+
+    assert [False, False, False, True, True] == tried
+
+
+def test_other_files_and_a_success_begin_the_count_anew() -> None:
+    history = LoadHistory()
+    for _ in range(4):
+        history.record_attempt(BLUEPRINT, None)
+        history.record_lost_process()
+    assert history.was_attempted("1")
+
+    history.record_attempt(OTHER, None)
+    history.record_lost_process()
+    assert not history.was_attempted("2")
+
+    for _ in range(3):
+        history.record_attempt(OTHER, None)
+        history.record_lost_process()
+    assert history.was_attempted("2")
+    history.record_loaded(OTHER)
+    history.record_attempt(OTHER, None)
+    history.record_lost_process()
+    assert not history.was_attempted("2")
+
+
+def test_what_cannot_be_read_is_told_until_something_can() -> None:
+    history, why = LoadHistory(), Reason.of(Kind.OTHER, "no such model")
+
+    history.record_read_failure(ReadFailure(why, "7"))
+    assert (why, False) == (history.read_problem, history.is_directory_gone)
+    assert history.was_attempted("7")
+
+    history.record_read_failure(ReadFailure(why))
+    assert history.is_directory_gone
+
+    history.record_attempt(make_blueprint("m", versions=()), None)
+    assert (None, False, True) == (
+        history.read_problem,
+        history.is_directory_gone,
+        history.has_no_version,
+    )
+    history.record_read_failure(ReadFailure(why, "7"))
+    history.record_unchanged(BLUEPRINT)
+    assert (None, True) == (history.read_problem, history.was_attempted("1"))
+
+
+def test_a_number_of_instances_holds_until_other_groups_are_configured() -> None:
+    scaled = replace(BLUEPRINT, fingerprint="scaled")
+    configured = replace(BLUEPRINT, configured_groups="a", scaled=lambda scale: scaled)
+    history = LoadHistory()
+    assert configured is history.keep_scale(configured)
+
+    history.record_scale(Scale(3), configured)
+    assert scaled is history.keep_scale(configured)
+
+    changed = replace(configured, configured_groups="b")
+    assert changed is history.keep_scale(changed)
+    assert history.scale is None
+    assert configured is history.keep_scale(configured)

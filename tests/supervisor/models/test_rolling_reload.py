@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.supervisor.models.test_instance_groups import cpus, grouped
+from tests.supervisor.models.test_instance import cpus, grouped
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.states import InstanceState

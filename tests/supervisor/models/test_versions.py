@@ -1,15 +1,23 @@
-"""A load of several versions, of which one fails: as in Triton, all of them serve or none does."""
+"""Versions of models, and the index of the repository."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.reasons import Kind, Reason
+
+# ---------------------------------------------------------------------------- versions
+# A load of several versions, of which one fails: as in Triton, all of them serve or none does.
+
 
 FAILED = "Internal: no file"
 
@@ -170,3 +178,100 @@ def test_a_change_of_instances_waits_for_the_versions_that_are_new() -> None:
 
     assert 4 == len(world.living("stub"))
     assert {"1": ("READY", ""), "2": ("READY", "")} == states(world)
+
+
+# ----------------------------------------------------------------------- version infos
+# News of a model for frontends: those of each version, or that it has none.
+
+
+NAME = "m"
+
+
+def serve(model: Blueprint, **policy: object) -> SupervisorHarness:
+    return SupervisorHarness(
+        model, control_mode="explicit", startup_models=(NAME,), exit_on_error=False, **policy
+    ).start()
+
+
+def infos(world: SupervisorHarness) -> list[wire.VersionInfo]:
+    return world.core.models[NAME].version_infos()
+
+
+def test_each_version_has_its_news() -> None:
+    news = infos(serve(make_blueprint(NAME, versions=(1, 3))))
+
+    assert [(NAME, 1, "READY", 1), (NAME, 3, "READY", 1)] == [
+        (one.model, one.version, one.state, one.ready_instances) for one in news
+    ]
+    assert {json.dumps({"name": NAME})} == {one.config for one in news}
+    assert {(0, 0)} == {(one.is_on_demand, one.is_draining) for one in news}
+
+
+def test_a_model_without_a_version_is_one_that_is_unavailable() -> None:
+    [news] = infos(serve(make_blueprint(NAME, versions=())))
+
+    assert news.reason is not None
+    assert Kind.NO_VERSION == news.reason.kind
+    assert wire.VersionInfo(0, NAME, 0, "UNAVAILABLE", news.reason, 0, "", b"") == news
+
+
+def test_a_model_that_has_lost_its_versions_has_news_of_those_that_there_were() -> None:
+    world = serve(make_blueprint(NAME))
+    world.models[NAME] = make_blueprint(NAME, "2", versions=())
+
+    world.call("load", {"model": NAME})
+
+    assert [1] == [one.version for one in infos(world)]
+
+
+def test_a_model_that_was_not_loaded_yet_has_no_news() -> None:
+    world = serve(make_blueprint(NAME))
+    world.models["other"] = make_blueprint("other", "2")
+    world.stub_behaviours["other"] = "hangs"
+    world.call("load", {"model": "other"})
+    other = world.core.models["other"]
+
+    assert [("LOADING", 1)] == [(one.state, one.version) for one in other.version_infos()]
+
+
+# ------------------------------------------------------------------------------- index
+# The entries of models that were never loaded; those of others are in control's tests.
+
+
+NOT_A_MODEL, LATER = Reason.of(Kind.OTHER, "no configuration"), Reason.of(Kind.OTHER, "not yet")
+
+
+def _texts(entries: list[dict[str, Any]]) -> dict[str, str]:
+    return {entry["name"]: entry.get("reason", "") for entry in entries}
+
+
+def test_a_problem_of_the_repository_is_the_reason_of_its_model() -> None:
+    entries = repository_index({"b": None, "a": NOT_A_MODEL}, {}, None)
+
+    assert [("a", "no configuration"), ("b", "")] == [*_texts(entries).items()]
+    assert {"name": "b"} == entries[1]
+
+
+def test_a_model_whose_repository_does_not_answer_is_as_it_was() -> None:
+    silent = Reason.of(Kind.REPOSITORY_SILENT, "it does not answer", repository="/two")
+    world = SupervisorHarness(make_blueprint("m")).start()
+    listing: dict[str, Reason | None] = {"m": silent, "n": silent}
+
+    [served, unknown] = repository_index(listing, world.core.models, None)
+
+    assert ("m", "READY") == (served["name"], served["state"])
+    assert ("n", "UNAVAILABLE", "it does not answer") == (
+        unknown["name"],
+        unknown["state"],
+        unknown["reason"],
+    )
+
+
+def test_models_that_were_not_tried_say_why() -> None:
+    entries = repository_index({"b": None, "a": NOT_A_MODEL}, {}, LATER)
+
+    assert {"a": "no configuration", "b": "not yet"} == _texts(entries)
+
+
+def test_a_repository_that_cannot_be_listed_has_no_models() -> None:
+    assert [] == repository_index(InternalError("no such directory"), {}, LATER)

@@ -1,4 +1,4 @@
-"""The probes of models' readiness: of whom, how often, and for how long."""
+"""When the server's processes are ready, and what they share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because
 from tests.supervisor.models.test_loading import LOAD_M
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.server_processes.readiness import ANSWER_TIMEOUT_S
 from zmqtriton_floor import wire
+
+# --------------------------------------------------------------------------- readiness
+# The probes of models' readiness: of whom, how often, and for how long.
 
 
 @pytest.fixture
@@ -146,3 +150,176 @@ def test_what_is_no_list_of_generations_is_refused(
 
     assert answer is not None
     assert "by numbers of generations" in answer.text
+
+
+# ---------------------------------------------------------------------------- bytecode
+# The place of a generation's bytecode: told to its stubs, and gone with the last of them.
+
+
+def _places(world: SupervisorHarness) -> list[str]:
+    return [load.bytecode for load in world.messages_to("stub", wire.LoadModel)]
+
+
+def test_instances_of_one_generation_share_a_place_and_others_have_their_own() -> None:
+    world = SupervisorHarness(
+        make_blueprint("m", instances=2), make_blueprint("n"), control_mode="explicit"
+    ).start()
+
+    for model in ("m", "n"):
+        world.call("load", {"model": model})
+
+    assert _places(world) == ["/run/x/bytecode/1", "/run/x/bytecode/1", "/run/x/bytecode/2"]
+
+
+def test_the_place_stays_while_a_stub_is_started_again_and_goes_with_the_last() -> None:
+    world = SupervisorHarness(make_blueprint("m", instances=2), control_mode="explicit").start()
+    world.call("load", {"model": "m"})
+
+    world.kill_process(world.serial("m_0_0")).tick()
+    assert {"/run/x/bytecode/1"} == set(_places(world))
+    assert [] == world.removed_bytecode
+
+    world.stubborn.add("m_0_1")
+    world.call("unload", {"model": "m"})
+    assert [] == world.removed_bytecode
+
+    world.kill_process(world.serial("m_0_1"))
+    assert ["/run/x/bytecode/1"] == world.removed_bytecode
+
+
+# ----------------------------------------------------------------- fork server process
+# The fork server as the core sees it: a process of its own, replaced when it dies.
+
+
+def forking() -> SupervisorHarness:
+    return SupervisorHarness(make_blueprint("m"), has_fork_server=True).start()
+
+
+def test_it_is_started_before_everything_else() -> None:
+    served = forking()
+
+    assert "fork-server" == served.roles[min(served.roles)]
+    assert served.latest_version_info("m").state == "READY"
+
+
+def test_it_speaks_with_the_supervisor_alone() -> None:
+    served = forking()
+
+    assert [] == [m for s, m in served.sent if s == served.serial("fork-server")]
+    assert "fork-server" not in [
+        expected.role for expected in served.messages_to("broker", wire.ExpectPeer)
+    ]
+
+
+def test_a_dead_one_is_replaced_and_shown_with_the_reason() -> None:
+    served = forking()
+
+    served.kill_process(served.serial("fork-server")).tick()
+
+    (row,) = [p for p in served.call("status").result["processes"] if p["role"] == "fork-server"]
+    assert (1, "killed by SIGKILL") == (row["restarts"], row["last_reason"])
+    assert served.serial("fork-server") == row["serial"]
+    assert served.has_logged("the fork-server process")
+    assert served.latest_version_info("m").ready_instances == 1
+
+
+def test_one_that_dies_again_and_again_is_started_ever_more_seldom() -> None:
+    served = forking()
+
+    for _ in range(10):
+        served.kill_process(served.serial("fork-server"))
+        while not served.living("fork-server"):
+            served.advance(0.5)
+
+    assert served.now_s > 20
+    assert served.status is None
+
+
+def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
+    served = forking()
+    fork_server = served.serial("fork-server")
+
+    served.receive(
+        fork_server, wire.LoadFailed(because("sitecustomize.py has to run in each process"))
+    )
+    served.kill_process(fork_server, "exited with status 0").advance(60.0)
+
+    assert [] == served.living("fork-server")
+    assert served.has_logged("V every stub is spawned: sitecustomize.py")
+    assert not served.has_logged("has died")
+
+
+def test_it_ends_with_the_server_after_the_models() -> None:
+    served = forking()
+    fork_server = served.serial("fork-server")
+
+    served.core.stop_requested()
+    served.run_until_idle()
+
+    assert 0 == served.status
+    assert fork_server not in served.alive
+    assert not served.has_logged("has died")
+
+
+# ------------------------------------------------------------------------ port sharing
+# When connections are sent to another server at the same port, and when they are taken back.
+
+
+def serving(*, is_shared: bool = True) -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("a"), shares_ports=is_shared).start()
+    for serial, service in (
+        (world.fork_http_worker(), "HTTPService"),
+        (world.serial("metrics"), "Metrics Service"),
+    ):
+        world.receive(serial, wire.Listening(service, "127.0.0.1:8000"))
+    return world
+
+
+@pytest.mark.row("L14", "--reuse-http-port", "--reuse-grpc-port")
+@pytest.mark.addons
+def test_a_server_that_drains_sends_connections_elsewhere_until_it_is_undrained() -> None:
+    world = serving()
+    assert ["TakeClientsBack"] == world.port_actions, "an earlier server may have sent them away"
+
+    world.call("drain", {"wait": False})
+    assert ["TakeClientsBack", "SendElsewhere"] == world.port_actions
+    world.call("undrain")
+
+    assert ["TakeClientsBack", "SendElsewhere", "TakeClientsBack"] == world.port_actions
+
+
+def test_a_server_that_stops_sends_connections_elsewhere_before_it_closes_its_ports() -> None:
+    world = serving()
+
+    world.core.stop_requested()
+    world.run_until_idle()
+
+    assert ["TakeClientsBack", "SendElsewhere"] == world.port_actions
+    assert [wire.Retire(0)] == world.messages_to("http", wire.Retire)
+    assert [] == world.messages_to("http", wire.Shutdown), "some are connecting"
+    world.advance(2.0)
+    assert 1 == len(world.messages_to("http", wire.Shutdown))
+
+
+def test_the_order_of_the_servers_is_looked_at_until_it_is_known() -> None:
+    world = serving()
+    assert 1 == world.looks_at_ports
+
+    world.advance(3.5)
+    assert 4 == world.looks_at_ports
+    world.are_ports_known = True
+    world.advance(10.0)
+
+    assert 5 == world.looks_at_ports
+
+
+@pytest.mark.addons
+def test_a_port_of_its_own_needs_none_of_this() -> None:
+    world = serving(is_shared=False)
+
+    world.call("drain", {"wait": False})
+    world.core.stop_requested()
+    world.run_until_idle()
+
+    assert ([], 0) == (world.port_actions, world.looks_at_ports)
+    assert 1 == len(world.messages_to("http", wire.Shutdown))

@@ -1,17 +1,32 @@
-"""The next broker's introduction to the time of the last one."""
+"""What a new process and a service manager are told."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton_floor import wire
 
+# ------------------------------------------------------------------------------ replay
+# The next broker's introduction to the time of the last one.
+
+
 S = 5
+
+
 EXPECTED = wire.ExpectPeer(S, b"t" * 16, "stub", "m_0", 0)
+
+
 OLD, NEW = wire.AddGeneration(1, "m", 1, "{}"), wire.AddGeneration(2, "m", 1, "{}")
+
+
 ATTACHED = wire.AttachInstance(1, S, "m_0")
+
+
 GONE = wire.PeerDied(S, "exited")
+
+
 REMOVED = wire.RemoveGeneration(1, "unloaded")
 
 
@@ -105,3 +120,155 @@ def test_a_division_that_is_over_is_not_told() -> None:
     replay.record(divided._replace(stable=0, canary=0))
 
     assert [] == replay.all_messages()
+
+
+# --------------------------------------------------------------------- service manager
+# Notifications to the service manager, in a world without processes.
+
+
+READY = "READY=1\nSTATUS=1 of 1 model versions are ready"
+
+
+def listen(world: SupervisorHarness) -> None:
+    for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
+        world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
+    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+
+
+@pytest.fixture
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0).start()
+    listen(world)
+    return world
+
+
+def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0).start()
+    for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
+        world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
+    assert [] == world.service_manager_texts
+
+    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+    assert [READY] == world.service_manager_texts
+
+    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+    assert [READY] == world.service_manager_texts
+
+
+def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0)
+    world.stub_behaviours["m"] = HANGS
+
+    world.start().advance(5.0)
+
+    first, second = world.service_manager_texts
+    status = "STATUS=0 of 1 model versions are ready, not m version 1"
+    assert f"EXTEND_TIMEOUT_USEC=12000000\n{status}" == first
+    assert "EXTEND_TIMEOUT_USEC=12000000" == second
+
+
+def test_frontends_that_listen_early_do_not_make_the_server_ready() -> None:
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0, early_liveness=True)
+    world.stub_behaviours["m"] = HANGS
+    world.start()
+
+    listen(world)
+
+    assert [] == [notice for notice in world.service_manager_texts if "READY=1" in notice]
+
+
+def test_it_is_said_to_live_at_each_beat(world: SupervisorHarness) -> None:
+    world.advance(4.1)
+
+    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.service_manager_texts[1:]
+
+
+def test_without_an_answer_of_the_broker_it_is_not_said_to_live(world: SupervisorHarness) -> None:
+    broker = world.serial("broker")
+    world.silent.add(broker)
+
+    # Longer than whoever waits for a change waits for one process.
+    world.advance(100.0)
+    assert [READY] == world.service_manager_texts
+
+    world.silent.clear()
+    sync = [m for s, m in world.sent if s == broker and isinstance(m, wire.Sync)][-1]
+    world.receive(broker, wire.Synced(sync.number))
+    assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
+    world.advance(2.0)
+    assert ["WATCHDOG=1"] * 2 == world.service_manager_texts[1:]
+
+
+def test_a_dead_broker_does_not_answer_and_the_next_one_does(world: SupervisorHarness) -> None:
+    world.silent.add(world.serial("broker"))
+    world.advance(2.0)
+    assert [READY] == world.service_manager_texts
+
+    world.kill_process(world.serial("broker"))
+    assert [READY] == world.service_manager_texts
+
+    world.advance(2.1)
+    assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
+
+
+def test_stopping_is_said_once_and_life_until_the_end(world: SupervisorHarness) -> None:
+    world.stubborn.add("grpc")
+    world.core.stop_requested()
+    world.run_until_idle()
+
+    assert [
+        "STOPPING=1\nSTATUS=stopping; 1 of 1 model versions are ready"
+    ] == world.service_manager_texts[1:]
+    world.advance(4.1)
+    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.service_manager_texts[2:]
+
+
+def test_where_nobody_listens_nothing_is_said() -> None:
+    world = SupervisorHarness(make_blueprint("m")).start()
+    listen(world)
+
+    world.advance(100.0)
+
+    assert [] == world.service_manager_texts
+
+
+def test_the_status_names_the_versions_that_count_and_are_not_ready() -> None:
+    models = [make_blueprint(name) for name in "abcde"]
+    names = tuple("abcde")
+    world = SupervisorHarness(*models, control_mode="explicit", startup_models=names).start()
+    world.call("unload", {"model": "a"})
+    for name in "bcde":
+        world.stub_behaviours[name] = HANGS
+        world.kill_process(world.instance(name).serial)
+
+    summary = world.call("status").result["server"]["ready"]
+
+    missing = ", ".join(f"{name} version 1" for name in "bcd")
+    assert f"0 of 4 model versions are ready, not {missing} and others" == summary
+
+
+def test_the_server_before_names_the_next_one_and_falls_silent(world: SupervisorHarness) -> None:
+    world.call("succession.leave", {"pid": 77})
+    world.advance(10.0)
+
+    assert [READY, "MAINPID=77"] == world.service_manager_texts[:2]
+    assert [] == world.service_manager_texts[2:]
+
+
+def test_a_server_that_takes_over_is_silent_until_the_one_before_has_heard() -> None:
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0)
+    succession = world.core.events.succession
+    succession.follow(7)
+    world.start().advance(5.0)
+    assert [] == world.service_manager_texts
+
+    [question] = [m for serial, m in world.sent if serial == 7]
+    world.receive(7, wire.CallResult(question.id, 0, "", "[]"))
+    listen(world)
+    world.advance(2.1)
+    assert [] == world.service_manager_texts
+    succession.caller_ended(7)
+    world.advance(2.1)
+
+    first, *_ = world.service_manager_texts
+    assert first.startswith("WATCHDOG=1")

@@ -235,7 +235,7 @@ def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
 
 @pytest.mark.long(
     "frontends/process/test_inflating.py::test_each_step_has_room_before_it_is_made",
-    "frontends/grpc_api/transport/test_compressed_messages.py::test_messages_of_many_clients_have_room_before_they_are_inflated",
+    "frontends/grpc_api/transport/test_message_framing.py::test_messages_of_many_clients_have_room_before_they_are_inflated",
 )
 def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -> None:
     def packed(mib: int) -> bytes:

@@ -48,7 +48,7 @@ def test_what_nobody_may_raise_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(
-    "command_line/test_standard_streams.py::test_null_devices_take_the_place_of_closed_streams"
+    "command_line/test_console.py::test_null_devices_take_the_place_of_closed_streams"
 )
 def test_a_server_whose_standard_streams_are_closed_serves(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=[MODEL])
@@ -259,7 +259,7 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
 
 @pytest.mark.long(
     "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor",
-    "supervisor/machine/fitness/test_task_limits.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
+    "supervisor/machine/fitness/test_start_checks.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
 )
 def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:
     with _limited_server(tmp_path / "s", "--nproc=40:40") as server:
@@ -284,7 +284,7 @@ if "--model-repository" in " ".join(sys.orig_argv):
 
 
 @pytest.mark.long(
-    "supervisor/machine/processes/test_output_reader.py::test_where_no_thread_can_begin_the_loop_reads_until_one_can",
+    "supervisor/machine/processes/test_output.py::test_where_no_thread_can_begin_the_loop_reads_until_one_can",
     "supervisor/machine/log/test_outlet.py::test_where_no_thread_can_begin_lines_are_written_all_the_same",
     "supervisor/machine/background/test_worker.py::test_where_no_thread_can_begin_tasks_are_answered_all_the_same",
 )

@@ -162,7 +162,7 @@ if "zmqtriton.broker" in " ".join(sys.orig_argv):
 """
 
 
-@pytest.mark.long("broker/test_idle_checks.py::test_who_does_not_answer_is_lost_once")
+@pytest.mark.long("broker/test_router.py::test_who_does_not_answer_is_lost_once")
 def test_an_idle_stub_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_IMPATIENT)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

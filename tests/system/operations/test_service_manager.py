@@ -119,7 +119,7 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
 
 @pytest.mark.long(
     "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "supervisor/server_processes/test_service_manager.py::test_the_server_before_names_the_next_one_and_falls_silent",
+    "supervisor/server_processes/test_replay.py::test_the_server_before_names_the_next_one_and_falls_silent",
 )
 def test_a_reload_of_the_service_replaces_the_server(tmp_path: Path, manager: Manager) -> None:
     here = {"RUNTIME_DIRECTORY": str(tmp_path / "run"), "INVOCATION_ID": "ab12"}

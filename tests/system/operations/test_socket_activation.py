@@ -148,7 +148,7 @@ def test_a_socket_that_nobody_would_serve_is_an_error(
 
 @pytest.mark.long(
     "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
-    "command_line/test_systemd.py::test_sockets_are_for_the_process_that_they_were_passed_to",
+    "command_line/test_console.py::test_sockets_are_for_the_process_that_they_were_passed_to",
 )
 def test_the_tool_of_systemd_starts_a_server(tmp_path: Path) -> None:
     tool = find_tool("systemd-socket-activate")

@@ -351,7 +351,7 @@ def _serial(server: TlsServer, port: int) -> str:
             "key",
             marks=pytest.mark.long(
                 "system/protocols/test_tls.py::test_a_renewed_certificate_is_taken_and_no_connection_is_lost",
-                "frontends/process/test_tls.py::test_while_certificate_and_key_do_not_fit_the_ones_before_serve",
+                "frontends/process/test_peer_user.py::test_while_certificate_and_key_do_not_fit_the_ones_before_serve",
             ),
         ),
     ],

@@ -292,7 +292,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.long(
     "system/scheduling/test_sequences.py::test_a_sequence_dies_with_its_stub_and_says_why",
-    "broker/sequences/test_losses.py::test_those_of_an_earlier_broker_may_be_any_until_all_clients_were_here_and_idle",
+    "broker/sequences/test_sequences.py::test_those_of_an_earlier_broker_may_be_any_until_all_clients_were_here_and_idle",
 )
 def test_a_sequence_dies_with_the_broker_and_says_so(changing: Server) -> None:
     with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:

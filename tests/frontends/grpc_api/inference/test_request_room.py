@@ -1,12 +1,16 @@
-"""Room in the ledger for requests that wait for their answers."""
+"""Messages of inference as they are read, and the room for them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.faults.attacks.target import message_frames
 from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, version_info
@@ -15,10 +19,22 @@ from tests.support import raw_http2 as h2
 from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
+from zmqtriton_frontends.grpc_api.inference import gradual_parsing
+from zmqtriton_frontends.grpc_api.inference.convert import parse, read_content
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
+    LARGE_BYTES,
+    MAX_FIELDS,
+    MAX_GROUP_FIELDS,
+    LargeMessage,
+    ParsedRequest,
+)
 from zmqtriton_frontends.grpc_api.inference.infer import Inference
+from zmqtriton_frontends.grpc_api.inference.infer_request import parse_request
+from zmqtriton_frontends.grpc_api.inference.raw_tensors import split_raw
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.grpc_api.unary import Response
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -26,7 +42,13 @@ from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_protos import message
 
+# ------------------------------------------------------------------------ request room
+# Room in the ledger for requests that wait for their answers.
+
+
 KIB, LIMIT = 1 << 10, 1 << 20
+
+
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
@@ -177,3 +199,294 @@ def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:
 
         eventually(lambda: server.ledger.requests.held == 0, within_s=20)
         server.run_function(gateway.gate.set)
+
+
+# --------------------------------------------------------------------- gradual parsing
+# Requests that are read a part at a time come to what protobuf makes of them at once.
+
+
+REQUEST = message("inference.ModelInferRequest")
+
+
+ANY_MODEL: Any = None
+
+
+COUNT = 36_000
+
+
+CONTENTS: dict[str, tuple[str, Any]] = {
+    "BOOL": ("bool_contents", [True, False] * COUNT),
+    "INT8": ("int_contents", [-1, 100] * COUNT),
+    "INT32": ("int_contents", list(range(-COUNT // 2, COUNT // 2))),
+    "INT64": ("int64_contents", [-(2**63), 2**63 - 1, 0, 5] * (COUNT // 4)),
+    "UINT16": ("uint_contents", list(range(60_000))),
+    "UINT64": ("uint64_contents", [2**64 - 1, 1] * (COUNT // 2)),
+    "FP32": ("fp32_contents", [0.5, -1.0] * (COUNT // 2)),
+    "FP64": ("fp64_contents", [0.1] * COUNT),
+    "BYTES": ("bytes_contents", [b"", b"abc", b"x" * 300] * (COUNT // 30)),
+}
+
+
+def tensor(datatype: str, name: str = "A") -> dict[str, Any]:
+    field, values = CONTENTS[datatype]
+    return {
+        "name": name,
+        "datatype": datatype,
+        "shape": [len(values)],
+        "contents": {field: values},
+    }
+
+
+def read(data: bytes, call: FakeCall | None = None) -> ParsedRequest:
+    """Read a request that takes long."""
+    with pytest.raises(LargeMessage) as caught:
+        parse_request(data)
+    return asyncio.run(caught.value.read(call or FakeCall()))
+
+
+def body_of(data: bytes, call: FakeCall | None = None) -> RequestBody:
+    parsed = read(data, call)
+    return read_content(*parse_request(parsed), True, ANY_MODEL).body
+
+
+def expected(data: bytes) -> RequestBody:
+    request = parse(REQUEST, data)
+    return read_content(request, request.raw_input_contents, True, ANY_MODEL).body
+
+
+@pytest.mark.parametrize("datatype", CONTENTS)
+def test_typed_contents_become_a_tensors_bytes_in_turns(datatype: str) -> None:
+    inputs = [tensor(datatype), {"name": "B", "datatype": "INT32", "shape": [1]}]
+    inputs[1]["contents"] = {"int_contents": [7]}
+    data = REQUEST(model_name="m", id="x", inputs=inputs).SerializeToString()
+    call = FakeCall()
+
+    body = body_of(data, call)
+
+    assert expected(data) == body
+    assert len(body.inputs[0].data) == call.requests.held
+
+
+def test_others_have_turns_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradual_parsing, "_TURN_S", 0.0)
+    data = REQUEST(inputs=[tensor("INT64")] * 4).SerializeToString()
+    call = FakeCall()
+
+    read(data, call)
+
+    assert call.turns > 3
+
+
+def unpacked(number: int, count: int) -> bytes:
+    """Return contents in the form of clients of proto2: each element is a field."""
+    return bytes((number << 3, 5)) * count
+
+
+def within(*tags: int, data: bytes) -> bytes:
+    """Return a field in a field, from the innermost on."""
+    for tag in tags:
+        length, left = bytearray(), len(data)
+        while left >= 128:
+            length.append(left & 127 | 128)
+            left >>= 7
+        data = bytes((tag << 3 | 2, *length, left)) + data
+    return data
+
+
+def test_contents_in_any_form_and_order_are_read() -> None:
+    name = within(1, data=b"A") + within(2, data=b"INT32")
+    first, second = (within(5, data=unpacked(2, count)) for count in (34_000, 3))
+    data = within(5, data=second + name + first) + within(1, data=b"m")
+
+    assert expected(data) == body_of(data)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_request_is_read_as_by_protobuf_or_refused_as_by_it(seed: int) -> None:
+    chance = random.Random(seed)
+    many = {f"p{n}": {"string_param": "v" * 50} for n in range(2000)}
+    inputs = [tensor(chance.choice(list(CONTENTS)), f"I{n}") for n in range(3)]
+    request = REQUEST(inputs=inputs, parameters=many, id="y")
+    data = bytearray(request.SerializeToString(deterministic=True))
+    for _ in range(25):
+        at = chance.randrange(len(data))
+        before, data[at] = data[at], chance.randrange(256)
+        right, ours = (outcome(read, bytes(data)) for read in (expected, body_of))
+        # what is refused for two reasons may be refused for either
+        assert right == ours or (isinstance(right, str) and isinstance(ours, str))
+        data[at] = before
+
+
+GROUP, END = 7 << 3 | 3, 7 << 3 | 4
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        bytes((GROUP, END)),
+        bytes((GROUP, 8, 1)) + within(2, data=b"x") + bytes((9 << 3 | 3, 9 << 3 | 4, END)),
+        bytes((GROUP,)) * 90 + bytes((END,)) * 90,
+        bytes((GROUP,)) * 200 + bytes((END,)) * 200,
+        bytes((GROUP, 8, 1)),
+        bytes((GROUP, 9 << 3 | 4)),
+        bytes((END,)),
+        bytes((GROUP, GROUP, END)),
+        bytes((GROUP, 8, 1, 9 << 3 | 1, END)),
+    ],
+    ids="empty fields deep deeper open crossed end inner cut".split(),
+)
+@pytest.mark.parametrize("tags", [(), (5,), (5, 5), (5, 4)])
+def test_groups_are_passed_over_or_refused_as_by_protobuf(
+    group: bytes, tags: tuple[int, ...]
+) -> None:
+    name = within(1, data=b"A") + within(2, data=b"INT32") if tags == (5,) else b""
+    contents = within(5, 5, data=unpacked(2, 34_000)) if not tags else b""
+    large = within(3, data=b"x" * LARGE_BYTES)
+    data = large + within(*reversed(tags), data=name + group) + contents
+
+    assert outcome(expected, data) == outcome(body_of, data)
+
+
+def outcome(read: Callable[[bytes], RequestBody], data: bytes) -> RequestBody | str:
+    try:
+        return read(data)
+    except InvalidArgument as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        within(5, data=b"") * MAX_FIELDS + within(6, data=b""),
+        within(5, data=within(4, data=b"") * (MAX_FIELDS + 1)),
+        within(4, data=within(1, data=b"a")) * (MAX_FIELDS + 1),
+        within(3, data=b"x" * LARGE_BYTES) + bytes((GROUP, *([8, 1] * MAX_GROUP_FIELDS), END)),
+    ],
+    ids=["inputs", "parameters of an input", "parameters", "a group"],
+)
+def test_very_many_fields_are_refused(data: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="at most"):
+        read(data)
+
+
+@pytest.mark.parametrize("tail", [b"\x2a\xff\xff\xff\x7f", b"\x2b", b"\x80" * 12])
+def test_what_is_no_message_is_refused(tail: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="failed to parse the request"):
+        read(within(3, data=b"x" * LARGE_BYTES) + tail)
+
+
+def test_two_kinds_of_contents_are_refused() -> None:
+    both = {"fp32_contents": [1.0] * COUNT, "int_contents": [1] * COUNT}
+    data = REQUEST(inputs=[{"name": "A", "datatype": "FP32", "contents": both}]).SerializeToString()
+
+    with pytest.raises(InvalidArgument):
+        read(data)
+
+
+def test_contents_beside_raw_tensors_are_refused() -> None:
+    data = REQUEST(inputs=[tensor("FP32")], raw_input_contents=[bytes(4)]).SerializeToString()
+
+    with pytest.raises(InvalidArgument, match="must not be specified when using raw"):
+        body_of(data)
+
+
+def test_what_becomes_of_contents_has_room_first() -> None:
+    call = FakeCall()
+    call.requests = Share(Book(COUNT))
+
+    with pytest.raises(NoRequestRoomError):
+        read(REQUEST(inputs=[tensor("FP64")]).SerializeToString(), call)
+
+    assert 0 == call.requests.held
+
+
+def test_raw_tensors_take_no_turns_however_large() -> None:
+    raw = [bytes(4 << 20)]
+    inputs = [{"name": "A", "datatype": "FP32", "shape": [1 << 20]}]
+    data = REQUEST(inputs=inputs, raw_input_contents=raw).SerializeToString()
+
+    assert raw == [bytes(one) for one in parse_request(data)[1]]
+
+
+# ------------------------------------------------------------------------- raw tensors
+
+
+requests = st.builds(
+    lambda name, request_id, inputs, raw: REQUEST(
+        model_name=name,
+        id=request_id,
+        inputs=[{"name": n, "datatype": "FP32", "shape": s} for n, s in inputs],
+        raw_input_contents=raw,
+    ),
+    st.text(st.characters(codec="utf-8"), max_size=200),
+    st.text(st.characters(codec="utf-8"), max_size=5),
+    st.lists(
+        st.tuples(
+            st.text(st.characters(codec="utf-8"), max_size=5),
+            st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
+        ),
+        max_size=3,
+    ),
+    st.lists(st.binary(max_size=400), max_size=5),
+)
+
+
+def joined(parts: tuple[bytes, list[memoryview]]) -> Any:
+    rest, raw = parts
+    request = REQUEST.FromString(rest)
+    assert len(request.raw_input_contents) == 0
+    request.raw_input_contents.extend(bytes(r) for r in raw)
+    return request
+
+
+@given(requests)
+def test_what_is_split_is_what_protobuf_reads(request_: Any) -> None:
+    parts = split_raw(request_.SerializeToString())
+
+    assert parts is not None
+    assert joined(parts) == request_
+
+
+def test_the_raw_contents_are_not_copied() -> None:
+    data = REQUEST(raw_input_contents=[b"x" * 1000]).SerializeToString()
+
+    parts = split_raw(data)
+
+    assert parts is not None
+    (raw,) = parts[1]
+    assert raw.obj is data
+
+
+@given(st.binary(max_size=60), requests, st.integers(0, 3000))
+def test_nothing_is_read_into_bytes_that_protobuf_refuses(
+    noise: bytes, request_: Any, cut: int
+) -> None:
+    whole = request_.SerializeToString()
+    data = whole[: cut % (len(whole) + 1)] + noise
+
+    parts = split_raw(data)
+
+    if parts is None:
+        return
+    try:
+        expected = REQUEST.FromString(data)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            REQUEST.FromString(parts[0])
+    else:
+        assert joined(parts) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x3a\x05abc",  # a raw tensor that ends too late
+        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",  # one of nearly 2**70 bytes
+        b"\x3a",  # no length
+        b"\x80" * 30,  # a tag without end
+        b"\x3b\x3c",  # a group
+        b"\x3a\x00" * 1000,  # more fields than are looked at
+    ],
+)
+def test_what_is_not_understood_is_left_to_protobuf(data: bytes) -> None:
+    assert split_raw(data) is None

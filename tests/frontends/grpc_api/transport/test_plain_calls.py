@@ -1,16 +1,42 @@
-"""Calls without TLS to a port that speaks it: what they are told, and what they may cost."""
+"""Calls: their headers, counts, and messages that wait."""
 
 from __future__ import annotations
 
+import asyncio
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
 import hpack
 import pytest
 
-from tests.frontends.http2.talk import REQUEST, Frame, frames_of, kinds
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.frontends.http2.talk import REQUEST, Frame, Heard, Talk, frames_of, kinds
 from tests.support import raw_http2 as h2
+from tests.support.waiting import eventually
+from zmqtriton_frontends.grpc_api.handlers import Rpc
+from zmqtriton_frontends.grpc_api.transport import call_counts
+from zmqtriton_frontends.grpc_api.transport.call_headers import (
+    Opening,
+    only_trailers,
+    percent_encoded,
+    read_opening,
+)
+from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.turns import Turns
+from zmqtriton_protos import message
 
 pytestmark = pytest.mark.slow
+
+
+# ------------------------------------------------------------------------- plain calls
+# Calls without TLS to a port that speaks it: what they are told, and what they may cost.
+
 
 _TOLD = {
     ":status": "200",
@@ -88,3 +114,256 @@ def test_what_is_not_http2_is_over_at_once(data: bytes) -> None:
 
     assert (h2.GOAWAY, 0) == kinds(sent)[-1]
     assert calls.is_complete
+
+
+# ------------------------------------------------------------------------ call headers
+
+
+RPC = Rpc("a.B", "C", "inference")
+
+
+HEADERS = {
+    b":method": b"POST",
+    b":scheme": b"http",
+    b":path": b"/a.B/C",
+    b"te": b"trailers",
+    b"content-type": b"application/grpc",
+}
+
+
+def read(**more: str) -> Opening | None:
+    fields = HEADERS | {k.replace("_", "-").encode(): v.encode() for k, v in more.items()}
+    return read_opening(tuple(fields.items()), {b"/a.B/C": RPC})
+
+
+def refusal(**more: str) -> dict[bytes, bytes]:
+    """Return what answers it."""
+    opening = read(**more)
+    assert opening is not None
+    assert opening.rpc is None
+    decoded: Any = hpack.Decoder().decode(opening.refusal, raw=True)
+    return dict(decoded)
+
+
+def test_a_request_is_read() -> None:
+    opening = read(grpc_timeout="20S", grpc_encoding="gzip", grpc_accept_encoding="gzip, br", k="v")
+
+    assert opening is not None
+    assert opening.rpc is RPC
+    assert (20.0, "gzip", {"gzip", "br"}) == (
+        opening.timeout_s,
+        opening.encoding,
+        set(opening.accepts),
+    )
+    assert (("k", "v"),) == opening.metadata()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1H", 3600.0), ("2M", 120.0), ("3S", 3.0), ("4m", 0.004), ("5u", 5e-6), ("99999999n", 0.1)],
+)
+def test_timeouts_have_units(text: str, seconds: float) -> None:
+    opening = read(grpc_timeout=text)
+
+    assert opening is not None
+    assert seconds == pytest.approx(opening.timeout_s)
+
+
+def test_metadata_in_base64_are_bytes() -> None:
+    for text in ("AAH/", "AAE", "AAE="):
+        opening = read(**{"key_bin": text})
+        assert opening is not None
+        ((name, value),) = opening.metadata()
+        assert "key-bin" == name
+        assert isinstance(value, bytes)
+        assert b"\x00\x01" == value[:2]
+
+
+@pytest.mark.parametrize("text", ["", "S", "123456789S", "-1S", "1s", "1.5S"])
+def test_what_is_no_timeout_is_refused(text: str) -> None:
+    assert b"13" == refusal(grpc_timeout=text)[b"grpc-status"]
+
+
+def test_other_refusals_say_why() -> None:
+    assert b"415" == refusal(content_type="application/grpc-web")[b":status"]
+    assert b"415" == refusal(content_type="text/plain")[b":status"]
+    assert b"13" == refusal(k_bin="A")[b"grpc-status"]
+    unknown = refusal(grpc_encoding="snappy")
+    assert (b"12", b"identity,deflate,gzip") == (
+        unknown[b"grpc-status"],
+        unknown[b"grpc-accept-encoding"],
+    )
+    fields = HEADERS | {b":path": b"/a.B/D"}
+    opening = read_opening(tuple(fields.items()), {b"/a.B/C": RPC})
+    assert opening is not None
+    assert (only_trailers(12, ""), 12) == (opening.refusal, opening.refusal_code)
+    opening = read_opening(tuple((HEADERS | {b":method": b"GET"}).items()), {})
+    assert opening is not None
+    assert opening.refusal.startswith(b"\x08\x03405")
+    assert 2 == opening.refusal_code  # what a client of gRPC makes of it
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        tuple(HEADERS.items())[1:],
+        ((b":path", b"/x"), *HEADERS.items()),
+        ((b"Upper", b"x"), *HEADERS.items()),
+        ((b"", b"x"), *HEADERS.items()),
+        ((b"a b", b"x"), *HEADERS.items()),
+    ],
+)
+def test_what_is_no_request_is_none(headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    assert read_opening(headers, {}) is None
+
+
+@pytest.mark.parametrize("text", ["plain", "", "100% ~", "ünï\n\0", "\ud800"])
+def test_a_text_can_be_read_back_from_what_is_sent(text: str) -> None:
+    sent = percent_encoded(text)
+
+    assert sent.isascii()
+    assert sent.decode().isprintable()
+    read_back = urllib.parse.unquote_to_bytes(sent)
+    assert text.encode("utf-8", "replace") == read_back
+
+
+# ------------------------------------------------------------------------- call counts
+# The counts of calls, by the status that their clients get.
+
+
+SERVICE = "/inference.GRPCInferenceService"
+
+
+INFER = f"{SERVICE}/ModelInfer"
+
+
+LIVE, STREAM = f"{SERVICE}/ServerLive", f"{SERVICE}/ModelStreamInfer"
+
+
+@pytest.fixture
+def server() -> Iterator[GrpcServerThread]:
+    with serving(FakeGateway(version_info("m"))) as running:
+        yield running
+
+
+def forget_now() -> None:
+    call_counts.by_status[:] = [0] * len(call_counts.NAMES)
+
+
+@pytest.fixture(autouse=True)
+def no_counts() -> None:
+    forget_now()
+
+
+def request(model: str = "m") -> bytes:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
+    body: Any = message("inference.ModelInferRequest")(
+        model_name=model, inputs=[tensor], raw_input_contents=[bytes(4)]
+    )
+    return bytes(body.SerializeToString())
+
+
+def status_of(call: Any) -> str:
+    """Return the status with which a call of gRPC's own library has ended."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code.name
+    return "OK"
+
+
+def is_counted(counts: dict[str, int]) -> None:
+    eventually(lambda: call_counts.counts() == counts, 60, f"{counts}")
+
+
+def test_each_call_is_counted_once_by_the_status_that_its_client_gets(
+    server: GrpcServerThread,
+) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        infer, stream = channel.unary_unary(INFER), channel.stream_stream(STREAM)
+        unknown = channel.unary_unary(f"{SERVICE}/NoSuchMethod")
+        statuses = [
+            status_of(lambda: infer(request(), timeout=20)),
+            status_of(lambda: list(stream(iter([request(), request()]), timeout=20))),
+            status_of(lambda: infer(request("no_such_model"), timeout=20)),
+            status_of(lambda: infer(b"\xff", timeout=20)),
+            status_of(lambda: unknown(b"", timeout=20)),
+        ]
+
+    assert statuses[:2] == ["OK", "OK"]
+    assert "OK" not in statuses[2:]
+    is_counted({name: statuses.count(name) for name in statuses})
+
+
+def test_calls_that_are_not_answered_are_counted_too(server: GrpcServerThread) -> None:
+    server.run_function(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+    with grpc.insecure_channel(server.address) as channel:
+        infer = channel.unary_unary(INFER)
+        assert "DEADLINE_EXCEEDED" == status_of(lambda: infer(request(), timeout=0.2))
+    # a client may end its call a moment before the server does
+    eventually(lambda: sum(call_counts.counts().values()) == 1, 60)
+    forget_now()
+
+    # When clients leave, one of them with a stream
+    with h2.Connection(server.port) as connection:
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, request()))
+        connection.send(h2.headers_frame(3, STREAM), h2.data_frame(3, request()))
+        eventually(lambda: len(server.gateway.requests) >= 3, 60)
+        connection.send(h2.reset_frame(1))
+        is_counted({"CANCELLED": 1})
+
+    is_counted({"CANCELLED": 2})
+
+
+def test_a_client_that_leaves_an_answer_unread_does_not_make_it_two(
+    server: GrpcServerThread,
+) -> None:
+    with h2.Connection(server.port, h2.PREFACE + h2.NO_WINDOW) as connection:
+        connection.send(
+            h2.headers_frame(1, INFER), h2.data_frame(1, request(), flags=h2.END_STREAM)
+        )
+        is_counted({"OK": 1})
+        connection.send(h2.reset_frame(1))
+        connection.send(h2.headers_frame(3, LIVE), h2.data_frame(3, b"", flags=h2.END_STREAM))
+        eventually(lambda: call_counts.counts() != {"OK": 1}, 60)
+
+    assert {"OK": 2} == call_counts.counts()
+
+
+# ------------------------------------------------------------------------------- inbox
+# Bytes of a client that wait for its turn.
+
+
+class Transport:
+    is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_bytes_that_somebody_still_refers_to_are_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The frames of an error do, for as long as that is kept."""
+    talk, transport = Talk(), Transport()
+    talk.open(1)
+    parts, rounds = list[tuple[bytes, memoryview]](), list[Callable[[], None]]()
+    monkeypatch.setattr(Heard, "on_data", lambda self, data: parts.append((bytes(data), data)))
+    turns = Turns(rounds.append, clock=lambda: 0.0)
+    inbox = Inbox(turns, "", Share(Book()), talk.connection, transport, lambda: None)
+
+    for text in (b"first", b"second"):
+        inbox.kept += h2.data_frame(1, text)
+        inbox.resume()
+        rounds.pop()()
+
+    assert [b"first", b"second"] == [data[5:] for data, _ in parts]
+    assert transport.is_reading
+    inbox.kept += b"third"
+    inbox.close()
+    assert not inbox.kept

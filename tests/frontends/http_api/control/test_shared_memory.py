@@ -1,3 +1,5 @@
+"""Shared memory and contents of files over HTTP."""
+
 from __future__ import annotations
 
 import base64
@@ -9,8 +11,13 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
-from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import AddRegion
+from zmqtriton_frontends.http_api.control import repository
+from zmqtriton_frontends.http_api.control.repository import decode
+
+# ----------------------------------------------------------------------- shared memory
+
 
 SYSTEM = "/v2/systemsharedmemory"
 
@@ -171,3 +178,29 @@ def test_an_output_that_does_not_fit_is_an_error(gateway: FakeGateway, memory: i
 
     assert result.status_code == 500
     assert "(4 bytes) should be at least 8 bytes to hold the results" in result.json["error"]
+
+
+# ----------------------------------------------------------------------- file contents
+# The files of a load in JSON: base64, decoded a part at a time.
+
+
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "_STEP", 10)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 14, 15, 16, 100, 1001])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.encodebytes])
+def test_content_is_decoded_whatever_its_size_and_lines(size: int, encode: object) -> None:
+    content = os.urandom(size)
+    assert callable(encode)
+
+    assert {"file:a": content} == decode({"file:a": encode(content).decode()})
+
+
+@pytest.mark.parametrize(
+    "text", ["A", "AAAAAAAAAAA", "QQ==QQ==", "QQ==" + "\n" * 10 + "QQ==", "AAAAAAAAAAA!", "é" * 12]
+)
+def test_what_is_not_base64_is_refused_wherever_it_stands(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="'file:a' is not base64"):
+        decode({"file:a": text})

@@ -1,12 +1,17 @@
-"""The binary tensor extension and raw requests, from the bytes of a body to those of a response."""
+"""Bodies with binary tensors, compressed bodies, and what requests say."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import zlib
 from typing import Any
 
 import pytest
 from falcon.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.inference.test_infer import (
@@ -18,7 +23,19 @@ from tests.frontends.http_api.inference.test_infer import (
     infer,
     infer_binary,
 )
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
 from zmqtriton_floor.wire import Tensor
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.binary import Tail
+from zmqtriton_frontends.http_api.inference.compression import inflate
+from zmqtriton_frontends.http_api.inference.infer_request import read
+from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.process.codecs import choose, deflate
+
+# ------------------------------------------------------------------------------ binary
+# The binary tensor extension and raw requests, from the bytes of a body to those of a response.
 
 
 def split(result: Result) -> tuple[dict[str, Any], bytes]:
@@ -27,8 +44,6 @@ def split(result: Result) -> tuple[dict[str, Any], bytes]:
 
 
 # --------------------------------------------------------------------- binary
-
-
 @pytest.mark.row("C23")
 def test_binary_inputs_are_taken_in_the_order_of_the_inputs() -> None:
     gateway = FakeGateway()
@@ -189,8 +204,6 @@ def test_binary_data_without_the_header_are_refused() -> None:
 
 
 # ------------------------------------------------------------------------ raw
-
-
 @pytest.mark.row("C24")
 def test_a_raw_body_is_the_one_input_and_all_outputs_are_binary() -> None:
     gateway = FakeGateway()
@@ -227,3 +240,203 @@ def test_a_raw_body_that_leaves_room_for_guesses_is_refused(
 
     assert result.status_code == 400
     assert result.json["error"].startswith(f"[request id: <id_unknown>] {said}")
+
+
+# ------------------------------------------------------------------------- compression
+
+
+TEXT = json.dumps(document()).encode()
+
+
+@pytest.mark.parametrize(
+    ("coding", "data"),
+    [
+        ("gzip", gzip.compress(TEXT, mtime=0)),
+        ("GZIP ", gzip.compress(TEXT, mtime=0)),
+        ("deflate", zlib.compress(TEXT)),
+        ("identity", TEXT),
+        ("", TEXT),
+    ],
+)
+def test_a_body_may_be_compressed(coding: str, data: bytes) -> None:
+    result = infer(FakeGateway(), data, headers={"Content-Encoding": coding})
+
+    assert result.status_code == 200, result.text
+
+
+@pytest.mark.parametrize("coding", ["br", "gzip, gzip", "zstd", "x"])
+@pytest.mark.row("C30")
+def test_another_coding_is_refused_with_those_that_are_not(coding: str) -> None:
+    result = infer(FakeGateway(), TEXT, headers={"Content-Encoding": coding})
+
+    assert (result.status_code, result.json) == (501, {"error": "Unsupported compression type"})
+    assert result.headers["accept-encoding"] == "gzip, deflate"
+
+
+def inflated(data: bytes, coding: str, max_bytes: int) -> bytes | bytearray:
+    return asyncio.run(inflate(data, coding, max_bytes, object(), hold=lambda size: None))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"zzzz",
+        gzip.compress(TEXT, mtime=0)[:-9],
+        gzip.compress(TEXT, mtime=0) + b"x",
+        gzip.compress(TEXT, mtime=0) * 2,
+        zlib.compress(TEXT),
+    ],
+    ids=["empty", "none", "truncated", "garbage behind", "two members", "deflate"],
+)
+def test_data_that_are_not_exactly_one_stream_are_refused(data: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="failed to decompress the request body as gzip"):
+        inflated(data, "gzip", 1 << 20)
+
+
+def test_inflating_stops_at_the_limit() -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+
+    assert len(inflated(gzip.compress(bytes(1000)), "gzip", 1000)) == 1000
+    with pytest.raises(InvalidArgument, match="exceeds the maximum allowed input size of 1000 "):
+        inflated(bomb, "gzip", 1000)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("gzip, deflate", "gzip"),
+        ("gzip;q=0.5, deflate;q=0.8", "deflate"),
+        ("gzip;q=0", ""),
+        ("gzip;q=0.5, identity", ""),
+        ("br, zstd", ""),
+        ("GZip ; Q=1", "gzip"),
+        ("gzip;q=x", ""),
+        ("gzip;q=nan", ""),
+        ("*", ""),
+        ("", ""),
+        (";q=" * 400, ""),
+    ],
+)
+@pytest.mark.row("C30")
+def test_the_best_coding_that_a_client_accepts_is_chosen(accepted: str, coding: str) -> None:
+    assert choose(accepted) == coding
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_response_is_compressed_for_who_accepts_it(coding: str) -> None:
+    result = infer(FakeGateway(), TEXT, headers={"Accept-Encoding": coding})
+
+    assert result.headers["content-encoding"] == coding
+    assert json.loads(inflated(result.content, coding, 1000))["model_name"] == "identity"
+
+
+@pytest.mark.row("C30")
+def test_the_header_length_of_a_compressed_response_is_that_of_the_json() -> None:
+    body = document(parameters={"binary_data_output": True})
+
+    result = infer(FakeGateway(), body, headers={"Accept-Encoding": "gzip"})
+
+    whole = gzip.decompress(result.content)
+    length = int(result.headers["Inference-Header-Content-Length"])
+    assert json.loads(whole[:length])["outputs"][0]["parameters"] == {"binary_data_size": 8}
+    assert len(whole) == length + 8
+
+
+def test_what_is_deflated_comes_back() -> None:
+    assert zlib.decompress(deflate([TEXT], "deflate")) == TEXT
+    with pytest.raises(Unsupported):
+        inflated(TEXT, "br", 1000)
+
+
+# ----------------------------------------------------------------------- infer request
+
+
+SCALARS: Any = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+)
+
+
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
+
+
+def some(**fields: Any) -> Any:
+    """An object with some of these fields, each as it should be or anything at all."""
+    return st.fixed_dictionaries(
+        {}, optional={key: value | VALUES for key, value in fields.items()}
+    )
+
+
+INPUT = some(
+    name=st.just("A"),
+    datatype=st.sampled_from([*BY_NAME]),
+    shape=st.lists(st.integers(0, 4), max_size=3),
+    data=st.lists(st.integers(0, 1), max_size=4) | st.lists(SCALARS, max_size=4),
+    parameters=some(binary_data_size=st.integers(0, 8), shared_memory_region=st.just("r")),
+)
+
+
+DOCUMENT = some(
+    id=st.just("1"),
+    parameters=some(
+        sequence_id=st.integers(0, 9),
+        sequence_start=st.booleans(),
+        priority=st.integers(0, 9),
+        timeout=st.integers(0, 9),
+        binary_data_output=st.booleans(),
+        own=SCALARS,
+    ),
+    inputs=st.lists(INPUT | VALUES, max_size=3),
+    outputs=st.lists(some(name=st.just("B"), parameters=some(binary_data=st.booleans()))),
+)
+
+
+@given(DOCUMENT | VALUES, st.none() | st.binary(max_size=16))
+def test_any_document_is_refused_or_becomes_what_the_wire_can_carry(
+    document: Any, tail: bytes | None
+) -> None:
+    try:
+        request, options, _ = read(document, None if tail is None else Tail(memoryview(tail), "m"))
+    except (InvalidArgument, NotFound, Unsupported):
+        return
+
+    check_wire(request, options)
+
+
+def check_wire(request: wire.RequestBody, options: Options) -> None:
+    body = wire.decode_request(wire.encode_body(request))
+    assert [bytes(t.data) for t in request.inputs] == [t.data for t in body.inputs]
+    row = wire.Request(1, 1, "", -1, *options[:4], 0, 0, options.correlation)
+    assert wire.decode(wire.encode(wire.Infer([row]))) == wire.Infer([row])
+
+
+#: Texts that only some parsers take: lone surrogates, numbers beyond 64 bits, NaN.
+ODD = SCALARS | st.integers() | st.sampled_from(["\ud800", "\udfff\ud800", 10**400, float("nan")])
+
+
+ODD_INPUT = st.fixed_dictionaries(
+    {
+        "name": st.just("A"),
+        "datatype": st.sampled_from([*BY_NAME]),
+        "shape": st.lists(st.integers(0, 3), max_size=2),
+        "data": st.recursive(ODD, lambda inner: st.lists(inner, max_size=4), max_leaves=6),
+    }
+)
+
+
+@given(st.lists(ODD_INPUT, min_size=1, max_size=2), ODD)
+def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(inputs: Any, value: Any) -> None:
+    text = json.dumps({"inputs": inputs, "parameters": {"own": value}, "id": value}).encode()
+
+    try:
+        request, options, _ = read(json_documents.parse(text), None)
+    except InvalidArgument:
+        return
+
+    check_wire(request, options)

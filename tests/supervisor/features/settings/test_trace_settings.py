@@ -1,4 +1,4 @@
-"""Trace settings as the supervisor keeps them: one model's over those of all."""
+"""Settings of traces and of the log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ import pytest
 
 from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.settings import settings as server_settings
-from tests.supervisor.world import SupervisorHarness
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.features.settings import TraceSettings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.settings.codec import decode, encode
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.settings.tracing import Tracing
+
+# ---------------------------------------------------------------------- trace settings
+# Trace settings as the supervisor keeps them: one model's over those of all.
+
 
 _FIRST = {
     "trace_level": ["OFF"],
@@ -201,3 +208,74 @@ def test_an_exporter_is_not_asked_for_tensors_in_silence(
     world.call("trace.settings", {"changes": {"trace_level": [level]}})
 
     assert is_warned == world.has_logged("Tensor level tracing is not supported")
+
+
+# ------------------------------------------------------------------------ log settings
+# Log settings as the supervisor keeps them: who is told, and what is refused.
+
+
+_FIRST_LOG = {
+    "log_file": "",
+    "log_info": True,
+    "log_warning": True,
+    "log_error": True,
+    "log_verbose_level": 0,
+    "log_format": "default",
+}
+
+
+@pytest.fixture
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m")).start()
+    world.fork_http_worker()
+    return world
+
+
+def change(world: SupervisorHarness, **changes: Any) -> Any:
+    return world.call_as(world.serial("http"), "log.settings", {"changes": changes})
+
+
+def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: SupervisorHarness) -> None:
+    assert {**_FIRST_LOG, "log_info": False} == change(world, log_info=False).result
+
+    messages = [wire.LogSettings(encode(LogOptions(info=False)))]
+    for role in ("broker", "http", "grpc", "metrics", "stub"):
+        assert messages == world.messages_to(role, wire.LogSettings), role
+    assert [] == world.messages_to("http-arbiter", wire.LogSettings)
+    assert [LogOptions(info=False)] == world.log_options
+    assert {**_FIRST_LOG, "log_info": False} == change(world).result
+    assert 1 == len(world.log_options)
+
+
+def test_who_is_born_later_knows_it_from_its_birth(world: SupervisorHarness) -> None:
+    change(world, log_verbose_level=2, log_format="ISO8601")
+
+    world.kill_process(world.serial("grpc")).advance(10)
+
+    settings = decode(FrontendSettings, world.messages_to("grpc", wire.Bootstrap)[-1].settings)
+    assert LogOptions("ISO8601", 2) == settings.log
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"log_file": "/tmp/x"}, Unsupported.number),
+        ({"log_info": False, "log_file": None}, Unsupported.number),
+        ({"log_info": 1}, InvalidArgument.number),
+        ({"log_info": False, "log_error": "no"}, InvalidArgument.number),
+        ({"log_format": "x"}, InvalidArgument.number),
+        ({"log_verbose_level": -1}, InvalidArgument.number),
+        ({"log_verbose_level": 2**32}, InvalidArgument.number),
+        ({"log_verbose_level": True}, InvalidArgument.number),
+        ({"unknown": True}, InvalidArgument.number),
+    ],
+)
+def test_of_what_is_refused_nothing_holds(
+    world: SupervisorHarness, changes: dict[str, Any], number: int
+) -> None:
+    call = change(world, **changes)
+
+    assert call.error is not None
+    assert number == call.error[0]
+    assert _FIRST_LOG == change(world).result
+    assert [] == world.log_options

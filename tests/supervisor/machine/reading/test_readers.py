@@ -1,7 +1,8 @@
-"""Readers as processes: tasks in order, tasks that hang, and readers that die."""
+"""Processes that read models, and what they pass on."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import selectors
 import signal
@@ -13,12 +14,28 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.machine.test_model_reading import CONFIG, add
+from tests.support.server import MODELS_DIRECTORY
 from tests.support.waiting import eventually
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.model_config import Host, merge_completion
+from zmqtriton.options import Options
+from zmqtriton.repository.place import ModelPlace
+from zmqtriton.repository.scan import Promotion, VersionSelection
+from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.processes import process
-from zmqtriton.supervisor.machine.reading import reader_process, readers
+from zmqtriton.supervisor.machine.reading import blueprints, reader_process, readers
+from zmqtriton.supervisor.machine.reading.findings import FoundModel, ModelReading
+from zmqtriton.supervisor.machine.reading.plain import dumps, loads
 from zmqtriton.supervisor.machine.reading.readers import PER_GROUP, Readers, Task, Topic
+from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton_floor.errors import InternalError, NotFound
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.reasons import Kind
+
+# ----------------------------------------------------------------------------- readers
+# Readers as processes: tasks in order, tasks that hang, and readers that die.
 
 
 def echo(value: Any) -> Any:
@@ -244,3 +261,121 @@ def test_where_none_can_be_started_tasks_wait(
 
     assert 1 == task.answer()
     assert "no process can be started that reads files" in caplog.text
+
+
+# -------------------------------------------------------------------------- blueprints
+# Blueprints of what a reader has found.
+
+
+def read(directory: Path, more: str = "", **options: Any) -> ModelReading:
+    """Read a model as a reader does, and send it as one does."""
+    add(directory, "m", CONFIG + more)
+    reader = ModelReader(Options(model_repository=(str(directory),), **options))
+    reading = reader.read("m", ModelPlace(directory / "m", directory))
+    assert isinstance(reading, ModelReading)
+    sent: ModelReading = loads(dumps(reading))
+    return sent
+
+
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The answers of models that were looked at."""
+    replies: list[str] = []
+
+    def note(config: Any, reply: str, **more: Any) -> Any:
+        replies.append(reply)
+        return merge_completion(config, reply, **more)
+
+    monkeypatch.setattr(blueprints, "merge_completion", note)
+    return replies
+
+
+def test_where_a_model_adds_nothing_its_reader_has_finished_the_configuration(
+    tmp_path: Path, merged: list[str]
+) -> None:
+    reading = read(tmp_path)
+    assert [""] == merged
+
+    blueprint = blueprints.make_blueprint(reading, Host())
+    finished = blueprint.finalize_config("")
+
+    assert [""] == merged
+    assert finished == blueprint.finalize_config(finished.config)
+    assert ["", finished.config] == merged
+    three = blueprint.scaled(Scale(3)).finalize_config("")
+    assert 3 == len(three.slots) > len(finished.slots)
+
+
+def test_an_error_that_its_reader_has_found_is_the_same(tmp_path: Path, merged: list[str]) -> None:
+    reading = read(tmp_path, 'input { name: "I" data_type: TYPE_FP32 }')
+    blueprint = blueprints.make_blueprint(reading, Host())
+
+    with pytest.raises(InvalidArgument, match="'I' must specify 'dims'") as early:
+        blueprint.finalize_config("")
+    assert [""] == merged
+    with pytest.raises(ConfigError) as later:
+        blueprint.finalize_config(blueprint.config)
+    assert (later.value.text, later.value.reason) == (early.value.text, early.value.reason)
+
+
+def test_without_completion_there_is_nothing_to_finish_later(tmp_path: Path) -> None:
+    reading = read(tmp_path, "max_batch_size: 4", strict_model_config=True)
+
+    assert reading.finished is None
+    assert reading.blueprint.final_config is not None
+
+
+# ------------------------------------------------------------------------------- plain
+# The texts that cross between the supervisor and its readers.
+
+
+MODELS = sorted(path.parent.name for path in MODELS_DIRECTORY.glob("*/config.pbtxt"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_arrives_as_it_was_read(name: str) -> None:
+    place = ModelPlace(MODELS_DIRECTORY / name, MODELS_DIRECTORY)
+    reading = ModelReader(Options(), gpus=(0,)).read(name, place)
+
+    arrived = loads(dumps(FoundModel("/there", reading))).reading
+
+    if isinstance(reading, ModelReading):
+        assert _without_errors(reading.blueprint) == _without_errors(arrived.blueprint)
+        reading = dataclasses.replace(reading, blueprint=arrived.blueprint)
+    assert reading == arrived
+
+
+def _without_errors(blueprint: Blueprint) -> tuple[Blueprint, list[Any]]:
+    """Errors are equal by their number, text and reason."""
+    problems = [
+        one.problem and (one.problem.number, one.problem.text, one.problem.reason)
+        for one in blueprint.versions.values()
+    ]
+    versions = {n: dataclasses.replace(v, problem=None) for n, v in blueprint.versions.items()}
+    return dataclasses.replace(blueprint, versions=versions), problems
+
+
+def test_an_error_keeps_its_number_and_its_reason() -> None:
+    error = ConfigError("wrong").because(Kind.CONFIG_WRONG, path="/m", line=3)
+
+    arrived = loads(dumps(error))
+
+    assert (error.number, error.text, error.reason) == (
+        arrived.number,
+        arrived.text,
+        arrived.reason,
+    )
+
+
+def test_names_that_are_no_utf_8_arrive() -> None:
+    selection = VersionSelection(frozenset({1}), ((2, "x"),), (Promotion(3, "y"),))
+    arguments = ("m\udcff", {"a": ("b", b"\xff")}, LoadOverride("{}"), selection, None, [1.5])
+
+    assert arguments == loads(dumps(arguments))
+
+
+def test_nothing_else_crosses() -> None:
+    with pytest.raises(TypeError, match="PosixPath is not in the table"):
+        dumps((Path("/"),))
+    with pytest.raises(KeyError):
+        loads('["Path", {}]')
